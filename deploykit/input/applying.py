@@ -15,6 +15,7 @@ from deploykit.photos.sizes import too_large
 from deploykit.records.features import Feature
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array, numpy_type
+from deploykit.verification.fitting import in_type
 
 
 def in_graph(steps: Steps, feature: Feature, value: Any, optimized: bool = False) -> Any:
@@ -98,8 +99,15 @@ def in_python(steps: Steps, feature: Feature, value: Any) -> Array:
         value = value - mean
     if deviation is not None:
         value = value * (1 / deviation)
-    found: Array = value if steps.dtype == "string" else value.astype(numpy_type(steps.dtype))
-    return found
+    if is_computed(steps, feature):
+        return np.asarray(value.astype(numpy_type(steps.dtype)))
+    return in_type(steps.feature, value, steps.dtype)
+
+
+def is_computed(steps: Steps, feature: Feature) -> bool:
+    """Say whether values are rounded to the type of the input, as what they were is gone anyway."""
+    is_image = feature.content == "image" or steps.resize is not None
+    return is_image or any(number is not None for number in _numbers(steps))
 
 
 def together(arrays: list[Array]) -> Array:

@@ -496,8 +496,8 @@ def _check(
     types = numpy_type(feature.dtype), numpy_type(result.dtype)
     if not cast and data.kind != "arrays" and not np.can_cast(*types, "same_kind"):
         raise GraphError(f"{where} is {feature.dtype}, but it takes {result.dtype}")
-    if not cast and data.kind == "arrays" and not np.can_cast(*types, "safe"):
-        # GraphError: a value changes in another type, so that nothing is cut off later.
+    if not cast and data.kind == "arrays" and not np.can_cast(*types, "same_kind"):
+        # GraphError now: a value is not whole. What is out of range is found when it is read.
         of_type(split(tensor)[0], load_data(data.path)[steps.feature], result.dtype)
     for name, values in (("mean", steps.mean), ("std", steps.std)):
         last = result.shape[-1] if result.shape else None

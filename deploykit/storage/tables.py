@@ -1,11 +1,13 @@
 """Tables on disk as arrays by column: CSV files with a header, and Parquet files."""
 
+import contextlib
 import csv
 import io
 import logging
 import operator
 import os
-from collections.abc import Collection, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +44,11 @@ def is_table(
         return False
     lines = text_lines(path, "CSV file")
     try:
-        head, first = (next(csv.reader([next(lines, "").lstrip("\ufeff")]), []) for _ in range(2))
-    except csv.Error:  # a cell of more than 131,072 characters, which no table of numbers has
+        with _cells_of_any_size():
+            head, first = (
+                next(csv.reader([next(lines, "").lstrip("\ufeff")]), []) for _ in range(2)
+            )
+    except csv.Error:  # half a quoted cell
         return False
     has_header = not all(map(is_number, head))
     found = {cell.strip() for cell in head}
@@ -62,12 +67,23 @@ def load_table(path: str | os.PathLike[str]) -> dict[str, Array]:
     return _parquet(path) if Path(path).suffix in _PARQUET else _csv(path)
 
 
+@contextlib.contextmanager
+def _cells_of_any_size() -> Iterator[None]:
+    """Let Python read cells of more than 131,072 characters."""
+    before = csv.field_size_limit(sys.maxsize)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
 def _csv(path: str | os.PathLike[str]) -> dict[str, Array]:
     content = read_bytes(path)
     check_room(8 * len(content), f"{path}: the table")
     try:
-        csv.field_size_limit(max(len(content), csv.field_size_limit()))
-        rows = list(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True))
+        with _cells_of_any_size():
+            text = io.StringIO(content.decode("utf-8-sig"), newline="")
+            rows = list(csv.reader(text, strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
         raise GraphError(f"{path}: the file is not a CSV file in UTF-8 ({error})") from None
     rows = [row for row in rows if row]
@@ -108,15 +124,27 @@ def texts_of(cells: Sequence[str | bytes]) -> Array:
     return found
 
 
-def _whole(cell: Any) -> int:
-    return int(cell) if isinstance(cell, str | bytes) else operator.index(cell)
+def _whole(cell: Any, are_whole: bool) -> int:
+    """Return a whole number. ValueError, TypeError: it is none, or a float unless `are_whole`."""
+    if not isinstance(cell, str | bytes):
+        return operator.index(cell)
+    try:
+        return int(cell)
+    except ValueError:
+        number = float(cell)
+        if are_whole and number.is_integer():
+            return int(number)
+        raise
 
 
-def numbers_of(cells: Sequence[Any]) -> Array:
-    """Return numbers, which may be texts, as int64 or uint64 if these hold them, else float64."""
+def numbers_of(cells: Sequence[Any], are_whole: bool = False) -> Array:
+    """Return numbers, which may be texts, as int64 or uint64 if these hold them, else float64.
+
+    With `are_whole`, 1.0 among integers makes no floats of them, which hold fewer digits.
+    """
     for dtype in (np.int64, np.uint64):
         try:
-            return np.array([_whole(cell) for cell in cells], dtype)
+            return np.array([_whole(cell, are_whole) for cell in cells], dtype)
         except (OverflowError, TypeError, ValueError):
             continue
     return np.array([float(cell) for cell in cells])

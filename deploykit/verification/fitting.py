@@ -52,6 +52,19 @@ def tell_only(name: str, array: str) -> None:
 
 
 def of_type(name: str, array: Array, type_: str) -> Array:
+    """Return an array as `in_type` does, and say so where floats become integers."""
+    found = in_type(name, array, type_)
+    if array.dtype.kind == "f" and found.dtype.kind in "iu":
+        logger.info(
+            "input '%s' takes %s: the %s values are whole numbers and are converted",
+            name,
+            type_,
+            array.dtype,
+        )
+    return found
+
+
+def in_type(name: str, array: Array, type_: str) -> Array:
     """Return an array in the type of an input. GraphError: it holds other values.
 
     No value changes but by rounding: floats become integers where they are whole numbers, integers
@@ -74,21 +87,18 @@ def of_type(name: str, array: Array, type_: str) -> Array:
         place = tuple(np.argwhere(~fits)[0].tolist())
         raise GraphError(
             f"the data for input '{name}' is {array.dtype}, but it takes {type_}: the value "
-            f"{array[place]} at index {list(place)} {_MISFITS.get(wanted.kind, _TOO_LARGE)}"
+            f"{array[place]} at index {list(place)} {_misfit(array.dtype, wanted)}"
         )
-    if array.dtype.kind == "f" and wanted.kind in "iu":
-        logger.info(
-            "input '%s' takes %s: the %s values are whole numbers and are converted",
-            name,
-            type_,
-            array.dtype,
-        )
-    return found
+    return np.asarray(found)
 
 
-_TOO_LARGE = "is beyond the range of this type. Scale the data, or convert it"
-_WHOLE = "is not a whole number of this type. Round the data, or convert it"
-_MISFITS = {"i": _WHOLE, "u": _WHOLE, "b": "is neither 0 nor 1"}
+def _misfit(given: np.dtype[Any], wanted: np.dtype[Any]) -> str:
+    """Say why a value does not fit."""
+    if wanted.kind == "b":
+        return "is neither 0 nor 1"
+    if wanted.kind in "iu" and given.kind == "f":
+        return "is not a whole number of this type. Round the data, or convert it"
+    return "is beyond the range of this type. Scale the data, or convert it"
 
 
 def _is_kept(array: Array, found: Array) -> Array:
@@ -103,7 +113,7 @@ def _is_kept(array: Array, found: Array) -> Array:
         fits = (array >= limits.min) & (array <= limits.max)
         if array.dtype.kind == "f":  # in which the largest integer may be rounded up
             fits = (array >= float(limits.min)) & (array < float(limits.max) + 1)
-            fits &= array == np.rint(array)
+            fits &= (array == np.rint(array)) & np.isfinite(array)
     else:
         fits = np.isfinite(found) | ~np.isfinite(array)
     return np.asarray(fits)
@@ -124,7 +134,7 @@ def _numbers_of(name: str, array: Array, type_: str) -> Array:
         ]
     wrong = next((n for n, each in enumerate(cells) if not is_number(each)), None)
     if wrong is None:
-        return numbers_of(cells).reshape(array.shape)
+        return numbers_of(cells, are_whole="int" in type_).reshape(array.shape)
     shown = cells[wrong]
     shown = shown.decode(errors="replace") if isinstance(shown, bytes) else str(shown)
     raise GraphError(

@@ -86,11 +86,12 @@ class RunningServer(AsHtml):
             "models": {name: list(versions) for name, versions in self.models.items()},
         }
 
-    def wait(self) -> None:
-        """Return once it is closed: by another thread, or by Ctrl-C here."""
+    def wait(self, ending: Callable[[], object] = lambda: None) -> None:
+        """Return once it is closed: by another thread, or by Ctrl-C here. `ending` runs before."""
         with contextlib.suppress(KeyboardInterrupt):
             while not (wait_for_signal(_LOOK_SECONDS) or self._closed.is_set()):
                 pass
+        ending()
         self.close(lame_duck=was_terminated())
 
     def close(self, lame_duck: bool = False) -> None:

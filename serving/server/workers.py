@@ -166,8 +166,11 @@ class _Worker:
                 process, status = self._new()
             with os.fdopen(status) as file:
                 serves = self._tell(file.readline())
-            began, since = began or serves, time.monotonic()
-            self._serves(serves)
+                began, since = began or serves, time.monotonic()
+                self._serves(serves)
+                file.read()  # until it is about to drain, or dead
+            if not self._stopping.is_set():  # a server that ends answers as long as it can
+                self._serves(False)
             code = process.wait()
             self._serves(False)
             if self._stopping.is_set() or not began:  # what fails at first would fail again
@@ -261,7 +264,7 @@ def _work(number: str, status: int) -> None:
         try:
             with start_alone(settings) as server:
                 say(asdict(Ready(server.port, server.rest_api_port, server.models)))
-                server.wait()
+                server.wait(ending=file.close)
         except KeyboardInterrupt:  # before it listens
             pass
         except (Error, ServingError) as error:

@@ -216,7 +216,7 @@ def test_dockerfiles(deployment, name, tmp_path):
     copied = [json.loads(line[5:]) for line in text.splitlines() if line.startswith("COPY")]
     there = {*names(["docker"], deployment.batching, deployment.session), *deployment.models}
     own = {each for *sources, _ in copied for each in sources} - {
-        "deploykit-0.1.0-py3-none-any.whl"
+        "tf_deploykit-0.1.0-py3-none-any.whl"
     }
     assert own <= there, "what is copied lies in the folder"
     assert "ssl.config" not in own, "no key lands in an image"

@@ -92,7 +92,7 @@ def test_a_damaged_parquet_file_is_refused(tmp_path):
 def test_parquet_without_pyarrow_says_what_to_install(monkeypatch, tmp_path):
     path = parquet(tmp_path, text=["a"])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(GraphError, match=r"install deploykit\[parquet\]"):
+    with pytest.raises(GraphError, match=r"pip install '\.\[parquet\]'"):
         load_data(path)
 
 

@@ -68,6 +68,14 @@ def test_floats_at_the_end_of_64_bits_do_not_wrap(value):
         assert of_type("x", np.array([value]), "uint64")[0].item() == 2**63
 
 
+@pytest.mark.parametrize("source", FLOATS)
+@pytest.mark.parametrize("target", INTEGERS)
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_what_is_no_number_is_no_integer(source, target, value):
+    with pytest.raises(GraphError, match="is not a whole number"):
+        of_type("x", np.array([1, value], source), target)
+
+
 def test_bfloat16_takes_what_it_holds():
     assert of_type("x", np.array([1.5], np.float32), "bfloat16").dtype == ml_dtypes.bfloat16
     with pytest.raises(GraphError, match="beyond the range"):
@@ -87,6 +95,7 @@ def test_numbers_are_no_texts(array):
         (["12", "0013"], "int32", [12, 13]),
         (["12", "1e2", "nan"], "float32", [12.0, 100.0, np.nan]),
         (["18446744073709551615"], "uint64", [2**64 - 1]),
+        (["9007199254740993", "1.0"], "int64", [9007199254740993, 1]),
         (["true", "False", "1", "0"], "bool", [True, False, True, False]),
     ],
 )

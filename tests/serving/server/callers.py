@@ -9,9 +9,8 @@ ROOT = Path(__file__).parents[3]
 CODE = """
 import collections, http.client, json, sys, threading, time
 import grpc
-from deploykit.serving.protocol.protos import (GetModelStatusRequest,)
-from tests.serving.official_stubs import (ModelServiceStub,)
-from deploykit.serving.protocol.protos import PredictionServiceStub
+from deploykit.serving.protocol.protos import GetModelStatusRequest
+from tests.serving.official_stubs import ModelServiceStub, PredictionServiceStub
 from tests.serving.server.test_server import half
 
 kind, host, authority = sys.argv[1:]

@@ -10,12 +10,13 @@ import grpc
 import psutil
 import pytest
 
-from deploykit.serving.protocol.protos import GetModelStatusRequest, ModelServiceStub
+from deploykit.serving.protocol.protos import GetModelStatusRequest
 from deploykit.serving.rest.connection import Response
 from deploykit.serving.rest.listener import Listener
 from deploykit.serving.server.settings import ServerSettings
 from deploykit.serving.server.standby import Standby
 from tests.serving.certificates import Authority
+from tests.serving.official_stubs import ModelServiceStub
 from tests.serving.served import Served, free_port
 from tests.serving.server.test_workers import ALONE, workers
 from tests.waiting import until

@@ -7,6 +7,7 @@ from deploykit.transforms.core.errors import RefusedError
 from deploykit.transforms.core.functions import reachable
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import normal, producer_name, split
+from deploykit.transforms.core.ops import PLACEHOLDER_OPS
 from deploykit.transforms.core.protos import AttrValue
 
 WAITS = "waits for another thread or run, and may hang the process"
@@ -163,7 +164,8 @@ def cut_off(tensors: Iterable[str]) -> str:
 def inputs_behind(graph: Graph, sources: Container[str]) -> tuple[str, ...]:
     """Return what to feed so that the outputs need none of these nodes: inputs, then the others.
 
-    A PlaceholderWithDefault is fed itself. Nothing is returned where no tensor cuts a node off.
+    A PlaceholderWithDefault is fed itself. Nothing is returned where no tensor cuts a node off, as
+    where a control input waits for it.
     """
     fed = set(graph.inputs)
     found: set[str] = set()
@@ -172,6 +174,8 @@ def inputs_behind(graph: Graph, sources: Container[str]) -> tuple[str, ...]:
     while waiting:
         tensor = normal(waiting.pop())
         name, is_wait = producer_name(tensor), tensor[:1] == "^"
+        if is_wait and name in sources:  # no tensor that is fed ends this
+            return ()
         if tensor in fed or (name in sources and not is_wait):
             found.add(tensor)
         elif name in graph and name not in seen and name not in sources:
@@ -180,7 +184,7 @@ def inputs_behind(graph: Graph, sources: Container[str]) -> tuple[str, ...]:
             is_switch = graph[name].op == "PlaceholderWithDefault"
             if is_switch and producer_name(read[0]) in sources:
                 found.add(name)
-            elif not (is_wait and graph.is_input(name)):
+            else:
                 waiting += read
     behind = sorted(found - fed)
     if not behind or not found.isdisjoint({*graph.outputs} - fed):
@@ -204,7 +208,8 @@ def run_part(graph: Graph) -> Graph:
 def _needed(graph: Graph) -> set[str]:
     """Return the nodes that run for the outputs: none that only what is fed is computed from."""
     fed = set(map(split, graph.inputs))
-    fed |= {(name, -1) for name, _ in fed}
+    # TensorFlow runs any other node that is fed where a control input waits for it.
+    fed |= {(name, -1) for name, _ in fed if name in graph and graph[name].op in PLACEHOLDER_OPS}
     found: set[str] = set()
     waiting = list(map(split, graph.outputs))
     while waiting:

@@ -74,7 +74,7 @@ def test_what_is_no_address_is_refused(address):
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(GraphError, match=r"install deploykit\[ray\]"):
+    with pytest.raises(GraphError, match=r"pip install '\.\[ray\]'"):
         check_ray("local")
 
 

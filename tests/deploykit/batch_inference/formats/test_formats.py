@@ -347,7 +347,7 @@ def test_a_format_that_is_none_is_named():
 def test_parquet_without_pyarrow_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
-        GraphError, match=r"deploykit\[parquet\], or give one of npz, tfrecord, csv"
+        GraphError, match=r"pip install '\.\[parquet\]', or give one of npz, tfrecord, csv"
     ):
         format_named("parquet")
     assert format_named("npz")

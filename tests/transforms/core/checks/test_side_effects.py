@@ -8,6 +8,7 @@ import pytest
 from deploykit.transforms.core.checks.side_effects import (
     SIDE_EFFECTS,
     effects_in,
+    inputs_behind,
     refuse,
     refuse_side_effects,
 )
@@ -131,6 +132,21 @@ def test_what_waits_does_not_count_where_inputs_cut_it_off(fed, runs):
         return
     with pytest.raises(RefusedError, match="--inputs n,n:1, or allow it"):
         refuse_side_effects(graph)
+
+
+@pytest.mark.parametrize("op", ["QueueDequeueManyV2", "Placeholder"])
+def test_a_control_input_runs_what_is_fed(op):
+    """TensorFlow runs a fed node that is waited for, unless it is a Placeholder."""
+    waiting = Node("n", "QueueDequeueManyV2")
+    fed = [waiting, Node("f", "Identity", ("n",))] if op != "Placeholder" else [Node("f", op)]
+    nodes = [*fed, Node("y", "Relu", ("f", "^f"))]
+    graph = Graph(nodes, ["f"], ("y",))
+    if op == "Placeholder":
+        refuse_side_effects(graph)
+        return
+    with pytest.raises(RefusedError, match="waits for another thread"):
+        refuse_side_effects(graph)
+    assert inputs_behind(Graph([waiting, Node("y", "Relu", ("n", "^n"))], [], ("y",)), {"n"}) == ()
 
 
 def test_every_op_with_a_telling_name_has_been_judged():

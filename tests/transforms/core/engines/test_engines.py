@@ -27,7 +27,7 @@ def test_what_is_no_use_is_refused(document):
 
 
 def test_an_engine_that_is_not_there_is_refused_with_what_installs_it(monkeypatch):
-    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(engines, "is_installed", lambda name: False)
     with pytest.raises(GraphError, match=r"pip install '\.\[openvino\]'"):
         engines.check_engine("openvino")
     with pytest.raises(GraphError, match="there is no engine 'tflite'; there are: tensorflow"):

@@ -8,7 +8,7 @@ import pytest
 
 from deploykit.transforms.core.engines import engines
 from deploykit.transforms.core.engines.tensorflow_wheel import Wheel, tensorflow_wheel
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import MissingPackageError
 
 WHEELS = [
     "tensorflow", "tensorflow-cpu", "tensorflow_intel", "tensorflow_rocm", "tensorflow_macos",
@@ -62,7 +62,9 @@ def test_a_build_from_source_says_its_version_in_its_headers(packages):
 
 def test_without_tensorflow_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(engines, "tensorflow_wheel", lambda: None)
-    with pytest.raises(GraphError, match=r"TensorFlow is not installed .*pip install '\.\[tf\]'"):
+    with pytest.raises(
+        MissingPackageError, match=r"TensorFlow is not installed: .*pip install '\.\[tf\]'"
+    ):
         engines.version_of("tensorflow")
 
 
