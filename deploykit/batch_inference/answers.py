@@ -23,7 +23,7 @@ from deploykit.transforms.core.node import normal, split
 from deploykit.transforms.core.ops import op_defs, output_types
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.sample_inputs import demanded_batch
+from deploykit.verification.sample_inputs import demanded_batch, takes_scalars
 
 _DEFAULT = "serving_default"
 
@@ -129,10 +129,12 @@ def check_columns(
     """Raise GraphError for what `answer_columns` would refuse, as far as the graph tells before."""
     shapes = Shapes(model.frozen)
     batch = demanded_batch(model.frozen)
+    row = (-1,) if takes_scalars(model.frozen) else ()
     for number, (name, tensor) in enumerate(columns.items()):
         shape, dtype = shapes.shape(tensor), _dtype(model.frozen, tensor)
         if shape is None:
             continue
+        shape = (*row, *shape)
         if not shape or shape[0] not in (-1, batch):
             raise GraphError(
                 f"output '{name}' gives {_said(dtype, shape)} for {batch or 'any number of'} "
@@ -147,10 +149,11 @@ def expected_columns(
 ) -> dict[str, Feature]:
     """Return what a row of each column is, as far as the graph tells before it runs."""
     shapes, found = Shapes(model.frozen), {}
+    first_axis = 0 if takes_scalars(model.frozen) else 1
     for name, tensor in columns.items():
         shape, dtype = shapes.shape(tensor), _dtype(model.frozen, tensor)
         if shape is not None and dtype:
-            found[name] = Feature(dtype, tuple(None if n < 0 else n for n in shape[1:]))
+            found[name] = Feature(dtype, tuple(None if n < 0 else n for n in shape[first_axis:]))
     if top is None:
         return found
     first = next(iter(columns))

@@ -26,7 +26,7 @@ from deploykit.transforms.core.engines.engines import TENSORFLOW, TITLES, lackin
 from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.shapes.known_shapes import Shapes
-from deploykit.verification.sample_inputs import demanded_batch
+from deploykit.verification.sample_inputs import demanded_batch, takes_scalars
 
 logger = logging.getLogger("deploykit")
 
@@ -74,7 +74,7 @@ def planned(
     declared = Piping(preprocess=how.preprocess).declared(graph)
     with naming(path):
         found = open_data(path, declared.columns, graph)
-        batch = how.batch or demanded_batch(graph) or settings.batch or BATCH
+        batch = _rows_at_once(graph, how, settings)
         pipeline = pipeline_for(
             found, graph, preprocessing=declared, batch=batch, epochs=1, threads=1
         )
@@ -99,6 +99,7 @@ def planned(
         labels=tuple(labels) if how.top else (),
         retries=how.retries,
         skip=how.on_error == "skip",
+        takes_scalars=takes_scalars(graph),
     )
     pipeline.say()
     return InferPlan(
@@ -115,6 +116,13 @@ def planned(
         pipeline.fed,
         how.engine,
     )
+
+
+def _rows_at_once(graph: Graph, how: InferOptions, settings: Settings) -> int:
+    """Return how many rows a run takes."""
+    if takes_scalars(graph):
+        return 1
+    return how.batch or demanded_batch(graph) or settings.batch or BATCH
 
 
 def _of_a_worker(opened: OpenedModel, settings: Settings) -> Settings:

@@ -38,6 +38,8 @@ class InferTask:
     """How often a part is begun again whose worker was lost."""
     skip: bool = False
     """Whether rows that cannot be used are left out, and told."""
+    takes_scalars: bool = False
+    """Whether a run takes one row, and neither inputs nor outputs have an axis for rows."""
 
     def file_of(self, part: int) -> str:
         """Return the name of the file of a part."""

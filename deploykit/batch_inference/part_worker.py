@@ -115,12 +115,16 @@ class PartWorker:
         if task.pipeline.whole and rows < task.pipeline.batch:
             fill = np.minimum(np.arange(task.pipeline.batch), rows - 1)
             inputs = {name: array[fill] for name, array in inputs.items()}
+        if task.takes_scalars:
+            inputs = {name: array.reshape(array.shape[1:]) for name, array in inputs.items()}
         arrays = tuple(inputs.values())
         tensors = tuple(task.outputs.values())
         if self._runner is None:
             job = Job(task.model, tuple(inputs), tensors, (arrays,), task.settings)
             self._runner = opened(job)
         found = dict(zip(task.outputs, map(np.asarray, self._runner.outputs(arrays)), strict=True))
+        if task.takes_scalars:
+            return {name: each[None] for name, each in found.items()}
         if task.pipeline.whole and rows < task.pipeline.batch:
             return {name: each[:rows] if each.ndim else each for name, each in found.items()}
         return found

@@ -26,7 +26,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.tensors import numpy_type
 from deploykit.verification.fitting import of_type, tell_only
-from deploykit.verification.sample_inputs import type_and_shape
+from deploykit.verification.sample_inputs import takes_scalars, type_and_shape
 from deploykit.verification.samples import names_of_inputs
 
 FORMAT = 1
@@ -298,6 +298,8 @@ def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, 
         known: dict[str, tuple[str, ...]] = {name: (name,) for name in names}
     else:
         wanted = {tensor: type_and_shape(graph, tensor)[:2] for tensor in graph.inputs}
+        if takes_scalars(graph):  # each sample is one, and is run by itself
+            wanted = {tensor: (type_, (-1,)) for tensor, (type_, _) in wanted.items()}
         known = names_of_inputs(graph)
         declared = declared.among(graph)
     found = {}

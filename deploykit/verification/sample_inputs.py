@@ -215,6 +215,12 @@ def demanded_batch(graph: Graph) -> int | None:
     return next((shape[0] for shape in shapes if shape and shape[0] > 0), None)
 
 
+def takes_scalars(graph: Graph) -> bool:
+    """Say whether every input is a scalar, so that a run takes one sample without a batch axis."""
+    shapes = [type_and_shape(graph, tensor)[1] for tensor in graph.inputs]
+    return bool(shapes) and all(shape == () for shape in shapes)
+
+
 def paired_inputs(reference: Graph, result: Graph) -> dict[str, str] | None:
     """Return the inputs of the result by those of the reference, or None where they do not match.
 

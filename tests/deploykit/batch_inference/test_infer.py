@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 import deploykit
@@ -118,3 +120,48 @@ def test_arrays_bear_the_names_of_inputs(tmp_path):
     np.savez(tmp_path / "rows.npz", y=rows, z=rows)
     with pytest.raises(GraphError, match="there is no feature 'x'"):
         deploykit.infer(tiny_model(), tmp_path / "rows.npz", tmp_path / "out", processes=1)
+
+
+@pytest.mark.parametrize("end", [".npz", ".csv", ".parquet"])
+@pytest.mark.parametrize("top", [None, 2])
+def test_a_model_of_scalars_runs_each_row_by_itself(tmp_path, end, top):
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        text = tf.compat.v1.placeholder(tf.string, (), "text")
+        count = tf.compat.v1.placeholder(tf.int32, (), "count")
+        lengths = tf.stack([tf.strings.length(text), count, count * count])
+        tf.cast(lengths, tf.float32, name="scores")
+    texts, counts = ["01", "five", "x"], [5, 2, 7]
+    path = tmp_path / f"rows{end}"
+    if end == ".npz":
+        np.savez(path, text=np.array(texts, "S"), count=np.array(counts))
+    elif end == ".csv":
+        lines = [f"{text},{count}" for text, count in zip(texts, counts, strict=True)]
+        path.write_text("\n".join(["text,count", *lines]) + "\n")
+    else:
+        pyarrow.parquet.write_table(pyarrow.table({"text": texts, "count": counts}), path)
+    found = deploykit.infer(graph.as_graph_def(), path, tmp_path / "out", top=top)
+    assert (found.rows, found.skipped) == (3, [])
+    (part,) = (tmp_path / "out").glob("*.npz")
+    scores = np.array([[2, 5, 25], [4, 2, 4], [1, 7, 49]], np.float32)
+    if top is None:
+        np.testing.assert_array_equal(np.load(part)["scores"], scores)
+    else:
+        np.testing.assert_array_equal(np.load(part)["top_scores"], -np.sort(-scores)[:, :2])
+
+
+def test_csv_values_that_are_not_whole_are_bad_rows(tmp_path):
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.int32, (None, 2), "x")
+        tf.identity(x, name="y")
+    path = tmp_path / "rows.csv"
+    path.write_text("1,2,0\n3,4.7,1\n5,6,0\n")
+    with pytest.raises(GraphError, match=r"line 2: .* the value 4.69\d+ .* is not a whole number"):
+        deploykit.infer(graph.as_graph_def(), path, tmp_path / "refused")
+    found = deploykit.infer(graph.as_graph_def(), path, tmp_path / "out", on_error="skip")
+    assert (found.rows, len(found.skipped)) == (2, 1)
+    (part,) = (tmp_path / "out").glob("*.npz")
+    assert np.load(part)["y"].tolist() == [[1, 2], [5, 6]]
