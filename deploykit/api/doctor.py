@@ -36,7 +36,7 @@ def doctor() -> Diagnosis:
 
     Example:
         >>> sorted(deploykit.doctor().document())
-        ['environment', 'gpu', 'machine', 'onednn', 'tensorflow', 'threads']
+        ['environment', 'extras', 'gpu', 'machine', 'onednn', 'tensorflow', 'threads']
     """
     with working("doctor"):
         return Diagnosis(examine())

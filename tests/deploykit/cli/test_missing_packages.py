@@ -22,6 +22,7 @@ WITHOUT_TENSORFLOW = {
     "inspect", "diff", "transforms", "input", "compare", "records", "serve", "predict", "status",
     "load-test", "plan", "report", "doctor",
 }  # fmt: skip
+AS_MAIN = {"help_option_names": ["-h", "--help"]}  # which a command keeps from its first context
 HIDING = """
 from importlib.machinery import PathFinder
 
@@ -46,7 +47,7 @@ def test_a_command_says_first_what_it_lacks(name, monkeypatch):
         missing = {module}
         monkeypatch.setattr(extras, "is_installed", lambda each, gone=missing: each not in gone)
         with pytest.raises(MissingPackageError, match="run pip install '"):
-            command(name).invoke(click.Context(command(name)))
+            command(name).invoke(click.Context(command(name), parent=click.Context(cli, **AS_MAIN)))
 
 
 @pytest.fixture(scope="module")
