@@ -11,6 +11,8 @@ import pytest
 
 from deploykit.cli.main import COMMANDS, cli
 from deploykit.freezing.graph_files import save_graph
+from deploykit.transforms.core.engines import extras
+from deploykit.transforms.core.errors import MissingPackageError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
@@ -20,6 +22,7 @@ WITHOUT_TENSORFLOW = {
     "inspect", "diff", "transforms", "input", "compare", "records", "serve", "predict", "status",
     "load-test", "plan", "report", "doctor",
 }  # fmt: skip
+AS_MAIN = {"help_option_names": ["-h", "--help"]}  # which a command keeps from its first context
 HIDING = """
 from importlib.machinery import PathFinder
 
@@ -37,9 +40,14 @@ def command(name: str) -> click.Command:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_declares_what_it_needs(name):
+def test_a_command_says_first_what_it_lacks(name, monkeypatch):
     needed = getattr(command(name), "requires", ())
     assert ("tensorflow" in needed) is (name not in WITHOUT_TENSORFLOW)
+    for module in needed:
+        missing = {module}
+        monkeypatch.setattr(extras, "is_installed", lambda each, gone=missing: each not in gone)
+        with pytest.raises(MissingPackageError, match="run pip install '"):
+            command(name).invoke(click.Context(command(name), parent=click.Context(cli, **AS_MAIN)))
 
 
 @pytest.fixture(scope="module")
