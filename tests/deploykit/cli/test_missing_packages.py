@@ -16,13 +16,13 @@ from deploykit.transforms.core.errors import MissingPackageError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
+from tests.deploykit.cli.options.test_headings import ROOT_CONTEXT
 
 ROOT = Path(__file__).parents[3]
 WITHOUT_TENSORFLOW = {
     "inspect", "diff", "transforms", "input", "compare", "records", "serve", "predict", "status",
     "load-test", "plan", "report", "doctor",
 }  # fmt: skip
-AS_MAIN = {"help_option_names": ["-h", "--help"]}  # which a command keeps from its first context
 HIDING = """
 from importlib.machinery import PathFinder
 
@@ -47,7 +47,7 @@ def test_a_command_says_first_what_it_lacks(name, monkeypatch):
         missing = {module}
         monkeypatch.setattr(extras, "is_installed", lambda each, gone=missing: each not in gone)
         with pytest.raises(MissingPackageError, match="run pip install '"):
-            command(name).invoke(click.Context(command(name), parent=click.Context(cli, **AS_MAIN)))
+            command(name).invoke(click.Context(command(name), ROOT_CONTEXT))
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from deploykit.benchmarking.engines.openvino_runner import check_bf16
 from deploykit.cli.main import cli
 from deploykit.cli.options.conditions import CONDITIONS, check_conditions
 from deploykit.transforms.core.errors import Error, GraphError
+from tests.deploykit.cli.options.test_headings import ROOT_CONTEXT
 
 CASES = [
     ("benchmark m.pb --top 3", "--profile or --trace"),
@@ -80,7 +81,7 @@ VALUES = ("1", "file.json", "a=1", "1,2", "0,1", "x=1,2", "1..2", "all", "0", "1
 
 def parsed(words, given):
     """Return the context of a command line; nothing is run."""
-    parent = click.Context(cli)
+    parent = ROOT_CONTEXT
     for each in words.split()[:-1]:
         parent = click.Context(parent.command.get_command(parent, each), parent)
     return COMMANDS[words].make_context(words.split()[-1], [*given], parent)
