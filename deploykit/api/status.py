@@ -1,14 +1,13 @@
 """How a server and its models are."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from deploykit.calling.server_status import ModelVersions, ServedModels, ServerHealth
+from deploykit.calling.server_status import ModelVersions, ServedModels, ServerHealth, answers
 from deploykit.serving.client.client import Client
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
 from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.client.rest_client import RestClient, is_rest
-from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
+from deploykit.serving.protocol.version_status import VersionStatus
 from deploykit.storage.parameters import with_options
 from deploykit.transforms.core.errors import Error
 
@@ -54,19 +53,15 @@ def status(
         if model is None:
             return ServedModels(address, {name: _versions(rest, name) for name in rest.models()})
         states = rest.status(model, version, version_label)
-        signatures = rest.metadata(model, version, version_label) if _ready(states) else {}
+        signatures = rest.metadata(model, version, version_label) if answers(states) else {}
         return ModelVersions(address, model, states, signatures)
     with Client(address, connection) as client:
         if model is None:
             return ServerHealth(address, client.health())
         states = client.status(model, version=version, label=version_label)
-        ready = _ready(states)
+        ready = answers(states)
         signatures = client.metadata(model, version=version, label=version_label) if ready else {}
         return ModelVersions(address, model, states, signatures)
-
-
-def _ready(states: Sequence[VersionStatus]) -> bool:
-    return any(each.state == AVAILABLE for each in states)
 
 
 def _versions(rest: RestClient, model: str) -> list[VersionStatus]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from deploykit.batch_inference.reading.data_part import BadRow, RowBatch
 from deploykit.batch_inference.reading.sources import place_of
-from deploykit.input.applying import in_graph, in_python, is_computed, together
+from deploykit.input.applying import in_graph, in_python, together
 from deploykit.input.feed import prepared
 from deploykit.input.parsing import example_spec, inputs_of, parsed_lines
 from deploykit.input.pipeline import Pipeline
@@ -139,7 +139,7 @@ def batch_parser(pipeline: Pipeline) -> Callable[[Sequence[bytes]], Inputs]:
         for steps in pipeline.steps.values():  # a cast to integers would cut off what is not whole
             value = parsed[steps.feature]
             is_cut = value.dtype.is_floating and tf.as_dtype(steps.dtype).is_integer
-            if is_cut and not is_computed(steps, features[steps.feature]):
+            if is_cut and not steps.compute_values(features[steps.feature]):
                 whole = tf.debugging.assert_equal(value, tf.round(value))
                 with tf.control_dependencies([whole]):
                     parsed[steps.feature] = tf.identity(value)

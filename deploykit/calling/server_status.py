@@ -38,7 +38,7 @@ class ServedModels(AsHtml):
     @property
     def problem(self) -> str:
         """Which models are of no use now, in a sentence."""
-        down = [name for name, found in self.models.items() if not _answers(found)]
+        down = [name for name, found in self.models.items() if not answers(found)]
         return f"{self.address}: no version answers now of: {', '.join(down)}" if down else ""
 
     def document(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class ModelVersions(AsHtml):
     @property
     def problem(self) -> str:
         """Why it is of no use now, in a sentence."""
-        if _answers(self.versions):
+        if answers(self.versions):
             return ""
         return f"{self.address}: no version of {self.model} answers now"
 
@@ -89,5 +89,6 @@ class ModelVersions(AsHtml):
         }
 
 
-def _answers(versions: Sequence[VersionStatus]) -> bool:
+def answers(versions: Sequence[VersionStatus]) -> bool:
+    """Say whether a version of a model answers now."""
     return any(each.state == AVAILABLE for each in versions)

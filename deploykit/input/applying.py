@@ -99,15 +99,9 @@ def in_python(steps: Steps, feature: Feature, value: Any) -> Array:
         value = value - mean
     if deviation is not None:
         value = value * (1 / deviation)
-    if is_computed(steps, feature):
+    if steps.compute_values(feature):
         return np.asarray(value.astype(numpy_type(steps.dtype)))
     return in_type(steps.feature, value, steps.dtype)
-
-
-def is_computed(steps: Steps, feature: Feature) -> bool:
-    """Say whether values are rounded to the type of the input, as what they were is gone anyway."""
-    is_image = feature.content == "image" or steps.resize is not None
-    return is_image or any(number is not None for number in _numbers(steps))
 
 
 def together(arrays: list[Array]) -> Array:

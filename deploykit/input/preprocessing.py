@@ -72,6 +72,10 @@ class Steps:
         """Whether they say which values a photo has in the end."""
         return bool(self.scale is not None or self.mean or self.std)
 
+    def compute_values(self, feature: Feature) -> bool:
+        """Say whether values are rounded to the input's type: what they were is gone anyway."""
+        return feature.content == "image" or self.resize is not None or self.state_values
+
     def into(self, range_: PhotoRange) -> "Steps":
         """Return them with other values of a photo."""
         return replace(self, scale=range_.scale, mean=range_.mean, std=())
@@ -492,13 +496,13 @@ def _check(
         raise GraphError(f"{where} is {feature}, but it should become {result.dtype}")
     if type_ and result.dtype != type_:
         raise GraphError(f"{where} becomes {result.dtype}, but it takes {type_}")
-    computed = feature.content == "image" or steps.resize or steps.scale or steps.mean or steps.std
     # The numbers of a CSV file have no type of their own.
-    cast = is_text or computed or data.kind == "csv"
-    types = numpy_type(feature.dtype), numpy_type(result.dtype)
-    if not cast and data.kind != "arrays" and not np.can_cast(*types, "same_kind"):
-        raise GraphError(f"{where} is {feature.dtype}, but it takes {result.dtype}")
-    if not cast and data.kind == "arrays" and not np.can_cast(*types, "same_kind"):
+    cast = is_text or steps.compute_values(feature) or data.kind == "csv"
+    if not cast and not np.can_cast(
+        numpy_type(feature.dtype), numpy_type(result.dtype), "same_kind"
+    ):
+        if data.kind != "arrays":
+            raise GraphError(f"{where} is {feature.dtype}, but it takes {result.dtype}")
         # GraphError now: a value is not whole. What is out of range is found when it is read.
         of_type(split(tensor)[0], load_data(data.path)[steps.feature], result.dtype)
     for name, values in (("mean", steps.mean), ("std", steps.std)):

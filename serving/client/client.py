@@ -23,6 +23,7 @@ from deploykit.serving.protocol.protos import (
     GetModelStatusResponse,
     ModelServerConfig,
     ModelVersionStatus,
+    PredictRequest,
     PredictResponse,
     RegressionRequest,
     RegressionResponse,
@@ -35,6 +36,15 @@ from deploykit.serving.protocol.version_status import VersionStatus
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.tensors import Array
 
+_METHODS: dict[str, tuple[str, Any, Any]] = {
+    "Predict": (PREDICTION_SERVICE, PredictRequest, PredictResponse),
+    "Classify": (PREDICTION_SERVICE, ClassificationRequest, ClassificationResponse),
+    "Regress": (PREDICTION_SERVICE, RegressionRequest, RegressionResponse),
+    "GetModelMetadata": (PREDICTION_SERVICE, GetModelMetadataRequest, GetModelMetadataResponse),
+    "GetModelStatus": (MODEL_SERVICE, GetModelStatusRequest, GetModelStatusResponse),
+    "HandleReloadConfigRequest": (MODEL_SERVICE, ReloadConfigRequest, ReloadConfigResponse),
+}
+"""By name: the service, and the messages of a request and a response."""
 _HEALTH = {b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING"}  # a HealthCheckResponse, whole
 
 
@@ -63,6 +73,14 @@ class Client:
         """
         self._endpoint = Endpoint(address, replace(connection, **options))
         self._channel = self._endpoint.channel()
+        self._methods = {
+            name: self._channel.unary_unary(
+                f"/{service}/{name}",
+                request_serializer=request.SerializeToString,
+                response_deserializer=response.FromString,
+            )
+            for name, (service, request, response) in _METHODS.items()
+        }
 
     def predict(
         self,
@@ -80,7 +98,7 @@ class Client:
         CallError: there is no such server, model or version, or the model refuses the inputs.
         """
         request = predict_request(model, inputs, version, label, signature, outputs)
-        answer = self._call(PREDICTION_SERVICE, "Predict", request, PredictResponse)
+        answer = self._endpoint.call(self._methods["Predict"], request)
         return {alias: self._decoded(proto, alias) for alias, proto in answer.outputs.items()}
 
     def classify(
@@ -101,7 +119,7 @@ class Client:
             model_spec=model_spec(model, version, label, signature),
             input=examples_input(examples, context),
         )
-        answer = self._call(PREDICTION_SERVICE, "Classify", request, ClassificationResponse)
+        answer = self._endpoint.call(self._methods["Classify"], request)
         return [
             [(each.label, each.score) for each in example.classes]
             for example in answer.result.classifications
@@ -122,7 +140,7 @@ class Client:
             model_spec=model_spec(model, version, label, signature),
             input=examples_input(examples, context),
         )
-        answer = self._call(PREDICTION_SERVICE, "Regress", request, RegressionResponse)
+        answer = self._endpoint.call(self._methods["Regress"], request)
         return np.array([each.value for each in answer.result.regressions], np.float32)
 
     def metadata(
@@ -132,9 +150,7 @@ class Client:
         request = GetModelMetadataRequest(
             model_spec=model_spec(model, version, label), metadata_field=["signature_def"]
         )
-        answer = self._call(
-            PREDICTION_SERVICE, "GetModelMetadata", request, GetModelMetadataResponse
-        )
+        answer = self._endpoint.call(self._methods["GetModelMetadata"], request)
         found = SignatureDefMap()
         answer.metadata["signature_def"].Unpack(found)
         return signatures_in(found)
@@ -144,7 +160,7 @@ class Client:
     ) -> list[VersionStatus]:
         """Return the versions of a model that the server knows of. CallError: as `predict`."""
         request = GetModelStatusRequest(model_spec=model_spec(model, version, label))
-        answer = self._call(MODEL_SERVICE, "GetModelStatus", request, GetModelStatusResponse)
+        answer = self._endpoint.call(self._methods["GetModelStatus"], request)
         return [
             VersionStatus(
                 each.version,
@@ -168,10 +184,7 @@ class Client:
         except text_format.ParseError as error:
             raise Error(f"the text is no models.config: {error}") from None
         request = ReloadConfigRequest(config=parsed)
-        answer = self._call(
-            MODEL_SERVICE, "HandleReloadConfigRequest", request, ReloadConfigResponse
-        )
-        status = answer.status
+        status = self._endpoint.call(self._methods["HandleReloadConfigRequest"], request).status
         if status.error_code:
             code = _code_name(status.error_code)
             raise CallError(f"{self._endpoint.address}: {status.error_message} ({code})", code)
@@ -200,15 +213,6 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _call(self, service: str, method: str, request: Any, response: Any) -> Any:
-        """Return the response of a method. CallError: there is none."""
-        call = self._channel.unary_unary(
-            f"/{service}/{method}",
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=response.FromString,
-        )
-        return self._endpoint.call(call, request)
 
     def _decoded(self, proto: Any, alias: str) -> Array:
         try:

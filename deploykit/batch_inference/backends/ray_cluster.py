@@ -1,7 +1,6 @@
 """A Ray cluster to run workers on: one that runs already, or one of this machine for one run."""
 
 import contextlib
-import importlib.util
 import logging
 import os
 import re
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 
 from deploykit.batch_inference.backends.backend import Backend
 from deploykit.hardware.machine import usable_cores
-from deploykit.transforms.core.engines.extras import how_to_install
+from deploykit.transforms.core.engines.extras import how_to_install, is_installed
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import limits
 
@@ -39,7 +38,7 @@ def check_ray(address: str | None) -> str:
 
     GraphError: it is none, or Ray is not installed.
     """
-    if importlib.util.find_spec("ray") is None:
+    if not is_installed("ray"):
         raise GraphError(f"--engine ray takes Ray. {how_to_install('ray')}")
     found = address or os.environ.get(ADDRESS) or LOCAL
     if found.startswith("ray://"):

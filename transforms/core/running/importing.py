@@ -6,10 +6,10 @@ and adds nothing to what they accept.
 
 import contextlib
 import ctypes
-import importlib.util
 from pathlib import Path
 
 from deploykit.transforms.core.checks.graph_parts import GraphParts
+from deploykit.transforms.core.engines.tensorflow_wheel import package_folder
 from deploykit.transforms.core.errors import LoadError
 from deploykit.transforms.core.graph import follow
 from deploykit.transforms.core.node import Node, delimited
@@ -100,8 +100,7 @@ class Importer:
 
     def __init__(self) -> None:
         """Load TensorFlow's libraries; where there are none of these names, TensorFlow itself."""
-        spec = importlib.util.find_spec("tensorflow")
-        folder = Path(*(spec.submodule_search_locations if spec else None) or ())
+        folder = package_folder() or Path()
         self._library: ctypes.CDLL | None = None
         with contextlib.suppress(OSError):
             for name in _LIBRARIES:
