@@ -37,9 +37,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.stored_codes import holds_codes
 from deploykit.transforms.core.node import normal, producer_name
 from deploykit.transforms.core.ops import FEEDABLE_OPS
-from deploykit.transforms.core.protos import (
-    SignatureDef,
-)
+from deploykit.transforms.core.protos import SignatureDef
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.engines.engine_cases import EngineCase
 from deploykit.verification.engines.engine_check import EngineCheck, compared_in

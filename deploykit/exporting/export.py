@@ -38,9 +38,7 @@ from deploykit.transforms.core.engines.engine_folder import files as engine_file
 from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import (
-    SignatureDef,
-)
+from deploykit.transforms.core.protos import SignatureDef
 from deploykit.transforms.core.tensors import Array
 
 STEPS = "assets.extra/preprocessing.json"

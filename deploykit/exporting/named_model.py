@@ -21,11 +21,7 @@ from deploykit.serving.saved_model.proto import tensors_of
 from deploykit.transforms.core.errors import GraphError, naming, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, producer_name, split
-from deploykit.transforms.core.protos import (
-    MetaGraphDef,
-    SignatureDef,
-    TensorInfo,
-)
+from deploykit.transforms.core.protos import MetaGraphDef, SignatureDef, TensorInfo
 from deploykit.transforms.core.tensors import DType
 
 

@@ -21,9 +21,7 @@ from deploykit.serving.protocol.signatures import (
 from deploykit.serving.saved_model.parse_examples import parse_in_front
 from deploykit.serving.saved_model.proto import signature_def
 from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.protos import (
-    SignatureDef,
-)
+from deploykit.transforms.core.protos import SignatureDef
 from deploykit.transforms.core.tensors import DType
 
 METHODS = {"predict": PREDICT, "classify": CLASSIFY, "regress": REGRESS}

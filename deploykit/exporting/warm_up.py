@@ -17,9 +17,7 @@ from deploykit.serving.saved_model.warmup_requests import requests, some, write_
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, producer_name
-from deploykit.transforms.core.protos import (
-    SignatureDef,
-)
+from deploykit.transforms.core.protos import SignatureDef
 from deploykit.transforms.core.tensors import Array, DType
 
 Feeds = Iterable[Mapping[str, Array]]

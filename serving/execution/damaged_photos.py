@@ -9,9 +9,7 @@ from deploykit.serving.protocol.photo_names import BYTES, PLACE, READY, is_ready
 from deploykit.serving.protocol.signatures import EXAMPLES, Signature
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name
-from deploykit.transforms.core.protos import (
-    MetaGraphDef,
-)
+from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.tensors import Array
 
 _ASSERTED = re.compile(rf"assertion failed: \[(.*){re.escape(PLACE)}\]")

@@ -12,10 +12,7 @@ import numpy as np
 
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import Tensor
-from deploykit.transforms.core.protos import (
-    MetaGraphDef,
-    NodeDef,
-)
+from deploykit.transforms.core.protos import MetaGraphDef, NodeDef
 from deploykit.transforms.core.tensors import Array
 
 _HARMED = re.compile(r"_?(Fused)?Quantized\w+|_MklNative\w+")

@@ -11,9 +11,7 @@ from deploykit.serving.protocol.signatures import Signature, Tensor
 from deploykit.transforms.core.functions import CALL_OPS
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name
-from deploykit.transforms.core.protos import (
-    MetaGraphDef,
-)
+from deploykit.transforms.core.protos import MetaGraphDef
 
 _ELEMENTWISE = frozenset(
     ("Abs", "Add", "AddV2", "Exp", "Identity", "Maximum", "Minimum", "Mul", "Neg", "RealDiv",

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from deploykit.transforms.core.control_flow import CASE_OPS, CONTROL_FLOW_OPS, IF_OPS
-from deploykit.transforms.core.protos import (
-    MetaGraphDef,
-)
+from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.tensors import Array
 
 SECONDS = 0.001

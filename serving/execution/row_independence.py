@@ -23,9 +23,7 @@ from deploykit.transforms.core.ops import (
     op_defs,
     output_types,
 )
-from deploykit.transforms.core.protos import (
-    MetaGraphDef,
-)
+from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.shapes.sizes import Shape, require
 from deploykit.transforms.inline_functions import inline_functions

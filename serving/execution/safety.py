@@ -20,9 +20,7 @@ from deploykit.transforms.core.checks.vocabularies import Vocabularies
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.files.checkpoint_index import check_index
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import (
-    MetaGraphDef,
-)
+from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.inline_functions import inline_functions
 
 _INIT = "__saved_model_init_op"

@@ -9,12 +9,7 @@ from deploykit.serving.protocol.protos import SignatureDefMap
 from deploykit.transforms.core.checks.wire import check_growth, decoded
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.files.reading import read_bytes
-from deploykit.transforms.core.protos import (
-    MetaGraphDef,
-    SavedModel,
-    SignatureDef,
-    TensorInfo,
-)
+from deploykit.transforms.core.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
 from deploykit.transforms.core.tensors import type_name
 
 SERVE = "serve"

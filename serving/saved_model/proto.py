@@ -13,12 +13,7 @@ from deploykit.transforms.core.ops import (
     op_defs,
     output_types,
 )
-from deploykit.transforms.core.protos import (
-    MetaGraphDef,
-    SavedModel,
-    SignatureDef,
-    TensorInfo,
-)
+from deploykit.transforms.core.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
 from deploykit.transforms.core.shapes.static_shapes import static_shapes
 from deploykit.transforms.core.tensors import type_number
 

@@ -19,9 +19,7 @@ from deploykit.serving.protocol.signatures import CLASSIFY, PREDICT, REGRESS
 from deploykit.serving.saved_model.parse_examples import example
 from deploykit.serving.saved_model.warmup_limits import MOST
 from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.protos import (
-    SignatureDef,
-)
+from deploykit.transforms.core.protos import SignatureDef
 from deploykit.transforms.core.tensors import Array, encode, type_name
 from deploykit.transforms.core.tfrecord import framed, read_records
 

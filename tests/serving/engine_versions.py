@@ -16,10 +16,7 @@ from deploykit.transforms.core.engines.engine_manifest import (
 from deploykit.transforms.core.engines.engines import EngineUse
 from deploykit.transforms.core.engines.proof import FLOAT_BAR
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import (
-    GraphDef,
-    SavedModel,
-)
+from deploykit.transforms.core.protos import GraphDef, SavedModel
 from deploykit.transforms.core.tensors import DType
 from tests.serving.small_models import half_plus
 

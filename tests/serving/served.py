@@ -13,10 +13,7 @@ from typing import Any
 import grpc
 
 from tests.documents import pinned
-from tests.serving.official_stubs import (
-    ModelServiceStub,
-    PredictionServiceStub,
-)
+from tests.serving.official_stubs import ModelServiceStub, PredictionServiceStub
 
 ROOT = Path(__file__).parents[2]
 

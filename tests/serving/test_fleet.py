@@ -14,12 +14,8 @@ import numpy as np
 import pytest
 
 from deploykit.serving.client.requests import predict_request
-from deploykit.serving.protocol.protos import (
-    PredictRequest,
-)
-from tests.serving.official_stubs import (
-    PredictionServiceStub,
-)
+from deploykit.serving.protocol.protos import PredictRequest
+from tests.serving.official_stubs import PredictionServiceStub
 from tests.serving.served import free_port
 from tests.serving.small_models import half_plus
 

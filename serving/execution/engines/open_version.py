@@ -29,9 +29,7 @@ from deploykit.transforms.core.engines.engine_manifest import EngineFolder, Engi
 from deploykit.transforms.core.engines.engines import AUTO, OPENVINO, TENSORFLOW, lacking
 from deploykit.transforms.core.engines.extras import is_installed
 from deploykit.transforms.core.errors import Error, GraphError, MismatchError
-from deploykit.transforms.core.protos import (
-    MetaGraphDef,
-)
+from deploykit.transforms.core.protos import MetaGraphDef
 
 logger = logging.getLogger("deploykit")
 

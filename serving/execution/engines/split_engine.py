@@ -18,9 +18,7 @@ from deploykit.transforms.core.engines.engine_cut import is_cut
 from deploykit.transforms.core.engines.engine_manifest import EngineSignature, EngineTensor
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import normal
-from deploykit.transforms.core.protos import (
-    MetaGraphDef,
-)
+from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.tensors import Array, DType
 
 

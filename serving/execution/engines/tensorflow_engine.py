@@ -16,9 +16,7 @@ from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import SERVE, Signature
 from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.protos import (
-    MetaGraphDef,
-)
+from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.running.free_memory import give_back
 from deploykit.transforms.core.running.quiet import quiet
 from deploykit.transforms.core.running.session import full_name

@@ -8,10 +8,7 @@ from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.core.errors import RefusedError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import (
-    FunctionDefLibrary,
-    SavedModel,
-)
+from deploykit.transforms.core.protos import FunctionDefLibrary, SavedModel
 from deploykit.transforms.core.tensors import DType
 
 F32 = DType("float32")

@@ -11,9 +11,7 @@ from deploykit.serving.execution.batching import Batches
 from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import Signature, Tensor
-from deploykit.transforms.core.protos import (
-    SignatureDef,
-)
+from deploykit.transforms.core.protos import SignatureDef
 from tests.waiting import until
 
 MODEL = object()

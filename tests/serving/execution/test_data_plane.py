@@ -16,9 +16,7 @@ from deploykit.serving.execution.engines.engine import HERE
 from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import Signature, Tensor
-from deploykit.transforms.core.protos import (
-    SignatureDef,
-)
+from deploykit.transforms.core.protos import SignatureDef
 
 X = {"x": np.ones((1, 1), np.float32)}
 

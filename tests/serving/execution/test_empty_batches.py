@@ -13,9 +13,7 @@ from deploykit.serving.execution.empty_batches import needs_rows, one_row, witho
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import (
-    MetaGraphDef,
-)
+from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.tensors import DType
 from tests.serving.served import Served, free_port
 from tests.support import build, transform

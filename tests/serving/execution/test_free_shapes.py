@@ -4,9 +4,7 @@ import pytest
 
 from deploykit.serving.execution.free_shapes import free_inputs
 from deploykit.serving.protocol.signatures import Signature, Tensor
-from deploykit.transforms.core.protos import (
-    MetaGraphDef,
-)
+from deploykit.transforms.core.protos import MetaGraphDef
 
 
 def free(make, shape) -> bool:

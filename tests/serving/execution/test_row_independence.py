@@ -10,9 +10,7 @@ from deploykit.serving.execution import row_independence
 from deploykit.serving.execution.row_independence import unmixed
 from deploykit.serving.execution.row_kinds import Rows
 from deploykit.serving.protocol.signatures import Signature, Tensor
-from deploykit.transforms.core.protos import (
-    MetaGraphDef,
-)
+from deploykit.transforms.core.protos import MetaGraphDef
 
 SHAPE, ROWS = (None, 6, 4), (2, 1, 4)  # the rows of the parts
 CHAINS, SEED = 160, 26

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.protos import (
-    PredictionLog,
-)
+from deploykit.serving.protocol.protos import PredictionLog
 from deploykit.serving.protocol.signatures import CLASSIFY, PREDICT, REGRESS, Tensor
 from deploykit.serving.saved_model import warmup_requests
 from deploykit.serving.saved_model.proto import signature_def
@@ -23,9 +21,7 @@ from deploykit.serving.saved_model.warmup_requests import (
 )
 from deploykit.serving.server.replay_warmup import warm_up
 from deploykit.transforms.core.errors import GraphError, VerificationError
-from deploykit.transforms.core.protos import (
-    SignatureDef,
-)
+from deploykit.transforms.core.protos import SignatureDef
 from deploykit.transforms.core.tensors import DType, decode
 from deploykit.transforms.core.tfrecord import masked_crc
 

@@ -26,9 +26,7 @@ from deploykit.serving.protocol.protos import (
 )
 from deploykit.serving.protocol.signatures import CLASSIFY, REGRESS
 from tests.serving import acceptance_models
-from tests.serving.official_stubs import (
-    PredictionServiceStub,
-)
+from tests.serving.official_stubs import PredictionServiceStub
 from tests.serving.served import ROOT, Served, free_port
 from tests.serving.server.test_status_codes import ask, spec, tasks
 from tests.waiting import until

@@ -32,10 +32,7 @@ from deploykit.serving.server.settings import ServerSettings
 from deploykit.serving.server.tls import CertificateError, server_context
 from deploykit.transforms.core.errors import Error, FileError
 from tests.serving.certificates import Authority
-from tests.serving.official_stubs import (
-    ModelServiceStub,
-    PredictionServiceStub,
-)
+from tests.serving.official_stubs import ModelServiceStub, PredictionServiceStub
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

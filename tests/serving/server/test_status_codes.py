@@ -20,10 +20,7 @@ from deploykit.serving.protocol.protos import (
 )
 from deploykit.serving.protocol.signatures import CLASSIFY, REGRESS
 from deploykit.serving.server.server import Server, ServerSettings
-from tests.serving.official_stubs import (
-    ModelServiceStub,
-    PredictionServiceStub,
-)
+from tests.serving.official_stubs import ModelServiceStub, PredictionServiceStub
 from tests.serving.small_models import half_plus
 
 

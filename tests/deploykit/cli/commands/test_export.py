@@ -20,9 +20,7 @@ from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import (
-    SavedModel,
-)
+from deploykit.transforms.core.protos import SavedModel
 from deploykit.transforms.core.tensors import DType, decode
 from tests.deploykit.conftest import FASHION
 from tests.loading import answers
