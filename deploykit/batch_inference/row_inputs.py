@@ -14,7 +14,7 @@ from deploykit.input.applying import in_graph, in_python, together
 from deploykit.input.feed import prepared
 from deploykit.input.parsing import example_spec, inputs_of, parsed_lines
 from deploykit.input.pipeline import Pipeline
-from deploykit.input.preprocessing import Steps, keeps_files
+from deploykit.input.preprocessing import Steps, is_computed, keeps_files
 from deploykit.input.reading import as_objects, example, line_values
 from deploykit.photos.sizes import too_large
 from deploykit.records.features import Feature
@@ -139,7 +139,7 @@ def batch_parser(pipeline: Pipeline) -> Callable[[Sequence[bytes]], Inputs]:
         for steps in pipeline.steps.values():  # a cast to integers would cut off what is not whole
             value = parsed[steps.feature]
             is_cut = value.dtype.is_floating and tf.as_dtype(steps.dtype).is_integer
-            if is_cut and not steps.compute_values(features[steps.feature]):
+            if is_cut and not is_computed(steps, features[steps.feature]):
                 whole = tf.debugging.assert_equal(value, tf.round(value))
                 with tf.control_dependencies([whole]):
                     parsed[steps.feature] = tf.identity(value)

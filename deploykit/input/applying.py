@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.input.preprocessing import Steps, keeps_files, result_of
+from deploykit.input.preprocessing import Steps, is_computed, keeps_files, result_of
 from deploykit.photos.sizes import too_large
 from deploykit.records.features import Feature
 from deploykit.transforms.core.errors import GraphError
@@ -99,7 +99,7 @@ def in_python(steps: Steps, feature: Feature, value: Any) -> Array:
         value = value - mean
     if deviation is not None:
         value = value * (1 / deviation)
-    if steps.compute_values(feature):
+    if is_computed(steps, feature):
         return np.asarray(value.astype(numpy_type(steps.dtype)))
     return in_type(steps.feature, value, steps.dtype)
 

@@ -72,10 +72,6 @@ class Steps:
         """Whether they say which values a photo has in the end."""
         return bool(self.scale is not None or self.mean or self.std)
 
-    def compute_values(self, feature: Feature) -> bool:
-        """Say whether values are rounded to the input's type: what they were is gone anyway."""
-        return feature.content == "image" or self.resize is not None or self.state_values
-
     def into(self, range_: PhotoRange) -> "Steps":
         """Return them with other values of a photo."""
         return replace(self, scale=range_.scale, mean=range_.mean, std=())
@@ -453,6 +449,11 @@ def result_of(steps: Steps, feature: Feature) -> Feature:
     return Feature(steps.dtype, shape)
 
 
+def is_computed(steps: Steps, feature: Feature) -> bool:
+    """Say whether values are rounded to the input's type: what they were is gone anyway."""
+    return feature.content == "image" or steps.resize is not None or steps.state_values
+
+
 def _refuse_unfit(where: str, steps: Steps, feature: Feature) -> None:
     """Raise GraphError for a step that cannot be done with a feature."""
     is_text = feature.dtype == "string" and not feature.content
@@ -497,7 +498,7 @@ def _check(
     if type_ and result.dtype != type_:
         raise GraphError(f"{where} becomes {result.dtype}, but it takes {type_}")
     # The numbers of a CSV file have no type of their own.
-    cast = is_text or steps.compute_values(feature) or data.kind == "csv"
+    cast = is_text or is_computed(steps, feature) or data.kind == "csv"
     if not cast and not np.can_cast(
         numpy_type(feature.dtype), numpy_type(result.dtype), "same_kind"
     ):
