@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-versions check docs golden bench fuzz ops protos clean
+.PHONY: help setup demo test test-slow test-versions judges check docs golden bench fuzz ops protos clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ test-slow: setup  ## run the long tests
 
 test-versions:  ## run the main path in fresh environments of several TensorFlow and Python versions
 	$(PYTHON) -m tests.versions $(PAIRS)
+
+judges: setup  ## ask the server with clients of others, and import them beside deploykit
+	$(BIN)/python -m pytest -m slow -rs tests/serving/judges tests/transforms/core/protobuf
 
 check: setup  ## format, lint, types, and whether the generated pages of docs/ are up to date
 	$(BIN)/ruff format --check .

@@ -1,11 +1,19 @@
 """The README is short and true: its two commands, its tour, its table of commands."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from deploykit.cli.main import COMMANDS
+from deploykit.freezing.graph_files import save_graph
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
 from tests.docs.walking import blocks, walk, without_digits
 
 README = Path(__file__).parents[1] / "README.md"
@@ -20,6 +28,32 @@ def test_the_two_commands_are_all_that_a_fresh_machine_needs():
     assert [line.split("#")[0].strip() for line in lines] == [
         "pip install '.[tf]'", "make demo", "make test",
     ]  # fmt: skip
+
+
+@pytest.mark.slow  # downloads and installs TensorFlow: minutes
+def test_the_install_line_is_enough_to_quantize_a_model(tmp_path):
+    """In an environment made from nothing, with a model that no other test has."""
+    weights = np.random.default_rng(7).normal(size=(64, 64)).astype(np.float32)
+    floats = {"T": DType("float32")}
+    nodes = (
+        Node("x", "Placeholder").with_attrs(dtype=DType("float32"), shape=(-1, 64)),
+        Node.constant("w", weights),
+        Node("y", "MatMul", ("x", "w")).with_attrs(**floats, transpose_a=False, transpose_b=False),
+        Node("scores", "Relu", ("y",)).with_attrs(**floats),
+    )
+    save_graph(Graph(nodes, ["x"], ["scores"]), tmp_path / "model.pb")
+    folder = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    path = os.pathsep.join((str(folder / "bin"), os.environ["PATH"]))
+    environment = {**os.environ, "PATH": path, "VIRTUAL_ENV": str(folder)}
+    environment.pop("PYTHONPATH", None)
+    (install, *_) = [line for _, text in blocks(README, "sh") for line in text.splitlines()]
+    for command, cwd in ((install, README.parent), ("deploykit quantize model.pb", tmp_path)):
+        done = subprocess.run(command, shell=True, cwd=cwd, env=environment, capture_output=True,
+                              text=True, check=False)  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+    (written,) = set(tmp_path.glob("*.pb")) - {tmp_path / "model.pb"}
+    assert written.stat().st_size < (tmp_path / "model.pb").stat().st_size / 2
 
 
 def test_the_table_names_all_commands():

@@ -83,6 +83,7 @@ class ModelVersions(AsHtml):
                         for alias, tensor in each.inputs.items()
                     },
                     "outputs": {alias: asdict(tensor) for alias, tensor in each.outputs.items()},
+                    **({"unavailable": each.unavailable} if each.unavailable else {}),
                 }
                 for name, each in self.signatures.items()
             },

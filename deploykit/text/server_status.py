@@ -46,7 +46,9 @@ def version_tables(found: Mapping[str, Any]) -> "list[str | Table]":
     calls = new_table("signature", "takes", "gives", texts=("takes", "gives"))
     for name, each in found["signatures"].items():
         calls.add_row(name, _listed(each["inputs"]), _listed(each["outputs"]))
-    return [versions, *errors, calls, *_photos(found["signatures"])]
+    refused = [f"signature '{name}' is not available: it {each['unavailable']}"
+               for name, each in found["signatures"].items() if "unavailable" in each]  # fmt: skip
+    return [versions, *errors, calls, *refused, *_photos(found["signatures"])]
 
 
 def _photos(signatures: Mapping[str, Any]) -> list[str]:

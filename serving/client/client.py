@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+from google.protobuf.struct_pb2 import Struct
 
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
 from deploykit.serving.client.endpoint import CallError, Endpoint
@@ -31,7 +32,7 @@ from deploykit.serving.protocol.protos import (
     ReloadConfigResponse,
     SignatureDefMap,
 )
-from deploykit.serving.protocol.signatures import Signature, signatures_in
+from deploykit.serving.protocol.signatures import UNAVAILABLE, Signature, signatures_in
 from deploykit.serving.protocol.version_status import VersionStatus
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.tensors import Array
@@ -153,7 +154,10 @@ class Client:
         answer = self._endpoint.call(self._methods["GetModelMetadata"], request)
         found = SignatureDefMap()
         answer.metadata["signature_def"].Unpack(found)
-        return signatures_in(found)
+        refused = Struct()
+        if UNAVAILABLE in answer.metadata:
+            refused.ParseFromString(answer.metadata[UNAVAILABLE].value)
+        return signatures_in(found, dict(refused))
 
     def status(
         self, model: str, *, version: int | None = None, label: str = ""

@@ -16,7 +16,7 @@ from google.protobuf import json_format
 from deploykit.serving.client.connection import Connection
 from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.protocol.protos import SignatureDefMap
-from deploykit.serving.protocol.signatures import Signature, signatures_in
+from deploykit.serving.protocol.signatures import UNAVAILABLE, Signature, signatures_in
 from deploykit.serving.protocol.version_status import VersionStatus
 from deploykit.transforms.core.errors import Error, FileError
 from deploykit.transforms.core.files.reading import MOST_TEXT
@@ -81,7 +81,8 @@ class RestClient:
             json_format.ParseDict(found["signature_def"], signatures, ignore_unknown_fields=True)
         except (TypeError, KeyError, json_format.ParseError):
             raise self._foreign("the response contains no signatures") from None
-        return signatures_in(signatures)
+        refused = found.get(UNAVAILABLE)
+        return signatures_in(signatures, refused if isinstance(refused, dict) else None)
 
     def _field(self, status: int, document: Any, name: str) -> Any:
         if status == 200 and isinstance(document, dict) and name in document:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
+from google.protobuf.struct_pb2 import Struct
 
 from deploykit.serving.execution.classify_regress import Class, with_context
 from deploykit.serving.execution.data_plane import Answer, Plane, Target
@@ -41,7 +42,12 @@ from deploykit.serving.protocol.protos import (
     ReloadConfigRequest,
     ReloadConfigResponse,
 )
-from deploykit.serving.protocol.signatures import CLASSIFY, signature_map
+from deploykit.serving.protocol.signatures import (
+    CLASSIFY,
+    UNAVAILABLE,
+    signature_map,
+    unavailable_in,
+)
 
 SIGNATURE_DEF = "signature_def"
 Reload = Callable[[Any, str, float | None], None]
@@ -114,6 +120,10 @@ class PredictionService:
         answer, signatures = self._plane.signatures(target)
         response = GetModelMetadataResponse(model_spec=_spec(answer))
         response.metadata[SIGNATURE_DEF].Pack(signature_map(signatures))
+        if refused := unavailable_in(signatures):
+            fields = Struct()
+            fields.update(refused)
+            response.metadata[UNAVAILABLE].Pack(fields)
         return response
 
 

@@ -1,7 +1,7 @@
 """The signatures of a SavedModel, read from its proto: what goes in and comes out, by alias."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ DEFAULT = "serving_default"
 PREDICT = "tensorflow/serving/predict"
 CLASSIFY = "tensorflow/serving/classify"
 REGRESS = "tensorflow/serving/regress"
+UNAVAILABLE = "unavailable_signatures"  # our key of a response with metadata: reason by name
 HIDDEN = "__saved_model_"  # names of signatures that only loaders use begin so
 
 # The aliases that Classify and Regress go by.
@@ -42,6 +43,8 @@ class Signature:
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
     proto: SignatureDef
+    unavailable: str = ""
+    """Why the server that loaded it refuses requests for it; empty where it does not."""
 
 
 def read_meta_graph(folder: Path) -> MetaGraphDef:
@@ -72,12 +75,18 @@ def signatures_of(meta: MetaGraphDef) -> dict[str, Signature]:
     }
 
 
-def signatures_in(found: SignatureDefMap) -> dict[str, Signature]:
-    """Return the signatures by name that TensorFlow Serving sent."""
+def signatures_in(
+    found: SignatureDefMap, unavailable: Mapping[str, str] | None = None
+) -> dict[str, Signature]:
+    """Return the signatures by name that a server sent, with why it refuses some of them."""
     meta = MetaGraphDef()
     for name, signature in found.signature_def.items():
         meta.signature_def[name].ParseFromString(signature.SerializeToString())
-    return signatures_of(meta)
+    refused = unavailable or {}
+    return {
+        name: replace(each, unavailable=str(refused.get(name, "")))
+        for name, each in signatures_of(meta).items()
+    }
 
 
 def signature_map(signatures: Mapping[str, Signature]) -> SignatureDefMap:
@@ -86,6 +95,11 @@ def signature_map(signatures: Mapping[str, Signature]) -> SignatureDefMap:
     for name, signature in signatures.items():  # of another class where the pools differ
         found.signature_def[name].ParseFromString(signature.proto.SerializeToString())
     return found
+
+
+def unavailable_in(signatures: Mapping[str, Signature]) -> dict[str, str]:
+    """Return the reason for each signature that the server refuses, by name."""
+    return {name: each.unavailable for name, each in signatures.items() if each.unavailable}
 
 
 def _tensors(infos: Mapping[str, TensorInfo]) -> dict[str, Tensor]:

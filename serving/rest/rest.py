@@ -20,7 +20,7 @@ from deploykit.serving.execution.uploads import SMALL, Upload, Uploads
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError, code_of, reported
 from deploykit.serving.protocol.protos import ModelSpec
-from deploykit.serving.protocol.signatures import signature_map
+from deploykit.serving.protocol.signatures import UNAVAILABLE, signature_map, unavailable_in
 from deploykit.serving.rest.connection import Response, error_response
 from deploykit.serving.rest.http_requests import Buffer, HttpError, HttpLimits, Request, too_large
 from deploykit.serving.rest.json_outputs import write_classes, write_outputs, write_values
@@ -253,12 +253,10 @@ class Rest:
 
     def _metadata(self, target: Target) -> bytes:
         answer, signatures = self._plane.signatures(target)
-        return orjson.dumps(
-            {
-                "model_spec": _plain(_spec(answer)),
-                "metadata": {"signature_def": _plain(signature_map(signatures))},
-            }
-        )
+        found: dict[str, Any] = {"signature_def": _plain(signature_map(signatures))}
+        if reasons := unavailable_in(signatures):
+            found[UNAVAILABLE] = reasons
+        return orjson.dumps({"model_spec": _plain(_spec(answer)), "metadata": found})
 
     @contextmanager
     def _reading(self, target: Target, method: str, caller: Requester) -> Iterator[None]:

@@ -60,14 +60,30 @@ class Failed(Exception):
     """A step of the path ended otherwise than it has to."""
 
 
+def interpreter(version: str) -> Path:
+    """Return a Python X.Y that runs; a shim of pyenv may stand for one that is not chosen.
+
+    Failed: there is none on PATH, and pyenv has none.
+    """
+    name = f"python{version}"
+    folders = [Path(each) for each in os.environ.get("PATH", "").split(os.pathsep) if each]
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    folders += [each / "bin" for each in sorted(versions.glob(f"{version}.*"))]
+    for folder in folders:
+        path = folder / name
+        if os.access(path, os.X_OK):
+            done = subprocess.run([path, "-c", "import venv"], capture_output=True, check=False)
+            if done.returncode == 0:
+                return path
+    raise Failed(f"no {name} runs that has the module venv")
+
+
 class Environment:
     """A virtual environment with deploykit and one TensorFlow."""
 
     def __init__(self, pair: Pair, folder: Path) -> None:
         """Make it anew. Failed: it cannot be made."""
-        python = shutil.which(f"python{pair.python}")
-        if python is None:
-            raise Failed(f"there is no python{pair.python}")
+        python = interpreter(pair.python)
         shutil.rmtree(folder, ignore_errors=True)
         self.python = folder / "bin" / "python"
         self.run(python, "-m", "venv", folder, cwd=ROOT)

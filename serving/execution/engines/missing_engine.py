@@ -9,6 +9,11 @@ from deploykit.transforms.core.engines.extras import how_to_install
 from deploykit.transforms.core.tensors import Array
 
 
+def reason() -> str:
+    """Return why a signature is refused, and which extra brings TensorFlow."""
+    return f"needs TensorFlow. {how_to_install(TENSORFLOW)}"
+
+
 class MissingEngine:
     """Stands for TensorFlow, beside an engine that runs the other signatures of a version."""
 
@@ -28,8 +33,7 @@ class MissingEngine:
         slot: int,
     ) -> NoReturn:
         """Raise ServingError: FAILED_PRECONDITION, with the extra that brings TensorFlow."""
-        raise ServingError("FAILED_PRECONDITION", f"signature '{signature}' needs TensorFlow. "
-                           + how_to_install(TENSORFLOW))  # fmt: skip
+        raise ServingError("FAILED_PRECONDITION", f"signature '{signature}' {reason()}")
 
     def close(self) -> None:
         """Do nothing: there is no memory to give back."""

@@ -3,11 +3,12 @@
 import logging
 import threading
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from deploykit.serving.execution.batch_parts import BatchParts
 from deploykit.serving.execution.engines.engine import Engine, Loading
-from deploykit.serving.execution.engines.missing_engine import MissingEngine
+from deploykit.serving.execution.engines.missing_engine import MissingEngine, reason
 from deploykit.serving.execution.engines.openvino_engine import OpenVinoEngine
 from deploykit.serving.execution.engines.split_engine import SplitEngine, split_signatures
 from deploykit.serving.execution.engines.tensorflow_engine import TensorFlowEngine, Traits
@@ -52,6 +53,8 @@ def open_version(folder: Path, name: str, version: int, loading: Loading) -> Ser
         words = "%s: TensorFlow is not installed, so signatures that need it are refused: %s"
         logger.warning(words, folder, ", ".join(left))
         engines |= dict.fromkeys(left, MissingEngine())
+        for name, each in left.items():
+            signatures[name] = replace(each, unavailable=reason())
         left = {}
     if not left:
         parts = BatchParts(signatures, (), [n for n, each in engines.items() if each.spreads])

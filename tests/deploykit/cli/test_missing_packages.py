@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import click
 import numpy as np
@@ -17,20 +16,12 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from tests.deploykit.cli.options.test_headings import ROOT_CONTEXT
+from tests.hidden_packages import TENSORFLOW, hiding
 
-ROOT = Path(__file__).parents[3]
 WITHOUT_TENSORFLOW = {
     "inspect", "diff", "transforms", "input", "compare", "records", "serve", "predict", "status",
     "load-test", "plan", "report", "doctor",
 }  # fmt: skip
-HIDING = """
-from importlib.machinery import PathFinder
-
-HIDDEN = "tensorflow tensorflow_serving keras tf_keras matplotlib openvino scipy".split()
-find_spec = PathFinder.find_spec
-PathFinder.find_spec = classmethod(lambda cls, name, path=None, target=None: (
-    None if name.partition(".")[0] in HIDDEN else find_spec(name, path, target)))
-"""
 
 
 def command(name: str) -> click.Command:
@@ -53,14 +44,13 @@ def test_a_command_says_first_what_it_lacks(name, monkeypatch):
 @pytest.fixture(scope="module")
 def hidden(tmp_path_factory):
     """Run a command of deploykit in a process without the optional packages."""
-    folder = tmp_path_factory.mktemp("hidden")
-    (folder / "sitecustomize.py").write_text(HIDING)
-    path = os.pathsep.join((str(folder), str(ROOT)))
+    packages = (*TENSORFLOW, "matplotlib", "openvino", "scipy")
+    variables = hiding(tmp_path_factory.mktemp("hidden"), *packages)
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "deploykit", *map(str, arguments)],
-            env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
+            env={**os.environ, **variables}, capture_output=True, text=True, check=False,
         )  # fmt: skip
 
     return run

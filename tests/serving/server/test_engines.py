@@ -1,6 +1,9 @@
 """A server whose versions OpenVINO computes answers as any other, and holds no TensorFlow."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -10,7 +13,8 @@ import pytest
 
 from deploykit.serving.client.client import Client
 from deploykit.serving.client.endpoint import CallError
-from tests.serving.engine_versions import alone, needs_openvino
+from tests.hidden_packages import TENSORFLOW, hiding
+from tests.serving.engine_versions import alone, mixed, needs_openvino
 from tests.serving.served import Served, free_port
 
 MODEL = "m"
@@ -52,6 +56,38 @@ def test_no_tensorflow_is_in_the_process(served):
     assert json.loads(answer) == {"predictions": [[3.0], [4.5]]}
     words = ':deploykit:serving:engine{model_name="m",model_version="1",engine="openvino 20'
     assert words in page(f"{served.rest}/metrics")
+
+
+@needs_openvino
+def test_without_tensorflow_signatures_that_need_it_are_marked_and_refused(tmp_path):
+    """Metadata says so before any request; the other signatures are served."""
+    variables = hiding(tmp_path, *TENSORFLOW)
+    rest = free_port()
+    server = Served(f"--model_base_path={mixed(tmp_path / MODEL).parent}", f"--model_name={MODEL}",
+                    f"--rest_api_port={rest}", **variables)  # fmt: skip
+    reason = "needs TensorFlow. TensorFlow is not installed: in a clone of deploykit, run"
+    refused = {"classify_x_to_y", "regress_x_to_y"}
+    try:
+        with Client(server.address) as client:
+            x = np.float32([[2.0]])
+            assert client.predict(MODEL, {"x": x})["y"].tolist() == [[3.0]]
+            found = {name: each.unavailable for name, each in client.metadata(MODEL).items()}
+            with pytest.raises(
+                CallError, match=r"'regress_x_to_y' needs TensorFlow.*\.\[tf\]"
+            ) as no:
+                client.regress(MODEL, [{"x": [2.0]}], signature="regress_x_to_y")
+            assert no.value.code == "FAILED_PRECONDITION"
+        assert {name for name, why in found.items() if why} == refused
+        assert all(found[name].startswith(reason) for name in refused)
+        document = json.loads(page(f"http://127.0.0.1:{rest}/v1/models/{MODEL}/metadata"))
+        assert document["metadata"]["unavailable_signatures"] == {n: found[n] for n in refused}
+        for address in (server.address, f"http://127.0.0.1:{rest}"):
+            command = [sys.executable, "-m", "deploykit", "status", address, MODEL]
+            done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True,
+                                  text=True, check=True)  # fmt: skip
+            assert f"signature 'regress_x_to_y' is not available: it {reason}" in done.stdout
+    finally:
+        server.kill()
 
 
 @needs_openvino

@@ -1,8 +1,10 @@
 """deploykit's own descriptors: equal to the installed ones, and beside them in one process."""
 
 import itertools
+import os
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
@@ -11,14 +13,14 @@ from deploykit.serving.protocol import protos as serving_protos
 from deploykit.serving.protocol.protos import can_load
 from deploykit.transforms.core import protos
 from deploykit.transforms.core.protobuf.private_pool import private_messages, private_pool
+from tests.environments import python_with
 
 MODULES = ("tensorflow", "tensorflow_serving.apis.predict_pb2", "tritonclient.grpc", "deploykit")
 CODE = """
-import importlib.util, sys
+import importlib, os, sys
 import numpy as np
+sys.path.append(os.environ.get("TRITONCLIENT", ""))
 for name in sys.argv[1:]:
-    if name == "tritonclient.grpc" and importlib.util.find_spec("tritonclient") is None:
-        continue  # it limits the version of protobuf, so `make judges` installs it
     if name == "deploykit":
         from deploykit.serving.protocol.codec import encode
         from deploykit.serving.protocol.protos import PredictRequest
@@ -33,17 +35,30 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest as official
 assert official.FromString(request.SerializeToString()).inputs["x"].dtype == 1
 assert list(sys.modules["tensorflow"].constant([1.0]).numpy()) == [1.0]
 """
-ORDERS = list(itertools.permutations(MODULES))
-QUICK = (MODULES, MODULES[::-1])
+WITHOUT_TRITON = [each for each in MODULES if each != "tritonclient.grpc"]
 
 
-@pytest.mark.parametrize(
-    "order", [pytest.param(o, marks=() if o in QUICK else pytest.mark.slow) for o in ORDERS]
-)
-def test_every_order_of_imports_works(order):
+def check_imports(order: Sequence[str], **variables: str) -> None:
+    """Import modules in one process, and exchange messages between them."""
     command = [sys.executable, "-c", CODE, *order]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("order", [WITHOUT_TRITON, WITHOUT_TRITON[::-1]], ids=" ".join)
+def test_deploykit_may_be_imported_first_or_last(order):
+    check_imports(order)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", list(itertools.permutations(MODULES)), ids=" ".join)
+def test_every_order_of_imports_works(order):
+    """tritonclient limits protobuf, so it is installed elsewhere, without what it depends on."""
+    alone = ("--no-deps", "tritonclient==2.63.0", "python-rapidjson==1.21")
+    folder = python_with("tritonclient", *alone).parents[1]
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    check_imports(order, TRITONCLIENT=str(packages))
 
 
 @pytest.mark.parametrize(
