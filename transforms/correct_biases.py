@@ -5,8 +5,9 @@ import numpy as np
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.bias_correction import add_to_bias, mean_answer
 from deploykit.transforms.core.int8.isa import sums_exactly
-from deploykit.transforms.core.int8.plan import plan
-from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.transforms.core.int8.plan import Plan, plan
+from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
+from deploykit.transforms.core.int8.rounded_layers import Rounded, rounded_in
 from deploykit.transforms.core.int8.weights import restored, weight_codes
 from deploykit.transforms.core.layers.layers import weights_of
 from deploykit.transforms.core.node import normal
@@ -29,14 +30,23 @@ def correct_biases(
         isa: avx2, vnni or auto, as in `quantize_static`.
         keep_float: the name of a layer that stays float; may be given several times.
     """
-    known, exact_sums = load_ranges(ranges), sums_exactly(isa)
-    planned = plan(graph, known, keep_float)
+    known = load_ranges(ranges)
+    correct_planned(graph, plan(graph, known, keep_float), known, {}, sums_exactly(isa))
+
+
+def correct_planned(
+    graph: Graph, planned: Plan, known: Ranges, rounded: Rounded, exact_sums: bool
+) -> None:
+    """Correct the biases of layers that are planned in int8; those in `rounded` as that says."""
     for chain in planned.chains.values():
         layer = chain.nodes[0]
         found = known.tensors.get(normal(layer.data_inputs[0]))
         weights = weights_of(graph, layer)
         assert weights is not None
         signed = planned.reads[layer.name].signed
+        if (chosen := rounded_in(rounded, chain, exact_sums, signed)) is not None:
+            add_to_bias(graph, chain, chosen.bias)
+            continue
         codes, steps = weight_codes(layer, weights.value, exact_sums, signed)
         lost = weights.value.astype(np.float64) - restored(layer, codes, steps)
         values = None if found is None else mean_answer(layer, lost, np.array(found.channel_mean))

@@ -11,6 +11,7 @@ from deploykit.transforms.core.int8.isa import sums_exactly
 from deploykit.transforms.core.int8.misfused import is_misfused
 from deploykit.transforms.core.int8.plan import Plan, plan
 from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.transforms.core.int8.rounded_layers import Rounded, codes_of
 from deploykit.transforms.core.int8.stored_codes import (
     APART,
     FROM_FLOATS,
@@ -21,7 +22,7 @@ from deploykit.transforms.core.int8.stored_codes import (
     SIGNED,
     WEIGHTS,
 )
-from deploykit.transforms.core.int8.weights import restored, weight_codes
+from deploykit.transforms.core.int8.weights import restored
 from deploykit.transforms.core.layers.fused_chain import Chain
 from deploykit.transforms.core.layers.layers import channel_axes, channel_shape, weights_of
 from deploykit.transforms.core.node import Node, split
@@ -49,15 +50,21 @@ def quantize_codes(
     found = plan(graph, load_ranges(ranges), keep_float)
     for layer, reason in found.reasons.items():
         graph.skip(graph[layer], reason)
-    _Rounding(graph, found, sums_exactly(isa)).run()
+    write_codes(graph, found, {}, sums_exactly(isa))
+
+
+def write_codes(graph: Graph, found: Plan, rounded: Rounded, exact_sums: bool) -> None:
+    """Round the layers of a plan in plain ops; weights are as `rounded` says, or near."""
+    _Rounding(graph, found, rounded, exact_sums).run()
 
 
 class _Rounding:
     """One pass in execution order: a tensor is rounded once for each form in which it is read."""
 
-    def __init__(self, graph: Graph, found: Plan, exact_sums: bool) -> None:
+    def __init__(self, graph: Graph, found: Plan, chosen: Rounded, exact_sums: bool) -> None:
         self._graph = graph
         self._plan = found
+        self._chosen = chosen
         self._exact_sums = exact_sums
         self._rounded: dict[tuple[str, Form], str] = {}
 
@@ -76,7 +83,7 @@ class _Rounding:
             source = self._read_rounded(source, reads)
         const = weights_of(graph, layer)
         assert const is not None
-        codes, steps = weight_codes(layer, const.value, self._exact_sums, reads.signed)
+        codes, steps = codes_of(self._chosen, chain, const.value, self._exact_sums, reads.signed)
         name = self._with_rest_of_zero(chain, reads, codes, steps)
         inputs = [source, self._weights(layer, const, codes, steps)]
         graph.replace(graph[name], graph[name].with_data_inputs(*inputs))

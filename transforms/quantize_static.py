@@ -12,8 +12,9 @@ from deploykit.transforms.core.int8.form import Form
 from deploykit.transforms.core.int8.isa import sums_exactly
 from deploykit.transforms.core.int8.plan import OPS, Plan, plan
 from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.transforms.core.int8.rounded_layers import Rounded, codes_of
 from deploykit.transforms.core.int8.stored_codes import taken_out
-from deploykit.transforms.core.int8.weights import LARGEST, restored, saturates, weight_codes
+from deploykit.transforms.core.int8.weights import LARGEST, restored, saturates
 from deploykit.transforms.core.layers.fused_chain import Chain
 from deploykit.transforms.core.layers.layers import channel_axes, weights_of
 from deploykit.transforms.core.layers.padding import ZerosByAxis
@@ -55,10 +56,17 @@ def quantize_static(
     for layer, reason in found.reasons.items():
         graph.skip(graph[layer], reason)
 
-    def codes_of(layer: Node, floats: Array) -> tuple[Array, Array]:
-        return weight_codes(layer, floats, exact_sums, found.reads[layer.name].signed)
+    write_kernels(graph, found, {}, exact_sums)
 
-    _Rewriting(graph, found, codes_of).run()
+
+def write_kernels(graph: Graph, found: Plan, rounded: Rounded, exact_sums: bool) -> None:
+    """Replace the layers of a plan by oneDNN's int8 ops; weights are as `rounded` says, or near."""
+
+    def codes(chain: Chain, floats: Array) -> tuple[Array, Array]:
+        signed = found.reads[chain.nodes[0].name].signed
+        return codes_of(rounded, chain, floats, exact_sums, signed)
+
+    _Rewriting(graph, found, codes).run()
 
 
 def _from_codes(graph: Graph, exact_sums: bool, keep_float: Iterable[str]) -> None:
@@ -72,7 +80,11 @@ def _from_codes(graph: Graph, exact_sums: bool, keep_float: Iterable[str]) -> No
                 f"node '{layer}': its codes are for vnni, and sums of them would saturate with "
                 "avx2; quantize the float graph for avx2"
             )
-    _Rewriting(graph, found, lambda node, _: stored.weights[node.name], stored.in_bias).run()
+
+    def stored_codes(chain: Chain, _: Array) -> tuple[Array, Array]:
+        return stored.weights[chain.nodes[0].name]
+
+    _Rewriting(graph, found, stored_codes, stored.in_bias).run()
 
 
 class _Rewriting:
@@ -82,7 +94,7 @@ class _Rewriting:
         self,
         graph: Graph,
         found: Plan,
-        codes_of: Callable[[Node, Array], tuple[Array, Array]],
+        codes_of: Callable[[Chain, Array], tuple[Array, Array]],
         in_bias: Mapping[str, float] | None = None,
     ) -> None:
         """Take how a layer's weights are coded, and what of its offset is in its bias already."""
@@ -205,7 +217,7 @@ class _Rewriting:
         graph = self._graph
         const = weights_of(graph, layer)
         assert const is not None
-        codes, steps = self._codes_of(layer, const.value)
+        codes, steps = self._codes_of(chain, const.value)
         bias = graph.constant(chain.bias) if chain.bias else None
         offsets = np.zeros(len(steps)) if bias is None else bias.value.astype(np.float64)
         if reads.offset:

@@ -7,7 +7,7 @@ from typing import Any
 from deploykit.benchmarking.comparison.speed_verdict import FASTER, SLOWER
 from deploykit.quantization.accuracy import Judgement
 from deploykit.quantization.budget import GRAPHS
-from deploykit.quantization.layer_search import Calibrated, LayerChoice, chosen_layers, ranked
+from deploykit.quantization.layer_search import Calibrated, LayerChoice, chosen_layers
 from deploykit.quantization.preconditions import few_agree
 from deploykit.quantization.result import LayerOutcome, Quantized, layer_outcomes
 from deploykit.quantization.search_task import SearchTask
@@ -50,9 +50,8 @@ def candidate_in(
         return Candidate(
             target, None, f"this TensorFlow lacks the ops {', '.join(sorted(missing))}"
         )
-    ranking = ranked(task, found, target, known)
     try:
-        choice = chosen_layers(task, found, target, ranking)
+        choice = chosen_layers(task, found, target, known)
     except GraphError as error:
         if target.is_tensorflow:
             raise

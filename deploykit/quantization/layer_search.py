@@ -6,8 +6,8 @@ float that cost the least time with which the answers hold.
 
 import contextlib
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from deploykit.quantization.accuracy import Judge, Judgement
 from deploykit.quantization.keep_float import (
@@ -27,6 +27,7 @@ from deploykit.transforms.core.errors import CrashError, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan, plan
 from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.transforms.core.int8.rounded_layers import Rounded
 
 FOR_TIME = "as there was no time for more, so other layers may be in 8 bits; a larger --budget"
 
@@ -39,11 +40,19 @@ class Calibrated:
     plan: Plan
     judge: Judge
     by_labels: Judge | None
+    rounded: Rounded = field(default_factory=dict)
+    """The weights that were chosen on samples; of other layers, the nearest int8 values are."""
 
     def built(self, task: SearchTask, target: EngineTarget, stay_float: Collection[str]) -> Graph:
-        """Return it in 8 bits for an engine, but for some layers."""
+        """Return it in int8 for an engine, but for some layers."""
         kept = (*task.how.keep_float, *stay_float)
-        return target.built(self.graph, task.ranges, task.how.isa, kept)
+        return target.built(self.graph, task.ranges, task.how.isa, kept, self.rounded)
+
+    def alone(self, task: SearchTask, target: EngineTarget, layer: str) -> Graph:
+        """Return it with one int8 layer."""
+        rounded = {name: replace(each, bias=each.own_bias) for name, each in self.rounded.items()}
+        stay_float = self.plan.chains.keys() - {layer}
+        return replace(self, rounded=rounded).built(task, target, stay_float)
 
 
 @dataclass(frozen=True)
@@ -97,7 +106,7 @@ def ranked(
         end = budget.ranking_until()
         ranking = rank_each(
             {layer: graph[layer].op for layer in layers},
-            lambda layer: found.built(task, target, layers - {layer}),
+            lambda layer: found.alone(task, target, layer),
             lambda alone: target.judged(judge, alone),
             known=noise,
             on_result=keep,
@@ -113,32 +122,33 @@ def ranked(
 
 
 def chosen_layers(
+    task: SearchTask, found: Calibrated, target: EngineTarget, known: Sequence[Noise]
+) -> LayerChoice:
+    """Return which layers are int8 in an engine: all, where that keeps the outputs.
+
+    `known`: the noise of layers in another engine. GraphError: the engine cannot run the graph,
+    whichever layers are int8.
+    """
+    judged = _judging(task, found, target)
+    with task.step("judge"):
+        whole = tried((), judged)
+    if whole.meets_bar(task.bar, task.how.max_drop):
+        times, timed = _timed(task, found, target, whole, known, frozenset())
+        chosen = FloatChoice(whole, True, (whole,))
+        return _with_times(found, chosen, known, frozenset(), times, timed)
+    return _without_noisy(task, found, target, ranked(task, found, target, known))
+
+
+def _without_noisy(
     task: SearchTask, found: Calibrated, target: EngineTarget, ranking: Sequence[Noise]
 ) -> LayerChoice:
-    """Return what becomes of the layers in an engine.
-
-    GraphError: the engine cannot run the graph, whichever layers are in 8 bits.
-    """
+    """Return the choice where some layers have to be kept in float32."""
     departing, agrees = departures(task, found, target, ranking)
     if departing >= found.plan.chains.keys():
         none = FloatChoice(Trial((), None), False, ())
         return LayerChoice(ranking, none, departing, None, departing, frozenset())
 
-    def judged(keep_float: tuple[str, ...]) -> Judgement:
-        task.work(f"{len(keep_float)} layers more in float", 0)
-        start = task.budget.now()
-        int8 = found.built(task, target, departing.union(keep_float))
-        judgement = target.judged(found.judge, int8)
-        if not agrees and found.judge.departs(int8, target.engine):
-            raise GraphError(f"{target.title} computes it otherwise than TensorFlow")
-        if found.by_labels is not None and judgement.certain_db >= task.bar:
-            scored = target.judged(found.by_labels, int8)
-            judgement = replace(
-                judgement, metric=scored.metric, before=scored.before, after=scored.after
-            )
-        task.budget.tried(task.budget.now() - start)
-        return judgement
-
+    judged = _judging(task, found, target, departing, agrees)
     with task.step("judge"):
         whole = tried((), judged)
     times, timed = _timed(task, found, target, whole, ranking, departing)
@@ -158,6 +168,46 @@ def chosen_layers(
             f"the search ended before the answers held, as {task.how.budget:g} minutes are for all "
             "steps; a larger --budget keeps more layers float"
         )
+    return _with_times(found, chosen, ranking, departing, times, timed)
+
+
+def _judging(
+    task: SearchTask,
+    found: Calibrated,
+    target: EngineTarget,
+    departing: frozenset[str] = frozenset(),
+    agrees: bool = True,
+) -> Callable[[tuple[str, ...]], Judgement]:
+    """Return what judges the graph in which some layers, and those that depart, are float32."""
+
+    def judged(keep_float: tuple[str, ...]) -> Judgement:
+        task.work(f"{len(keep_float)} layers more in float", 0)
+        start = task.budget.now()
+        int8 = found.built(task, target, departing.union(keep_float))
+        judgement = target.judged(found.judge, int8)
+        is_checked = (agrees and departing) or target.is_tensorflow
+        if not is_checked and found.judge.departs(int8, target.engine):
+            raise GraphError(f"{target.title} computes it otherwise than TensorFlow")
+        if found.by_labels is not None and judgement.certain_db >= task.bar:
+            scored = target.judged(found.by_labels, int8)
+            judgement = replace(
+                judgement, metric=scored.metric, before=scored.before, after=scored.after
+            )
+        task.budget.tried(task.budget.now() - start)
+        return judgement
+
+    return judged
+
+
+def _with_times(
+    found: Calibrated,
+    chosen: FloatChoice,
+    ranking: Sequence[Noise],
+    departing: frozenset[str],
+    times: LayerTimes | None,
+    timed: Plan,
+) -> LayerChoice:
+    """Return the choice with the layers that are kept in float32 for their time."""
     noisy = departing.union(chosen.keep_float)
     if times is None:
         return LayerChoice(ranking, chosen, departing, None, noisy, frozenset())

@@ -16,7 +16,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.verification.bar import QUANTIZED_BAR_DB
 from deploykit.verification.samples import Samples, Split
 
-STEPS = ("engine", "calibrate", "rank", "judge", "time", "compare", "judge the result")
+STEPS = ("engine", "calibrate", "round", "judge", "rank", "time", "compare", "judge the result")
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import OPS, Plan
 from deploykit.transforms.core.int8.private_ops import probe
+from deploykit.transforms.core.int8.rounded_layers import Rounded
 from deploykit.verification.engines.engine_check import compared_in
 
 
@@ -63,13 +64,20 @@ class EngineTarget:
         """Return the ops that a graph in 8 bits would need and that are not there."""
         return set(OPS.values()) - probe(OPS.values()) if self.is_tensorflow else set()
 
-    def built(self, graph: Graph, ranges: str, isa: str, keep_float: Iterable[str]) -> Graph:
-        """Return the 8-bit form of a float graph whose ranges lie in a file.
+    def built(
+        self,
+        graph: Graph,
+        ranges: str,
+        isa: str,
+        keep_float: Iterable[str],
+        rounded: Rounded | None = None,
+    ) -> Graph:
+        """Return the int8 form of a float graph whose ranges are in a file.
 
         GraphError: as in `quantize_static`.
         """
         build = int8_graph if self.is_tensorflow else codes_graph
-        return build(graph, ranges, isa, keep_float)
+        return build(graph, ranges, isa, keep_float, rounded)
 
     def judged(self, judge: Judge, graph: Graph) -> Judgement:
         """Return how it compares with the float graph. Errors are those of `Judge.judge`."""

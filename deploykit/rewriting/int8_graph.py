@@ -1,37 +1,49 @@
 """The steps from a float graph to its 8-bit form."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.isa import sums_exactly
+from deploykit.transforms.core.int8.plan import Plan, plan
 from deploykit.transforms.core.int8.private_ops import probe
+from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.transforms.core.int8.rounded_layers import Rounded
 from deploykit.transforms.core.pipeline import Step, run
+from deploykit.transforms.correct_biases import correct_planned
 from deploykit.transforms.fuse_layer_norms import OP as LAYER_NORM
+from deploykit.transforms.quantize_codes import write_codes
+from deploykit.transforms.quantize_static import write_kernels
 from deploykit.transforms.use_onednn_kernels import KERNELS
 
 
 def int8_graph(
-    graph: Graph, ranges: str, isa: str = "auto", keep_float: Iterable[str] = ()
+    graph: Graph,
+    ranges: str,
+    isa: str = "auto",
+    keep_float: Iterable[str] = (),
+    rounded: Rounded | None = None,
 ) -> Graph:
     """Return the 8-bit form of a float graph whose ranges lie in a file.
 
-    Other layers stay float, on oneDNN's kernels where this TensorFlow has them, as do layer norms.
-    GraphError: as in
-    `quantize_static`.
+    Other layers are kept in float32, on oneDNN's kernels where this TensorFlow has them, as are
+    layer norms. The weights of layers in `rounded` are those that were chosen, of others the
+    nearest int8 values. GraphError: as in `quantize_static`.
     """
-    arguments = {"ranges": ranges, "isa": isa, "keep_float": tuple(sorted(keep_float))}
-    steps = [Step("correct_biases", arguments), Step("quantize_static", arguments)]
-    return _after(graph, [*steps, *_kernels()])
+    return _after(_written(write_kernels, graph, ranges, isa, keep_float, rounded), _kernels())
 
 
 def codes_graph(
-    graph: Graph, ranges: str, isa: str = "auto", keep_float: Iterable[str] = ()
+    graph: Graph,
+    ranges: str,
+    isa: str = "auto",
+    keep_float: Iterable[str] = (),
+    rounded: Rounded | None = None,
 ) -> Graph:
     """Return the same decisions in plain ops, which OpenVINO makes 8-bit kernels of.
 
     GraphError: as in `quantize_codes`.
     """
-    arguments = {"ranges": ranges, "isa": isa, "keep_float": tuple(sorted(keep_float))}
-    return _after(graph, [Step("correct_biases", arguments), Step("quantize_codes", arguments)])
+    return _written(write_codes, graph, ranges, isa, keep_float, rounded)
 
 
 def onednn_graph(codes: Graph, isa: str = "auto") -> Graph:
@@ -40,6 +52,26 @@ def onednn_graph(codes: Graph, isa: str = "auto") -> Graph:
     GraphError: as in `quantize_static` without ranges.
     """
     return _after(codes, [Step("quantize_static", {"isa": isa}), *_kernels()])
+
+
+def _written(
+    write: Callable[[Graph, Plan, Rounded, bool], None],
+    graph: Graph,
+    ranges: str,
+    isa: str,
+    keep_float: Iterable[str],
+    rounded: Rounded | None,
+) -> Graph:
+    """Return a copy of a float graph with corrected biases, and its layers written in int8."""
+    known, kept, exact_sums = load_ranges(ranges), tuple(sorted(keep_float)), sums_exactly(isa)
+    chosen: Rounded = rounded or {}
+    work = graph.copy()
+    work.prune()
+    correct_planned(work, plan(work, known, kept), known, chosen, exact_sums)
+    write(work, plan(work, known, kept), chosen, exact_sums)
+    work.prune()
+    work.check()
+    return work
 
 
 def _kernels() -> list[Step]:

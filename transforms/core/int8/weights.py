@@ -9,6 +9,8 @@ halves the codes of the weights, with rounding; so these are even there. A few o
 halve, which even codes do not mind; that of MatMul never does.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from deploykit.transforms.core.layers.layers import channel_axes, channel_shape
@@ -19,10 +21,37 @@ LARGEST = 127
 _PAIR = 128
 
 
+@dataclass(frozen=True)
+class WeightGrid:
+    """The values that int8 weights of a layer can take: multiples of a step for each channel."""
+
+    steps: Array
+    """float32 [output channels]: what code 1 stands for."""
+    levels: Array
+    """float64 [output channels]: the largest multiple, in either direction."""
+    apart: int
+    """The difference of two neighbouring codes: 2 where only even ones are used."""
+    pair: int | None
+    """What two neighbouring input channels of one sign may sum to, in multiples; None: anything."""
+
+
 def weight_codes(
     layer: Node, weights: Array, exact_sums: bool, reads_sign: bool = False
 ) -> tuple[Array, Array]:
     """Return int8 codes in the shape of the weights, and float32 steps, one a channel.
+
+    Each weight is rounded to the nearest code.
+    """
+    grid = weight_grid(layer, weights, exact_sums, reads_sign)
+    shape = channel_shape(layer, weights.shape)
+    codes = np.rint(weights / (grid.steps * grid.apart).reshape(shape))
+    return (codes * grid.apart).astype(np.int8), grid.steps
+
+
+def weight_grid(
+    layer: Node, weights: Array, exact_sums: bool, reads_sign: bool = False
+) -> WeightGrid:
+    """Return the grid of a layer's int8 weights.
 
     Without exact sums, each channel of a Conv2D or MatMul has as many levels as its pairs allow,
     and convolutions that read codes with a sign have even codes.
@@ -32,11 +61,11 @@ def weight_codes(
     peaks = np.abs(weights).max(axes).astype(np.float64).reshape(-1)
     peaks[peaks < np.finfo(np.float32).tiny * LARGEST] = 1  # all zero: any step serves
     levels = np.full(peaks.shape, float(LARGEST // apart))
-    if not exact_sums and layer.op != "DepthwiseConv2dNative":
+    has_pairs = not exact_sums and layer.op != "DepthwiseConv2dNative"
+    if has_pairs:
         levels = _levels(_by_channel(layer, weights), peaks, apart)
     steps = (peaks / (levels * apart)).astype(np.float32)
-    codes = np.rint(weights / (steps * apart).reshape(channel_shape(layer, weights.shape)))
-    return (codes * apart).astype(np.int8), steps
+    return WeightGrid(steps, levels, apart, _PAIR // apart if has_pairs else None)
 
 
 def restored(layer: Node, codes: Array, steps: Array) -> Array:

@@ -31,6 +31,11 @@ class Chain:
     """Which one, where the activation is a GELU: GeluExact or GeluApproximate."""
 
     @property
+    def biased(self) -> str:
+        """The tensor that the layer makes with its bias, or would with one."""
+        return self.nodes[1 if self.bias else 0].name
+
+    @property
     def activation_op(self) -> str:
         """The activation, as kernels call it; nothing where there is none."""
         return self.gelu or ("" if self.activation is None else self.activation.op)

@@ -1,0 +1,1 @@
+"""Weights and biases of int8 layers, chosen on samples in execution order."""

@@ -1,0 +1,176 @@
+"""Choose the int8 weights and biases of all layers, each on what the int8 layers before it give."""
+
+import base64
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deploykit.quantization.rounding.rounding_session import LayerToRound
+from deploykit.quantization.rounding.segments import Segment, segments
+from deploykit.storage.resume_file import State
+from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.bias_correction import add_to_bias
+from deploykit.transforms.core.int8.isa import sums_exactly
+from deploykit.transforms.core.int8.plan import Plan, plan
+from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
+from deploykit.transforms.core.int8.rounded_layers import RoundedLayer
+from deploykit.transforms.core.int8.weights import restored, weight_codes
+from deploykit.transforms.core.layers.fused_chain import channel_count
+from deploykit.transforms.core.layers.layers import weights_of
+from deploykit.transforms.core.node import normal
+from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.quantize_codes import write_codes
+
+MOST_SAMPLES = 128  # more hardly change what is chosen, and each is stored at every cut
+_SAVED = 10  # times as long is worked as it took to write what was found
+
+
+def round_layers(
+    graph: Graph,
+    feeds: Sequence[Mapping[str, Array]],
+    ranges: str,
+    *,
+    isa: str = "auto",
+    keep_float: Iterable[str] = (),
+    state: State | None = None,
+    advance: Callable[[str, int], None] = lambda name, count: None,
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> tuple[dict[str, RoundedLayer], list[str]]:
+    """Return rounded layers by `Chain.biased`, and notes on those that were not.
+
+    Args:
+        graph: the float graph that was calibrated.
+        feeds: arrays by input name, batch by batch, that calibrate.
+        ranges: the file of its ranges.
+        isa: as in `quantize_static`.
+        keep_float: layers that stay float.
+        state: what an interrupted run has found, and where findings are kept.
+        advance: called before each layer with its name and how many there are.
+        out_of_time: asked before each layer; where true, the others are left out.
+
+    GraphError: as in `quantize_static`.
+    """
+    exact_sums = sums_exactly(isa)
+    floats, planned = _with_biases(graph, ranges, tuple(keep_float))
+    codes = floats.copy()
+    write_codes(codes, planned, {}, exact_sums)
+    layers = [name for name in codes.order() if name in planned.chains]
+    cut = segments(codes, layers)
+    if cut is None:
+        return {}, ["weights are rounded to the nearest int8 value: the graph has control flow of "
+                    "TensorFlow 1"]  # fmt: skip
+    keys = [planned.chains[layer].biased for layer in layers]
+    kept = _Kept(state)
+    found: dict[str, RoundedLayer] = {}
+    try:
+        with contextlib.closing(
+            _started(codes, floats, planned, load_ranges(ranges), layers, cut, feeds, exact_sums)
+        ) as worker:
+            for key in keys:
+                advance(key, len(keys))
+                if out_of_time():
+                    break
+                found[key] = worker.ask("next_layer", kept.found.get(key))
+                kept.keep(found)
+    except (CrashError, LimitError, GraphError) as error:
+        return {}, [f"weights are rounded to the nearest int8 value: {error}"]
+    if len(found) < len(keys):
+        return found, [f"the weights of {len(keys) - len(found)} of {len(keys)} layers are rounded "
+                       "to the nearest int8 value, as there was no time for more; a larger "
+                       "--budget rounds all by their outputs"]  # fmt: skip
+    return found, []
+
+
+def _with_biases(graph: Graph, ranges: str, keep_float: tuple[str, ...]) -> tuple[Graph, Plan]:
+    """Return the graph with a bias, if only of zeros, behind each layer to be int8; its plan."""
+    known, work = load_ranges(ranges), graph.copy()
+    for each in plan(work, known, keep_float).chains.values():
+        if not each.bias:
+            add_to_bias(work, each, np.zeros(channel_count(work, each.nodes[0])))
+    work.prune()
+    return work, plan(work, known, keep_float)
+
+
+def _started(
+    codes: Graph,
+    floats: Graph,
+    planned: Plan,
+    known: Ranges,
+    layers: Sequence[str],
+    cut: Sequence[Segment],
+    feeds: Sequence[Mapping[str, Array]],
+    exact_sums: bool,
+) -> Worker:
+    """Return the child process that rounds."""
+    to_round = [_to_round(codes, floats, planned, known, layer, exact_sums) for layer in layers]
+    kind = "deploykit.quantization.rounding.rounding_session:RoundingSession"
+    graphs = (b"".join(each.serialized()) for each in (codes, floats))
+    return Worker(kind, *graphs, list(feeds), to_round, list(cut))
+
+
+def _to_round(
+    codes: Graph, floats: Graph, planned: Plan, known: Ranges, name: str, exact_sums: bool
+) -> LayerToRound:
+    """Return what the child has to know of a layer."""
+    layer, reads, chain = floats[name], planned.reads[name], planned.chains[name]
+    const = weights_of(floats, layer)
+    assert const is not None
+    (biased,) = codes.readers(name)
+    (bias,) = (tensor for tensor in biased.data_inputs if tensor != name)
+    value = codes.constant(bias)
+    assert value is not None
+    nearest = restored(layer, *weight_codes(layer, const.value, exact_sums, reads.signed))
+    found = known.tensors.get(normal(layer.data_inputs[0]))
+    return LayerToRound(
+        layer, const.value, chain.biased,
+        np.array(() if found is None else found.channel_mean), biased.name,
+        codes[name].data_inputs[1], bias, value.value,
+        nearest if reads.of_zero else np.zeros(0, np.float32), reads.of_zero, exact_sums,
+        reads.signed,
+    )  # fmt: skip
+
+
+class _Kept:
+    """Rounded layers in the file from which an interrupted run goes on."""
+
+    def __init__(self, state: State | None) -> None:
+        self._state = state
+        stored = {} if state is None else state.found.get("rounding", {})
+        self.found = {name: _decoded(each) for name, each in stored.items()}
+        self._next = 0.0
+
+    def keep(self, found: Mapping[str, RoundedLayer]) -> None:
+        """Write what was found, unless that would take a good part of the time."""
+        start = time.monotonic()
+        if self._state is None or start < self._next or len(found) <= len(self.found):
+            return
+        self._state.keep("rounding", {name: _encoded(each) for name, each in found.items()})
+        end = time.monotonic()
+        self._next = end + _SAVED * (end - start)
+
+
+def _encoded(found: RoundedLayer) -> dict[str, Any]:
+    return {
+        "shape": list(found.codes.shape),
+        "codes": base64.b64encode(found.codes.tobytes()).decode(),
+        "steps": base64.b64encode(found.steps.tobytes()).decode(),
+        "bias": base64.b64encode(found.bias.tobytes()).decode(),
+        "own_bias": base64.b64encode(found.own_bias.tobytes()).decode(),
+        "exact_sums": found.exact_sums,
+        "reads_sign": found.reads_sign,
+    }
+
+
+def _decoded(document: Mapping[str, Any]) -> RoundedLayer:
+    def array(key: str, dtype: type) -> Array:
+        return np.frombuffer(base64.b64decode(document[key]), dtype)
+
+    codes = array("codes", np.int8).reshape(document["shape"])
+    biases = array("bias", np.float64), array("own_bias", np.float64)
+    kernel = document["exact_sums"], document["reads_sign"]
+    return RoundedLayer(codes, array("steps", np.float32), *biases, *kernel)

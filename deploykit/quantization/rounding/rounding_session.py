@@ -1,0 +1,158 @@
+"""Rounds one layer after the other on what the int8 layers before it give: in a child process."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from deploykit.quantization.rounding.segments import Segment
+from deploykit.transforms.core.int8.bias_correction import mean_answer
+from deploykit.transforms.core.int8.input_moments import InputMoments
+from deploykit.transforms.core.int8.rounded_layers import RoundedLayer, rounded_weights
+from deploykit.transforms.core.int8.weights import restored
+from deploykit.transforms.core.layers.layers import channel_axes
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.running.session import Session, full_name
+from deploykit.transforms.core.tensors import Array
+
+MOST_STORED = 1 << 30  # bytes; beyond, batches are left out
+
+
+@dataclass(frozen=True)
+class LayerToRound:
+    """A layer of a graph in codes, and the tensors that are fed to change its weights and bias."""
+
+    layer: Node
+    """As it is in the float graph."""
+    weights: Array
+    """float32."""
+    float_output: str
+    """What it makes with its bias in the float graph."""
+    channel_means: Array
+    """float64 [channels]: of its input in the float graph."""
+    output: str
+    """What it makes with its bias in the graph in codes."""
+    weights_tensor: str
+    """What it multiplies with there."""
+    bias_tensor: str
+    bias: Array
+    """float32 [output channels]: what `bias_tensor` holds, for the nearest codes."""
+    nearest: Array
+    """float32: the weights that the graph in codes holds."""
+    of_zero: float
+    """What is taken from each value of the input, and given back by the bias."""
+    exact_sums: bool
+    reads_sign: bool
+
+
+class RoundingSession:
+    """A graph in codes that is run segment by segment. GraphError: TensorFlow refuses it."""
+
+    def __init__(
+        self,
+        codes: bytes,
+        floats: bytes,
+        feeds: Sequence[Mapping[str, Array]],
+        layers: Sequence[LayerToRound],
+        segments: Sequence[Segment],
+    ) -> None:
+        """Run the float graph for the mean inputs of layers, and load the graph in codes.
+
+        Args:
+            codes: the GraphDef that `quantize_codes` wrote, in which every layer has a bias.
+            floats: the float GraphDef.
+            feeds: arrays by input name, batch by batch.
+            layers: in execution order.
+            segments: of the graph in codes, one before each layer.
+        """
+        self._layers, self._segments = layers, segments
+        expected = Session(floats)
+        fetches = _means(expected, [each.float_output for each in layers])
+        self._expected = [expected.run(fetches, feed) for feed in feeds]
+        """By batch and layer: the mean of each output channel in the float graph."""
+        del expected
+        self._session = Session(codes)
+        self._outputs = _means(self._session, [each.output for each in layers])
+        self._batches: list[dict[str, Array]] = [dict(feed) for feed in feeds]
+        self._sizes = [len(next(iter(feed.values()))) for feed in feeds]
+        self._rounded: list[RoundedLayer] = []
+
+    def next_layer(self, known: RoundedLayer | None = None) -> RoundedLayer:
+        """Return the next layer, rounded on what it reads, unless that was done before.
+
+        GraphError: the graph cannot be run.
+        """
+        number = len(self._rounded)
+        layer, segment = self._layers[number], self._segments[number]
+        moments = InputMoments.of(layer.layer, layer.weights.shape, len(self._batches))
+        read = self._run(segment)
+        for values in read if known is None else ():
+            moments.add(values)
+        found = self._chosen(number, moments, read) if known is None else known
+        self._rounded.append(found)
+        return found
+
+    def _run(self, segment: Segment) -> list[Array]:
+        """Run a segment on all batches; return what the layer behind it reads."""
+        fed = dict[str, Array]()
+        for number in segment.layers:
+            fed |= _fed(self._layers[number], self._rounded[number])
+        is_stored = segment.source in self._batches[0]
+        fetches = [*segment.stored, *([] if is_stored else [segment.source])]
+        found: list[Array] = []
+        for batch in self._batches:
+            made = self._session.run(fetches, batch | fed) if fetches else []
+            batch |= dict(zip(segment.stored, made, strict=False))
+            found.append(batch[segment.source] if is_stored else made[-1])
+            for tensor in segment.dropped:
+                del batch[tensor]
+        self._leave_out()
+        return found[: len(self._batches)]
+
+    def _leave_out(self) -> None:
+        """Drop the last batches where what is stored takes too much memory."""
+        while len(self._batches) > 1:
+            stored = sum(array.nbytes for batch in self._batches for array in batch.values())
+            if stored <= MOST_STORED:
+                return
+            self._batches.pop()
+
+    def _chosen(self, number: int, moments: InputMoments, read: Sequence[Array]) -> RoundedLayer:
+        """Return codes of least output error, and the bias with which the mean output stays."""
+        layer, source = self._layers[number], self._segments[number].source
+        node, weights, kernel = layer.layer, layer.weights, (layer.exact_sums, layer.reads_sign)
+        codes, steps = rounded_weights(node, weights, moments, *kernel)
+        lost = mean_answer(node, weights - restored(node, codes, steps), layer.channel_means)
+        own_bias = np.zeros(len(steps)) if lost is None else lost
+        found = RoundedLayer(codes, steps, np.zeros(len(steps)), own_bias, *kernel)
+        fed = _fed(layer, found)
+        off = [
+            expected[number] - self._session.run([self._outputs[number]], {source: values} | fed)[0]
+            for expected, values in zip(self._expected, read, strict=False)
+        ]
+        sizes = self._sizes[: len(off)]
+        return replace(found, bias=np.average(np.stack(off), 0, sizes))
+
+
+def _fed(layer: LayerToRound, rounded: RoundedLayer) -> dict[str, Array]:
+    """Return the weights and the bias of a rounded layer, by the tensors of the graph in codes."""
+    weights = restored(layer.layer, rounded.codes, rounded.steps)
+    bias = layer.bias + rounded.bias
+    if layer.of_zero:
+        axes = tuple(n for n in range(weights.ndim) if n not in channel_axes(layer.layer))
+        sums = (weights - layer.nearest.astype(np.float64)).sum(axes, dtype=np.float64)
+        bias = bias + layer.of_zero * sums.reshape(-1)
+    return {layer.weights_tensor: weights, layer.bias_tensor: bias.astype(np.float32)}
+
+
+def _means(session: Session, tensors: Sequence[str]) -> list[str]:
+    """Return the names of tensors that hold the mean of each channel of others, float64."""
+    import tensorflow as tf
+
+    with session.graph.as_default():
+        found = []
+        for tensor in tensors:
+            value = session.graph.get_tensor_by_name(full_name(tensor))
+            axes = tf.range(tf.rank(value) - 1)
+            found.append(tf.reduce_mean(tf.cast(value, tf.float64), axes).name)
+    return found
