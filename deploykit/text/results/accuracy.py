@@ -81,7 +81,8 @@ def _noise(found: GroupCloseness) -> str:
 
 def _groups(found: Accuracy) -> Table:
     are_scored = any(each.scores for each in found.by_group)
-    names = [f"{found.metric} of {each.name}" for each in found.models] if are_scored else []
+    names = [each.name for each in found.models] if are_scored else []
+    scored = f"; models: {found.metric}" if are_scored else ""
     values = {
         each.closeness.name: [
             f"{_value(found, s.value)}{_between_in(found, s)}" for s in each.scores
@@ -89,7 +90,7 @@ def _groups(found: Accuracy) -> Table:
         for each in found.by_group
     }
     groups = [each.closeness for each in found.by_group]
-    return group_table(groups, f"samples of {found.source} by group", names, values)
+    return group_table(groups, f"samples of {found.source} by group{scored}", names, values)
 
 
 def _classes(found: Accuracy) -> Iterator[Table]:
