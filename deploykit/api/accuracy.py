@@ -1,7 +1,7 @@
 """How often models are right on labelled samples, and where they answer otherwise."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ def accuracy(
     preprocess: Any = None,
     metric: str = TOP1,
     labels: str | os.PathLike[str] | Sequence[str] | None = None,
+    group_by: str | None = None,
     worst: int = MOST_PICTURES,
     allowed_ops: Sequence[str] = (),
     **options: Any,
@@ -45,10 +46,11 @@ def accuracy(
             of each model.
         metric: `top1` or `top5`, the share of samples whose label is among so many highest scores
             of the first output; `mae`, the mean absolute error of the first output; or
-            `module:function`, called with the outputs by name and the labels, whose value has no
-            interval.
+            `module:function`, called with the outputs by name and the labels.
         labels: names of the classes in the order of the scores, or a text file with one a line, by
             which folders of classes are understood; default: what is kept beside a model.
+        group_by: the array, column or feature with the group of each sample, or `folder` of images;
+            default: `group`, where there is one, or folders that are not the classes.
         worst: disagreements that are told, at most; 12 of them with pictures, of photos.
         allowed_ops: ops that are run although they act on files or processes.
         options: fields of `Source`, such as `outputs`, which count for all models.
@@ -68,16 +70,24 @@ def accuracy(
         metric_named(metric)  # before models are read
     with working("accuracy", *STEPS) as work:
         work.begin("read")
-        opened = open_models(models, **options)
-        if not opened:
-            raise GraphError("no model is given")
-        for each in opened.values():
-            each.refuse_effects(allowed_ops)
+        opened = _opened(models, options, allowed_ops)
         first = next(iter(opened.values())).frozen
         known = _known(opened.values()) if labels is None else labels
-        samples = open_samples(data, first, preprocess, labels=known)
+        samples = open_samples(data, first, preprocess, labels=known, group_by=group_by or "")
         alike = partial(_alike, samples, first, data, preprocess)
         return examine(opened, samples, alike, metric, worst, work)
+
+
+def _opened(
+    models: Any, options: Mapping[str, Any], allowed_ops: Sequence[str]
+) -> dict[str, OpenedModel]:
+    """Return models by name. GraphError: there is none. RefusedError: an op is not allowed."""
+    opened = open_models(models, **options)
+    if not opened:
+        raise GraphError("no model is given")
+    for each in opened.values():
+        each.refuse_effects(allowed_ops)
+    return opened
 
 
 def _known(models: Iterable[OpenedModel]) -> ClassNames | None:

@@ -73,8 +73,8 @@ def quantize(
             it, and the same call goes on after an interruption.
         force: whether to replace it where it exists.
         options: fields of `Quantization`, such as `keep_float`, `min_sqnr`, `metric`, `max_drop`,
-            `isa`, `engine`, `batch`, `threads`, `budget` and `allow_float`; and of `Comparison`,
-            such as `data`, `preprocess`, `labels` and `input_range`.
+            `isa`, `engine`, `batch`, `threads`, `budget`, `group_by` and `allow_float`; and of
+            `Comparison`, such as `data`, `preprocess`, `labels` and `input_range`.
 
     NotQuantizedError: float32 is the right result, as int8 is significantly slower, too inaccurate,
     or there is nothing to quantize; with `allow_float`, the optimized float32 graph is returned.
@@ -212,10 +212,14 @@ def _calibrated(
     refuse_quantized(graph)
     opened.refuse_effects(comparison.allowed_ops)
     preprocess, labels = comparison.preprocess, comparison.labels
-    calibration = open_samples(data[0], graph, preprocess, labels=labels)
+    group_by = how.group_by or ""
+    own = group_by if data[1] is None else ""
+    calibration = open_samples(data[0], graph, preprocess, labels=labels, group_by=own)
     evaluation, fed = None, dict(calibration.fed)
     if data[1] is not None:
-        evaluation = open_samples(data[1], graph, preprocess, said=fed, labels=labels)
+        evaluation = open_samples(
+            data[1], graph, preprocess, said=fed, labels=labels, group_by=group_by
+        )
         fed = {**evaluation.fed, **fed}
     found = quantize_calibrated(
         run_steps(graph, PREPARE_LAYERS)[0],

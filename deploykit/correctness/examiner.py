@@ -8,14 +8,15 @@ import numpy as np
 from deploykit.correctness.answers import Apart, class_name, of_classes, of_numbers
 from deploykit.correctness.answers import scores_classes as are_scores
 from deploykit.correctness.pictures import pictures
-from deploykit.correctness.result import ClassAccuracy
+from deploykit.correctness.result import ClassAccuracy, GroupAccuracy
 from deploykit.quantization.metrics import Score, change, metric_named
 from deploykit.quantization.scoring import joined, same_class
 from deploykit.transforms.core.engines.openvino_model import Compiling
 from deploykit.transforms.core.engines.session import OpenVinoSession, session_in
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.confidence import wilson
+from deploykit.verification.confidence import interval_of_mean, wilson
+from deploykit.verification.groups import GroupCloseness, closeness_by_group, members
 from deploykit.verification.plausibility import Answers, answers_of, class_numbers
 
 MOST_CLASSES = 100
@@ -33,6 +34,9 @@ class Findings:
     apart: Apart
     answers: Answers | None
     """The classes that the first output of the first model names."""
+    noise: GroupCloseness | None
+    """Of the last model beside the first, on all samples."""
+    groups: tuple[GroupAccuracy, ...]
 
 
 class Examiner:
@@ -48,15 +52,26 @@ class Examiner:
         self._outputs: list[dict[str, Array]] = []
         self._counts: list[int] = []
         self._parts: list[list[Array]] = []
+        self._compared: list[list[Array]] = []
         self._session: Session | OpenVinoSession | None = None
 
-    def load(self, graph_def: bytes, outputs: Sequence[str], engine: str, precision: str) -> None:
+    def load(
+        self,
+        graph_def: bytes,
+        outputs: Sequence[str],
+        compared: Sequence[str],
+        engine: str,
+        precision: str,
+    ) -> None:
         """Take the next model; its outputs stand in the order of the names.
 
-        GraphError: the engine refuses it.
+        `compared` are the tensors whose noise counts, in the same order in the first and the last
+        model. GraphError: the engine refuses it.
         """
         self._session = session_in(engine, graph_def, Compiling(precision=precision))
-        self._fetches, self._parts = list(outputs)[: len(self._names)], []
+        own = list(outputs)[: len(self._names)]
+        self._fetches, self._parts = list(dict.fromkeys([*own, *compared])), []
+        self._own, self._noisy = own, list(compared)
 
     def run(self, feeds: Sequence[Mapping[str, Array]]) -> None:
         """Run the model on batches. GraphError: the engine refuses it, or the arrays."""
@@ -68,14 +83,22 @@ class Examiner:
     def keep(self, samples: int) -> None:
         """Keep the answers of the model, of so many samples, and let it go."""
         parts = self._parts
+        values = {t: joined([part[n] for part in parts]) for n, t in enumerate(self._fetches)}
         self._outputs.append(
-            {name: joined([part[n] for part in parts]) for n, name in enumerate(self._names)}
+            {name: values[own] for name, own in zip(self._names, self._own, strict=True)}
         )
+        self._compared.append([values[tensor] for tensor in self._noisy])
         self._counts.append(samples)
         self._session, self._parts = None, []
 
     def findings(
-        self, labels: Array | None, samples: int, names: Sequence[str], most: int, maker: str
+        self,
+        labels: Array | None,
+        samples: int,
+        names: Sequence[str],
+        most: int,
+        maker: str,
+        groups: Array | None = None,
     ) -> Findings:
         """Return what the answers come to.
 
@@ -85,6 +108,7 @@ class Examiner:
             names: what classes are called.
             most: disagreements that are told, at most.
             maker: the op that makes the first output of the first model.
+            groups: the group of each sample, or none.
 
         GraphError: the labels do not fit the outputs, or the metric raises.
         """
@@ -110,6 +134,8 @@ class Examiner:
             self._by_class(each, labels, names),
             apart,
             answers_of(first, maker),
+            self._noise(samples) if several else None,
+            () if groups is None else self._by_group(each, groups),
         )
 
     def pictures(
@@ -120,10 +146,33 @@ class Examiner:
 
     def _cut(self, samples: int) -> None:
         """Leave out what a model answered of samples that another one had not."""
-        for outputs, count in zip(self._outputs, self._counts, strict=True):
-            for name, each in outputs.items():
-                if each.ndim and len(each) == count:
-                    outputs[name] = each[:samples]
+        for n, count in enumerate(self._counts):
+            for name, each in self._outputs[n].items():
+                self._outputs[n][name] = _first(each, count, samples)
+            self._compared[n] = [_first(each, count, samples) for each in self._compared[n]]
+
+    def _noise(self, samples: int) -> GroupCloseness | None:
+        """Return how close the last model is to the first on all samples."""
+        whole = np.full(samples, "", object)
+        (found,) = closeness_by_group(self._compared_pairs(), whole)
+        return None if found.sqnr_db is None else found
+
+    def _compared_pairs(self) -> list[tuple[Array, Array]]:
+        return list(zip(self._compared[0], self._compared[-1], strict=True))
+
+    def _by_group(self, each: Sequence[Array | None], groups: Array) -> tuple[GroupAccuracy, ...]:
+        """Return how close models are on each group of samples, and how right each of them is."""
+        pairs = self._compared_pairs() if len(self._outputs) > 1 else []
+        right = [one for one in each if one is not None]
+        are_scored = len(right) == len(self._outputs) and all(
+            len(one) == len(groups) for one in right
+        )
+        return tuple(
+            GroupAccuracy(found, tuple(_mean(one[at]) for one in right if are_scored))
+            for found, (_, at) in zip(
+                closeness_by_group(pairs, groups), members(groups), strict=True
+            )
+        )
 
     def _pair(self) -> tuple[dict[str, Array], dict[str, Array]]:
         return self._outputs[0], self._outputs[-1]
@@ -142,10 +191,21 @@ class Examiner:
         for number in np.unique(numbers).tolist():
             chosen = numbers == number
             count = int(chosen.sum())
-            hits = [int(one[chosen].sum()) for one in right]
-            scores = tuple(Score(hit / count, wilson(hit, count)) for hit in hits)
+            scores = tuple(_mean(one[chosen]) for one in right)
             found.append(ClassAccuracy(number, class_name(number, names), count, scores))
         return tuple(found)
+
+
+def _first(values: Array, count: int, samples: int) -> Array:
+    """Return what an output gave of the first samples, if its first axis are the samples."""
+    return values[:samples] if values.ndim and len(values) == count else values
+
+
+def _mean(each: Array) -> Score:
+    """Return the mean of what samples give, with the interval of a share or else of a mean."""
+    if each.dtype == bool:
+        return Score(float(each.mean()), wilson(int(each.sum()), len(each)))
+    return Score(float(each.mean()), interval_of_mean(each))
 
 
 def _change(scores: Sequence[Score | None], each: Sequence[Array | None]) -> Score | None:

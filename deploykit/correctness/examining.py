@@ -20,7 +20,7 @@ from deploykit.transforms.core.engines.engines import TENSORFLOW, EngineUse, lac
 from deploykit.transforms.core.errors import Error, GraphError, naming
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.pairs import maker
+from deploykit.verification.pairs import before_softmax, maker
 from deploykit.verification.plausibility import class_numbers, doubt
 from deploykit.verification.samples import Feed, Samples, samples_in
 
@@ -62,9 +62,10 @@ def examine(
         count, engines = _run_all(worker, models, samples, alike, whole, work)
         work.begin("compare")
         labels, made_by = _labels(samples, count), maker(first.frozen, outputs[0]).op
+        groups = None if samples.groups is None else samples.groups[:count]
         with samples.named():
             found: Findings = worker.ask(
-                "findings", labels, count, samples.class_names, worst, made_by
+                "findings", labels, count, samples.class_names, worst, made_by, groups
             )
         _require_something(found, first)
         pictures = _pictures(worker, samples, found.apart.samples)
@@ -75,6 +76,8 @@ def examine(
         tuple(map(ModelAccuracy, models, found.scores, engines, models.values())),
         found.change,
         found.agreement,
+        found.noise,
+        found.groups,
         found.by_class,
         _worst(found, samples, labels, pictures),
         samples.class_order,
@@ -93,13 +96,15 @@ def _run_all(
 ) -> tuple[int, list[str]]:
     """Run each model in the child; return how many samples all of them took, and the engines."""
     first, counts, engines = next(iter(models.values())), list[int](), list[str]()
+    compared = _compared(models, whole)
     for name, model in models.items():
         own = samples if model is first else alike(model)
         with naming(model.source):
             use = _engine(model)
             outputs = _outputs(first, model, whole)
             told = _Told(work, name, len(models))
-            counts.append(_run(worker, model, use, outputs, own, told))
+            tensors = outputs, compared.get(name, ())
+            counts.append(_run(worker, model, use, tensors, own, told))
         engines.append(TENSORFLOW if use is None else use.engine)
     return min(counts), engines
 
@@ -155,18 +160,42 @@ def _outputs(first: OpenedModel, model: OpenedModel, whole: bool) -> Sequence[st
     return names if set(names[: None if whole else 1]) <= set(others) else others
 
 
+def _compared(models: Mapping[str, OpenedModel], whole: bool) -> dict[str, list[str]]:
+    """Return the tensors of the first and the last of several models whose noise counts, by name.
+
+    They are the outputs, or what a final Softmax reads, where both models have one. Where only one
+    has, its output is not compared: it holds shares, and the other one logits.
+    """
+    first_name, *_, last_name = [*models] * 2
+    first, last = models[first_name], models[last_name]
+    found: dict[str, list[str]] = {first_name: [], last_name: []}
+    if first is last:
+        return found
+    names, others = first.frozen.outputs, _outputs(first, last, whole)
+    for own, other in zip(names[: None if whole else 1], others, strict=False):
+        before = before_softmax(first.frozen, own), before_softmax(last.frozen, other)
+        if (before[0] is None) == (before[1] is None):
+            found[first_name].append(before[0] or own)
+            found[last_name].append(before[1] or other)
+    return found
+
+
 def _run(
     worker: Worker,
     model: OpenedModel,
     use: EngineUse | None,
-    outputs: Sequence[str],
+    tensors: tuple[Sequence[str], Sequence[str]],
     samples: Samples,
     told: "_Told",
 ) -> int:
-    """Run a model on its samples in the child, which keeps what it answers; return how many."""
+    """Run a model on its samples in the child, which keeps what it answers; return how many.
+
+    `tensors` are its outputs, and those whose noise counts.
+    """
     graph = model.frozen
     engine, precision = (TENSORFLOW, "f32") if use is None else (use.engine, use.precision)
-    worker.ask("load", b"".join(graph.serialized()), list(outputs), engine, precision)
+    outputs, compared = map(list, tensors)
+    worker.ask("load", b"".join(graph.serialized()), outputs, compared, engine, precision)
     feeds: list[Feed] = samples.feeds()
     count, done = samples_in(feeds), 0
     size = -(-len(feeds) // _PARTS)

@@ -8,6 +8,7 @@ from deploykit.freezing.open_model import OpenedModel
 from deploykit.quantization.metrics import LOWER_IS_BETTER, Score
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.engines.engines import TENSORFLOW
+from deploykit.verification.groups import GroupCloseness
 
 FORMAT = 1
 
@@ -55,6 +56,21 @@ class ClassAccuracy:
             "samples": self.samples,
             "models": [each.document() for each in self.scores],
         }
+
+
+@dataclass(frozen=True)
+class GroupAccuracy:
+    """How close the last model is to the first on one group of samples, and how right each is."""
+
+    closeness: GroupCloseness
+    """Without ratios, where there is one model."""
+    scores: tuple[Score, ...] = ()
+    """By model; empty: the samples have no labels, or the metric is no mean over samples."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data; the models are null where nothing is known."""
+        scores = [each.document() for each in self.scores] or None
+        return {**self.closeness.document(), "models": scores}
 
 
 @dataclass(frozen=True)
@@ -117,6 +133,11 @@ class Accuracy(AsHtml):
     """Of the metric from the first model to the last, each sample compared with itself."""
     agreement: Score | None = None
     """Share of samples of which the first and the last name the same class."""
+    noise: GroupCloseness | None = None
+    """Signal to noise ratio of the last model's outputs beside the first's, on all samples: of
+    what a final Softmax reads, where both have one."""
+    by_group: tuple[GroupAccuracy, ...] = ()
+    """Of the groups that the data state."""
     by_class: tuple[ClassAccuracy, ...] = ()
     """Of the classes that labels name, where a model scores 100 or fewer."""
     worst: tuple[Disagreement, ...] = ()
@@ -135,6 +156,7 @@ class Accuracy(AsHtml):
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
+        noise = {} if self.noise is None else self.noise.document()
         return {
             "kind": "accuracy",
             "format": FORMAT,
@@ -145,6 +167,9 @@ class Accuracy(AsHtml):
             "models": [each.document() for each in self.models],
             "change": self.change and self.change.document(),
             "agreement": self.agreement and self.agreement.document(),
+            "sqnr_db": noise.get("sqnr_db"),
+            "sqnr_low_db": noise.get("sqnr_low_db"),
+            "by_group": [each.document() for each in self.by_group],
             "by_class": [each.document() for each in self.by_class],
             "worst": [each.document() for each in self.worst],
             "class_order": self.class_order or None,

@@ -59,8 +59,8 @@ class Data:
 
     @property
     def unlabelled(self) -> list[str]:
-        """The features that are not labels."""
-        return [name for name in self.features if name not in samples.LABELS]
+        """The features that are neither labels nor groups."""
+        return [name for name in self.features if name not in samples.NOT_INPUTS]
 
     @property
     def labelled(self) -> bool:
@@ -121,7 +121,7 @@ def _is_table(path: str, graph: Graph | None) -> bool:
         return is_table(path)
     names = {name for names in names_of_inputs(graph).values() for name in names}
     takes_text = any(type_and_shape(graph, t)[0] == "string" for t in graph.inputs)
-    return is_table(path, names, takes_text, samples.LABELS if len(graph.inputs) == 1 else None)
+    return is_table(path, names, takes_text, samples.NOT_INPUTS if len(graph.inputs) == 1 else None)
 
 
 def _with_rows(data: Data, graph: Graph | None) -> Data:

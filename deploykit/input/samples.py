@@ -6,6 +6,7 @@ Here, too, is said what becomes of a photo on its way to the model.
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -16,6 +17,7 @@ from deploykit.input.data import is_arrays, open_data
 from deploykit.input.input_benchmark import pipeline_for
 from deploykit.input.iterating import Feeds
 from deploykit.input.labelling.class_numbers import ClassNames, classes_of, with_class_numbers
+from deploykit.input.labelling.sample_groups import group_feature, in_folders
 from deploykit.input.pipeline import Pipeline, kind_of, say
 from deploykit.input.piping import Piping
 from deploykit.input.preprocessing import Preprocessing, Steps
@@ -24,9 +26,11 @@ from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name, split
 from deploykit.transforms.core.tensors import Array
+from deploykit.verification.groups import group_names
 from deploykit.verification.sample_inputs import demanded_batch, paired_inputs, type_and_shape
 from deploykit.verification.samples import BATCH, LABELS, Samples, names_of_inputs
 
+_GROUPS = "groups of the samples"  # beside the inputs of a pipeline
 MOST_ELEMENTS = 1_000_000  # of a dataset that does not say where it ends
 
 
@@ -38,6 +42,7 @@ def open_samples(
     labelled: bool = True,
     said: Mapping[str, str] | None = None,
     labels: Any = None,
+    group_by: str | None = None,
 ) -> Samples:
     """Return data as samples of a graph, all in memory, with labels where there are some.
 
@@ -56,6 +61,8 @@ def open_samples(
         said: what need not be said again of what becomes of files.
         labels: names of the model's classes in the order of its scores, or a text file with one a
             line; default: what is known of the graph.
+        group_by: the array, column or feature with the group of each sample; of images, `folder`
+            too; '': `group`, where there is one, or folders that are not classes; None: no groups.
 
     FileError, GraphError: they do not fit the graph's inputs, or name a class that is not among
     `labels`; the message begins with the path.
@@ -63,26 +70,27 @@ def open_samples(
     if isinstance(data, Samples):
         return data
     known = ClassNames.of(graph, labels)
+    of = partial(Samples.of, graph, labelled=labelled, group_by=group_by)
     if isinstance(data, str | os.PathLike):
         path = os.fspath(data)
         if _is_plain(path, graph, preprocess):
-            found = Samples.of(graph, load_data(path), source=path, labelled=labelled)
+            found = of(load_data(path), source=path)
             found = replace(found, fed=fed_as_they_are(graph, found.arrays, path))
             found = with_class_numbers(found, graph, known)
         else:
             pipeline = _pipeline(path, graph, preprocess)
-            found = _read(pipeline, graph, labelled)
+            found = _read(pipeline, graph, labelled, group_by)
             found = with_class_numbers(found, graph, known, classes_of(pipeline.data))
+            found = in_folders(found, pipeline.data, group_by)
         say(found.fed, said)
         return found
     if preprocess is not None:
         raise GraphError("preprocess is for files; arrays and datasets are fed as they are")
     if hasattr(data, "as_numpy_iterator"):
-        gathered = _gathered(data, graph)
-        found = Samples.of(graph, gathered, source="the dataset", labelled=labelled)
+        found = of(_gathered(data, graph), source="the dataset")
         names = getattr(data, "class_names", ())  # Keras keeps there what its folders are called
         return with_class_numbers(found, graph, known, dict(enumerate(names)))
-    found = Samples.of(graph, _by_name(data, graph), labelled=labelled)
+    found = of(_by_name(data, graph))
     return with_class_numbers(found, graph, known)
 
 
@@ -182,13 +190,17 @@ def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None
         return pipeline_for(data, graph, preprocessing=declared, batch=batch, epochs=1, threads=1)
 
 
-def _read(pipeline: Pipeline, graph: Graph, labelled: bool) -> Samples:
-    """Return all that a pipeline gives, and the labels that its data have."""
+def _read(pipeline: Pipeline, graph: Graph, labelled: bool, group_by: str | None = None) -> Samples:
+    """Return all that a pipeline gives, and the labels and groups that its data have."""
     data, fed = pipeline.data, pipeline.fed
     applied = Preprocessing(pipeline.steps).document()
     label = next((name for name in LABELS if name in data.features), None)
     if label is not None and labelled:
         steps = {**pipeline.steps, "labels": Steps(feature=label, dtype=data.features[label].dtype)}
+        pipeline = replace(pipeline, steps=steps)
+    group = group_feature(data, group_by, [producer_name(name) for name in graph.inputs])
+    if group:
+        steps = {**pipeline.steps, _GROUPS: Steps(feature=group, dtype=data.features[group].dtype)}
         pipeline = replace(pipeline, steps=steps)
     batches = list(Feeds(pipeline))
     if not batches:
@@ -201,6 +213,10 @@ def _read(pipeline: Pipeline, graph: Graph, labelled: bool) -> Samples:
     if labels is not None and labels.dtype.kind == "f" and (labels == np.rint(labels)).all():
         found["labels"] = labels.astype(np.int64)  # a CSV file has but one kind of number
     samples = Samples.of(graph, found, applied, data.path, labelled=labelled)
+    if group:
+        with samples.named():
+            groups = group_names({group: found[_GROUPS]}, group, samples.count)
+        samples = replace(samples, groups=groups)
     files = data.files[: samples.count] if data.kind == "images" else ()
     return replace(samples, fed=fed, files=files)
 

@@ -16,6 +16,7 @@ from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
+from deploykit.verification.groups import GroupCloseness
 from deploykit.verification.pairs import (
     compared_tensors,
     judged_outputs,
@@ -44,6 +45,8 @@ class Judgement:
     """The lower end of the 95 % confidence interval; None where it does not follow."""
     agreement_interval: tuple[float, float] | None = None
     """The 95 % confidence interval."""
+    groups: tuple[GroupCloseness, ...] = ()
+    """The same within each group of samples; empty: the data state no groups."""
 
     @property
     def certain_db(self) -> float:
@@ -69,6 +72,7 @@ class Judgement:
             "metric": self.metric or None,
             "before": _document(self.before),
             "after": _document(self.after),
+            "groups": [each.document() for each in self.groups],
         }
 
 
@@ -94,6 +98,7 @@ class Judge:
         feeds: Sequence[Mapping[str, Array]],
         labels: Array | None = None,
         metric: str = "top1",
+        groups: Array | None = None,
     ) -> None:
         """Run the float graph.
 
@@ -104,6 +109,7 @@ class Judge:
             metric: top1 or top5, the share of samples whose label is among so many highest scores
                 of the first output; mae, the mean absolute error of the first output; or
                 `module:function`, called with the outputs by name and the labels.
+            groups: the group of each sample, texts.
 
         GraphError: TensorFlow cannot run the graph on them, no output holds floats, labels are not
         as many as samples or of no class, or the metric does not exist, raises, or is no number.
@@ -125,6 +131,7 @@ class Judge:
             list(feeds),
             labels,
             metric,
+            groups,
         )
         self._worker: Worker | None = None
         self._start()
@@ -149,6 +156,7 @@ class Judge:
             found.score,
             found.sqnr_low_db,
             None if same is None else same.interval,
+            found.groups,
         )
 
     def departs(self, graph: Graph, engine: str) -> bool:

@@ -8,7 +8,7 @@ from deploykit.benchmarking.comparison.speed_verdict import FASTER, SLOWER
 from deploykit.quantization.accuracy import Judgement
 from deploykit.quantization.budget import GRAPHS
 from deploykit.quantization.layer_search import Calibrated, LayerChoice, chosen_layers
-from deploykit.quantization.preconditions import few_agree
+from deploykit.quantization.preconditions import below_in_group, few_agree
 from deploykit.quantization.result import LayerOutcome, Quantized, layer_outcomes
 from deploykit.quantization.search_task import SearchTask
 from deploykit.quantization.sensitivity import Noise
@@ -180,6 +180,9 @@ def _concluded(
         )
     if is_kept:
         task.notes.extend(few_agree(judgement.agreement))
+        for each in (judgement, evaluation):
+            if each is not None:
+                task.notes.extend(below_in_group(each.groups, task.bar))
         slower = choice.slow - stay_float if choice.slow < found.plan.chains.keys() else ()
         task.notes.extend(undecided(gain, slower, choice.unclear))
     return Quantized(

@@ -11,6 +11,7 @@ from deploykit.transforms.core.int8.plan import OPS
 from deploykit.transforms.core.int8.stored_codes import holds_codes
 from deploykit.transforms.core.layers.layers import LAYER_OPS
 from deploykit.transforms.core.tensors import Array
+from deploykit.verification.groups import GroupCloseness, worst_group
 from deploykit.verification.plausibility import doubt
 
 logger = logging.getLogger("deploykit")
@@ -89,6 +90,25 @@ def few_agree(agreement: float | None) -> list[str]:
         [
             f"only {100 * agreement:.1f} % of the answers on held-out samples are those of the "
             "float model; a higher --min-sqnr keeps more layers float"
+        ]
+    )
+
+
+def below_in_group(groups: Iterable[GroupCloseness], bar: float) -> list[str]:
+    """Return a note that names the worst group, where its bound is below what is requested.
+
+    `bar` is what outputs have to keep, in dB; it is warned of.
+    """
+    worst = worst_group(groups)
+    if worst is None or worst.sqnr_db is None or worst.sqnr_low_db is None:
+        return []
+    if worst.sqnr_low_db >= bar:
+        return []
+    return warned(
+        [
+            f"group '{worst.name}' keeps {worst.sqnr_db:.1f} dB on {worst.samples} samples, and "
+            f"its 95 % lower bound, {worst.sqnr_low_db:.1f} dB, is below the requested {bar:g} "
+            "dB: add such samples to the calibration data"
         ]
     )
 

@@ -14,7 +14,7 @@ PREFERENCES = {"accuracy": MIN_SQNR_DB, "speed": 18.0}
 """What answers have to keep at least, in dB, where nothing else is asked of them."""
 MAX_DROP = 0.01
 MINUTES = 4
-_CALIBRATED = ("prefer", "keep_float", "isa", "engine", "batch", "threads", "budget")
+_CALIBRATED = ("prefer", "keep_float", "isa", "engine", "batch", "threads", "budget", "group_by")
 _BY_LABELS = ("metric", "max_drop")
 _WEIGHTS = ("minimum_size", "skip")
 
@@ -51,6 +51,11 @@ class Quantization:
     """static: threads inside an op, and ops at once, to be fast for; default: TensorFlow's."""
     budget: float = MINUTES
     """static: minutes that all of it may take; where that cannot do, it is said what is needed."""
+    group_by: str | None = None
+    """static: the array, column or feature with the group of each sample, such as its source, or
+    of images `folder`: of the evaluation data, or else of the calibration data. Noise and agreement
+    are measured within each group too. Default: `group`, where the data have one, or folders of
+    images that are not the classes."""
     allow_low_accuracy: bool = False
     """Go on, with a warning, where the float model's answers cannot be right: they are all
     one class, or no more of them are right than guesses would be."""

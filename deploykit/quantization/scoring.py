@@ -15,6 +15,7 @@ from deploykit.transforms.core.running.differences import Sums
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.confidence import lower_bound_db, wilson
+from deploykit.verification.groups import GroupCloseness, agreeing, closeness_by_group
 from deploykit.verification.plausibility import Answers, answers_of
 from deploykit.verification.samples import samples_in
 
@@ -27,6 +28,7 @@ class Closeness:
     sqnr_low_db: float
     agreement: Score | None
     score: Score | None
+    groups: tuple[GroupCloseness, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,17 @@ class Scorer:
         feeds: Sequence[Mapping[str, Array]],
         labels: Array | None,
         metric: str,
+        groups: Array | None = None,
     ) -> None:
         """Run the graph on the feeds; `tensors` are what is compared, and `metric` may be ''.
+
+        `groups` has the group of each sample.
 
         GraphError as well: the metric cannot be imported, raises, or does not fit the labels.
         """
         self._metric = metric_named(metric) if metric else None  # before TensorFlow's slow start
         self._outputs, self._feeds, self._labels = list(outputs), feeds, labels
+        self._groups = groups
         session, start = Session(graph_def), time.monotonic()
         self._expected = _run(session, list(tensors), {}, feeds)
         self._seconds = time.monotonic() - start
@@ -121,7 +127,11 @@ class Scorer:
             share = same_class(self._expected[name], given[name])
             if share is not None:
                 agreement = share if agreement is None else min(share, agreement, key=_value)
-        return Closeness(float(sqnr), float(low), agreement, self._score(given))
+        groups: tuple[GroupCloseness, ...] = ()
+        if self._groups is not None:
+            each = [(self._expected[name], given[name]) for name in judged]
+            groups = closeness_by_group(each, self._groups)
+        return Closeness(float(sqnr), float(low), agreement, self._score(given), groups)
 
     def departure(
         self,
@@ -208,8 +218,8 @@ def same_class(expected: Array, found: Array) -> Score | None:
 
     Scores among which are NaN have none.
     """
-    if expected.ndim != 2 or expected.shape[1] < 2 or not len(expected):
+    each = agreeing(expected, found)
+    if each is None or not len(each):
         return None
-    broken = np.isnan(expected).any(1) | np.isnan(found).any(1)
-    same = int(np.sum((expected.argmax(1) == found.argmax(1)) & ~broken))
-    return Score(same / len(expected), wilson(same, len(expected)))
+    same = int(each.sum())
+    return Score(same / len(each), wilson(same, len(each)))

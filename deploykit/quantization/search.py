@@ -156,7 +156,8 @@ def _judge(task: SearchTask, stack: contextlib.ExitStack) -> Judge:
     It also tells what things take here.
     """
     held_out, start = task.samples.held_out, task.budget.now()
-    judge = stack.enter_context(Judge(task.graph, held_out.feeds()))
+    feeds = held_out.feeds()
+    judge = stack.enter_context(Judge(task.graph, feeds, groups=held_out.groups_of(feeds)))
     ran, _ = judge.facts()
     task.budget.measured(max(task.budget.now() - start - ran, 0.0), ran)
     task.notes.extend(doubts(judge, held_out.labels_of(held_out.feeds()), task.how))
@@ -173,7 +174,8 @@ def _judge_by_labels(task: SearchTask, stack: contextlib.ExitStack) -> Judge | N
         labels = task.evaluation.labels_of(feeds)
         if labels is None and ":" not in metric:
             task.evaluation.refuse_unlabelled(metric)
-    judge = stack.enter_context(Judge(task.graph, feeds, labels, metric))
+    groups = task.evaluation.groups_of(feeds)
+    judge = stack.enter_context(Judge(task.graph, feeds, labels, metric, groups))
     if metric in ("top1", "top5"):
         with task.evaluation.named():
             task.notes.extend(doubts(judge, labels, task.how))

@@ -90,28 +90,52 @@ def lower_bound_db(expected: Array, found: Array, samples: int) -> float | None:
     """
     if samples < 2 or not expected.ndim or len(expected) != samples:
         return None
-    signal, noise = np.zeros(samples), np.zeros(samples)
+    return bound_of_powers(*sample_powers(expected, found))
+
+
+def sample_powers(expected: Array, found: Array) -> tuple[Array, Array]:
+    """Return the power of the signal and of the noise of each sample: two float64 [samples].
+
+    Args:
+        expected: what is right, floats; the first axis are the samples.
+        found: what is compared with it, of the same shape. Where it has NaN or Inf in other
+            places, the noise of the sample is infinite.
+    """
+    signal, noise = np.zeros(len(expected)), np.zeros(len(expected))
     for place, (right, given) in enumerate(zip(expected, found, strict=True)):
         right, given = (np.asarray(each, np.float64).reshape(-1) for each in (right, given))
         finite = np.isfinite(right)
         signal[place] = np.square(right[finite]).sum()
         noise[place] = np.square(given[finite] - right[finite]).sum()
-    return _bound(signal, noise)
+        if not finite.all() and not np.array_equal(right[~finite], given[~finite], equal_nan=True):
+            noise[place] = np.inf
+    return signal, np.where(np.isnan(noise), np.inf, noise)
 
 
-def _bound(signal: Array, noise: Array) -> float:
-    total_signal, total_noise = float(signal.sum()), float(noise.sum())
-    if not total_noise:
+def power_ratio_db(signal: float, noise: float) -> float:
+    """Return a ratio of powers in dB: inf without noise, -inf without a signal."""
+    if not noise:
         return math.inf
-    if not total_signal:
-        return -math.inf
+    return 10 * math.log10(signal / noise) if signal and math.isfinite(noise) else -math.inf
+
+
+def bound_of_powers(signal: Array, noise: Array) -> float:
+    """Return the lower end of the 95 % confidence interval of a ratio of powers, in dB.
+
+    Args:
+        signal: the power of each sample's signal, float64 [samples]; two samples or more.
+        noise: the power of each sample's noise, alike.
+    """
+    total_signal, total_noise = float(signal.sum()), float(noise.sum())
+    estimate = power_ratio_db(total_signal, total_noise)
+    if math.isinf(estimate):
+        return estimate
     count = len(signal)
     # Where one sample has it all, nothing is left without it, of which there is no logarithm.
     signals = np.maximum(total_signal - signal, LEAST * total_signal)
     noises = np.maximum(total_noise - noise, LEAST * total_noise)
     without = 10 * np.log10(signals / noises)
     variance = (count - 1) / count * float(np.square(without - without.mean()).sum())
-    estimate = 10 * math.log10(total_signal / total_noise)
     return estimate - _student_95(count - 1) * math.sqrt(variance)
 
 

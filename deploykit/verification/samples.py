@@ -14,6 +14,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.fitting import name_in, of_rank, of_type
+from deploykit.verification.groups import GROUP, group_names
 from deploykit.verification.sample_inputs import demanded_batch, type_and_shape
 
 logger = logging.getLogger("deploykit")
@@ -22,6 +23,8 @@ BATCH = 8  # samples at once, where the inputs leave it open: memory grows with 
 HELD_OUT_EVERY = 4
 SPLIT_FROM = 8  # samples; below, what is held out would be one or none
 LABELS = ("labels", "label")
+NOT_INPUTS = (*LABELS, GROUP)
+"""Arrays that no input takes for being the only ones."""
 
 Feed = dict[str, Array]
 
@@ -49,6 +52,8 @@ class Samples:
     """What the classes of the labels are called, in the order of their numbers; empty: unknown."""
     class_order: str = ""
     """How class numbers follow from what the data call classes, or why they do not, in words."""
+    groups: Array | None = None
+    """The group of each sample, such as its source: texts, object [samples]."""
     scalars: frozenset[str] = frozenset()
     """Inputs that take one value at a time, where there are several."""
 
@@ -61,18 +66,22 @@ class Samples:
         source: str = "",
         *,
         labelled: bool = True,
+        group_by: str | None = None,
     ) -> "Samples":
         """Return arrays by input name as samples of a graph; samples are returned as they are.
 
         An array may also bear the name that callers know, where a signature says it. `labels` are
         what is right, unless they play no part (`labelled`); other arrays are left out.
+        `group_by` names the array with the group of each sample; '': `group`, where there is one
+        that is not an input; None: no groups.
         GraphError, with the source: they do not fit the graph's inputs, or each other.
         """
         if isinstance(data, Samples):
             return data
         with naming(source):
             known = names_of_inputs(graph)
-            arrays = {t: _array(graph, t, data, known[t]) for t in graph.inputs}
+            others = (*NOT_INPUTS, group_by or GROUP)
+            arrays = {t: _array(graph, t, data, known[t], others) for t in graph.inputs}
             counts = {len(array) for array in arrays.values() if array.ndim}
             if len(counts) > 1:
                 raise GraphError(
@@ -85,12 +94,18 @@ class Samples:
                 raise GraphError(
                     f"the data hold {np.size(labels)} labels for {counts.pop()} samples"
                 )
+            if group_by == "" and GROUP in data and GROUP not in taken:
+                group_by = GROUP
+            count = min(counts, default=1)
+            groups = group_names(data, group_by, count) if group_by else None
             scalars = {t for t, a in arrays.items() if a.ndim and _is_scalar(graph, t)}
             if scalars and len(scalars) < len(arrays):
                 name, count = split(min(scalars))[0], len(arrays[min(scalars)])
                 raise GraphError(f"input '{name}' takes one value, but the data hold {count}")
         batch = 1 if scalars else demanded_batch(graph)
-        return cls(arrays, labels, batch, preprocessing, source, scalars=frozenset(scalars))
+        return cls(
+            arrays, labels, batch, preprocessing, source, groups=groups, scalars=frozenset(scalars)
+        )
 
     @property
     def count(self) -> int:
@@ -124,6 +139,10 @@ class Samples:
     def labels_of(self, feeds: Iterable[Feed]) -> Array | None:
         """Return the labels of the samples that are in feeds; None where there are none."""
         return None if self.labels is None else self.labels[: samples_in(feeds)]
+
+    def groups_of(self, feeds: Iterable[Feed]) -> Array | None:
+        """Return the groups of the samples that are in feeds; None where there are none."""
+        return None if self.groups is None else self.groups[: samples_in(feeds)]
 
     def refuse_unlabelled(self, metric: str) -> None:
         """Raise GraphError where there are no labels, and say why, where that is known."""
@@ -177,7 +196,8 @@ class Samples:
         if labels is not None and labels.ndim:
             labels = labels[places]
         files = tuple(np.array(self.files, object)[places]) if self.files else ()
-        return replace(self, arrays=arrays, labels=labels, files=files)
+        groups = None if self.groups is None else self.groups[places]
+        return replace(self, arrays=arrays, labels=labels, files=files, groups=groups)
 
 
 class Split(NamedTuple):
@@ -217,9 +237,18 @@ def in_batches(feeds: Mapping[str, Array], batch: int, whole: bool) -> list[Feed
     ]
 
 
-def _array(graph: Graph, tensor: str, data: Mapping[str, Array], names: Sequence[str]) -> Array:
-    """Return what an input is fed with. GraphError: there is none, or it does not fit."""
-    only = LABELS if len(graph.inputs) == 1 else None
+def _array(
+    graph: Graph,
+    tensor: str,
+    data: Mapping[str, Array],
+    names: Sequence[str],
+    others: Sequence[str],
+) -> Array:
+    """Return what an input is fed with. GraphError: there is none, or it does not fit.
+
+    `others` are arrays that it is not fed with for being the only ones.
+    """
+    only = others if len(graph.inputs) == 1 else None
     type_, shape, _ = type_and_shape(graph, tensor)
     found = name_in(data, names, type_, only)
     array = np.asarray(column(data, found, is_text=type_ == "string"))

@@ -12,9 +12,9 @@ from deploykit.benchmarking.settings import Settings
 from tests.benchmarks import __main__ as benchmarks
 from tests.benchmarks import peers
 from tests.benchmarks.measuring import Run
-from tests.benchmarks.peers import in_8_bits, nets
+from tests.benchmarks.peers import contestants, in_8_bits, nets, turns
 from tests.benchmarks.peers.answers import least_cosine, sqnr_db
-from tests.benchmarks.peers.contestants import Contestant
+from tests.benchmarks.peers.contestants import CANDIDATES, Contestant, in_tensorflow
 from tests.benchmarks.peers.nets import (
     ACCURATE,
     FOR_SPEED,
@@ -104,6 +104,45 @@ def test_rows_say_what_ran_how_and_on_which_processor(monkeypatch):
     assert ours.what.startswith("net b8 t2: TF int8, 4 ms (threads 2x1; ")
     assert ours.what.endswith("; A CPU, avx512_vnni amx_int8)")
     assert (ours.ours, peer.ours, peer.ratio) == ([2000], [4000], 2)
+
+
+@pytest.mark.parametrize(
+    ("ms", "chosen"),
+    [
+        ({"": 8, "caller": 7, "thread": 9, "caller thread": 6}, "caller thread"),
+        ({"": 8, "caller": 7, "thread": 9, "caller thread": 8}, "caller"),
+        ({"": 6, "caller": 7, "thread": 6, "caller thread": 8}, ""),
+    ],
+)
+def test_each_form_runs_in_the_settings_that_are_fastest_in_a_place(monkeypatch, ms, chosen):
+    """A caller's share of oneDNN's work may cost float what it gains in 8 bits."""
+
+    def named(settings):
+        words = [settings.executor or "", "thread" * bool(settings.caller_thread)]
+        return " ".join(filter(None, words))
+
+    def in_turn(tried, quiet, count):
+        assert count < turns.ROUNDS
+        return {each: Taken([ms[named(each.contestant.settings)]] * 3, "") for each in tried}, []
+
+    monkeypatch.setattr(turns, "in_turn", in_turn)
+    own = Entry(replace(OURS, candidates=CANDIDATES), TWO)
+    found = turns.at_best(own, 0.1)
+    assert named(found.contestant.settings) == chosen
+    assert (found.place, found.contestant.form) == (TWO, INT8)
+    assert turns.at_best(Entry(SMALL, TWO), 0.1) == Entry(SMALL, TWO), "peers choose themselves"
+
+
+def test_every_form_in_tensorflow_has_candidates(monkeypatch):
+    monkeypatch.setattr(Net, "in_8_bits", lambda net, form: Path(form))
+    for name in ("load_graph", "optimize", "save_graph"):
+        monkeypatch.setattr(contestants.api, name, lambda *_, **__: None)
+    forms = {e.form: e for e in in_tensorflow(replace(NET, ours=(INT8, IN_PARTS)))}
+    assert list(forms) == ["float", "optimized", INT8, IN_PARTS]
+    assert {len(forms[name].candidates) for name in ("float", "optimized", INT8)} == {4}
+    assert forms["float"].candidates == forms["optimized"].candidates
+    assert all(each.onednn for each in forms["optimized"].candidates)
+    assert {each.executor for each in forms[IN_PARTS].candidates} == {None}
 
 
 def test_answers_are_judged_by_their_noise_and_their_direction():

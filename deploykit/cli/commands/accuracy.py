@@ -28,6 +28,10 @@ from deploykit.freezing.interface import Interface, Source
 @click.option("--metric", default="top1", show_default=True, metavar="NAME|MODULE:FUNCTION",
               help="top1, top5, mae, or a function of yours that takes the outputs by name and the "
               "labels.")  # fmt: skip
+@options.data_option("--group-by", metavar="NAME", help="Show the figures of each group of samples "
+                     "too: the array, column or feature with the group of each sample, such as its "
+                     "source, or folder for images [default: group, if the data have one, or "
+                     "folders of images that are not the classes].")  # fmt: skip
 @click.option("--worst", type=Whole(0), default=12, show_default=True, metavar="N",
               help="How many samples are listed of which the models say the most different "
               "things.")  # fmt: skip
@@ -48,8 +52,8 @@ def accuracy(
     Each MODEL runs on the same samples, in the engine that it was written for. Shares of right
     answers come with their 95 % confidence interval. The last MODEL is compared with the first,
     sample by sample: how much the metric changed, with its interval, how often both name the same
-    class, and of which samples they say the most different things. Of one MODEL, its surest wrong
-    answers are listed.
+    class, how much noise its outputs have, and of which samples they say the most different
+    things. Of one MODEL, its surest wrong answers are listed.
 
     Labels are class numbers, rows with a single 1 (one-hot), or names. Folders of photos are
     classes by their names in --labels, or in what is kept beside a MODEL; without either, in their

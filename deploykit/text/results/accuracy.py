@@ -1,11 +1,14 @@
 """How right models are on the same samples: shares with their intervals, classes, disagreements."""
 
+import math
 from collections.abc import Iterator
 
 from deploykit.correctness.result import Accuracy, ClassAccuracy, Disagreement, GivenAnswer
 from deploykit.quantization.metrics import Score
+from deploykit.text.results.groups import group_table
 from deploykit.text.tables import Table, new_table, number
 from deploykit.transforms.core.engines.engines import TITLES
+from deploykit.verification.groups import GroupCloseness
 
 _CLASSES = 20
 """Of more, the worst are shown; --json has them all."""
@@ -21,8 +24,12 @@ def lines(found: Accuracy) -> Iterator[str | Table]:
     if found.agreement is not None:
         share = f"{_percent(found.agreement.value)} of the answers agree{_between(found.agreement)}"
         yield f"{share}, on {found.samples} samples"
+    if found.noise is not None and found.noise.sqnr_db is not None:
+        yield _noise(found.noise)
     if found.class_order:
         yield f"classes of the data: {found.class_order}"
+    if found.by_group:
+        yield _groups(found)
     yield from _classes(found)
     if found.worst:
         yield _worst(found)
@@ -61,6 +68,29 @@ def _change(found: Accuracy) -> str:
         return f"{found.metric} {moved} (95 %: {ends}), which may be chance"
     better = (score.value < 0) == found.lower_is_better
     return f"{found.metric} {moved} (95 %: {ends}), {'better' if better else 'worse'}"
+
+
+def _noise(found: GroupCloseness) -> str:
+    """Return how far outputs of the last model are from those of the first."""
+    if found.sqnr_db == math.inf:
+        return "the outputs are equal"
+    low = found.sqnr_low_db
+    bound = "" if low is None else f" (95 % lower bound {low:.1f} dB)"
+    return f"SQNR {found.sqnr_db:.1f} dB{bound}, of the outputs beside those of the first model"
+
+
+def _groups(found: Accuracy) -> Table:
+    are_scored = any(each.scores for each in found.by_group)
+    names = [each.name for each in found.models] if are_scored else []
+    scored = f"; models: {found.metric}" if are_scored else ""
+    values = {
+        each.closeness.name: [
+            f"{_value(found, s.value)}{_between_in(found, s)}" for s in each.scores
+        ]
+        for each in found.by_group
+    }
+    groups = [each.closeness for each in found.by_group]
+    return group_table(groups, f"samples of {found.source} by group{scored}", names, values)
 
 
 def _classes(found: Accuracy) -> Iterator[Table]:
@@ -115,6 +145,13 @@ def _value(found: Accuracy, value: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
+
+
+def _between_in(found: Accuracy, score: Score) -> str:
+    """Return the 95 % interval of a metric."""
+    if score.interval is None or found.metric in _SHARES:
+        return _between(score)
+    return f" ({' to '.join(map(number, score.interval))})"
 
 
 def _between(score: Score) -> str:

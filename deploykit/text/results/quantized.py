@@ -5,6 +5,7 @@ import math
 from deploykit.quantization.accuracy import Judgement
 from deploykit.quantization.result import KERNELS, Quantized
 from deploykit.quantization.weights import WeightsInt8
+from deploykit.text.results.groups import group_table
 from deploykit.text.tables import Table, new_table
 from deploykit.transforms.core.engines.engines import TITLES as ENGINES
 
@@ -38,6 +39,8 @@ def lines(result: Quantized) -> list[str | Table]:
     for name, found in (("held-out samples", result.judgement), ("evaluation", result.evaluation)):
         if found is not None:
             said.append(f"{name}: {_in_words(found)}")
+            if found.groups:
+                said.append(group_table(found.groups, f"{name} by group"))
     if result.use is not None:
         said.append(f"{ENGINES[result.use.engine]} {result.use.version} is to compute the graph")
     said += [result.engine_reason] if result.engine_reason else []

@@ -7,8 +7,9 @@ The peers are installed into a virtual environment of their own. Each quantizes 
 standard recipe, with the same samples, and where the net is trained a second time, with so many of
 its noisiest layers in float as keep 22 dB. Our codes run in OpenVINO too. In every place (so many
 samples, threads and calls in flight) all then run in turn, each in a process of its own and in its
-best settings, with the same samples. The answers of a model in 8 bits are set against those of its
-own runtime in float.
+best settings, with the same samples. A short trial in that place chooses TensorFlow's settings for
+each of its graphs. The answers of a model in 8 bits are set against those of its own runtime in
+float.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from tests.benchmarks.peers.nets import (
     Net,
 )
 from tests.benchmarks.peers.places import EIGHT, FLYING, ONE, PLACES, TWO, Place
-from tests.benchmarks.peers.turns import Entry, Taken, in_turn
+from tests.benchmarks.peers.turns import Entry, Taken, at_best, in_turn
 from tests.benchmarks.runtimes import environment
 
 PARTS = tuple(NETS)
@@ -50,9 +51,12 @@ def figures(only: str = "") -> list[Figure]:
 
 
 def figures_of(net: Net, contestants: Sequence[Contestant]) -> Iterator[Figure]:
-    """Yield how fast the models of a net are, and what they answer."""
+    """Yield how fast the models of a net are, each in its best settings, and what they answer."""
+    best: dict[Entry, Entry] = {}
     for place in PLACES:
-        taken, others = in_turn(entries(contestants, place), QUIET)
+        running = entries(contestants, place)
+        best |= {each: at_best(each, QUIET) for each in running if each not in best}
+        taken, others = in_turn([best[each] for each in running], QUIET)
         what = f"{net.name} {place}: what others kept busy"
         yield Figure(what, "cores", others, at_most=QUIET)
         yield from speeds(taken)

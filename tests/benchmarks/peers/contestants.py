@@ -20,14 +20,21 @@ from tests.benchmarks.runtimes import environment
 
 OPENVINO = "open_vino"
 CONVERSION = "tests.benchmarks.runtimes.conversion"
-AS_IT_COMES = Settings(onednn=True)
-BEST = Settings(executor="caller", caller_thread=True)
-"""What `deploykit tune` finds best for such nets. Threads and calls in flight are the place's."""
+CANDIDATES = tuple(
+    Settings(executor=executor, caller_thread=caller_thread)
+    for executor in (None, "caller")
+    for caller_thread in (None, True)
+)
+"""How each of TensorFlow's graphs may run: the fastest in a place is taken there (`turns.at_best`).
+Threads and concurrency are the place's."""
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A model in a runtime; `settings` where that is TensorFlow, else the module that runs it."""
+    """A model in a runtime; `settings` where that is TensorFlow, else the module that runs it.
+
+    `candidates` are the settings among which a trial chooses.
+    """
 
     runtime: str
     form: str
@@ -35,6 +42,7 @@ class Contestant:
     model: Path
     settings: Settings | None = None
     module: str = ""
+    candidates: tuple[Settings, ...] = ()
 
     @property
     def name(self) -> str:
@@ -106,11 +114,13 @@ def in_tensorflow(net: Net) -> Iterator[Contestant]:
     runtime = f"TF {metadata.version('tensorflow')}"
     optimized = net.file("optimized.pb")
     api.save_graph(api.optimize(api.load_graph(net.model)), optimized, force=True)
-    yield Contestant(runtime, "float", net, net.model, AS_IT_COMES)
-    yield Contestant(runtime, "optimized", net, optimized, replace(BEST, onednn=True))
+    on_onednn = tuple(replace(each, onednn=True) for each in CANDIDATES)
+    for form, model in (("float", net.model), ("optimized", optimized)):
+        yield Contestant(runtime, form, net, model, on_onednn[0], candidates=on_onednn)
     for form in net.ours:
-        settings = replace(BEST, executor=None) if form == IN_PARTS else BEST
-        yield Contestant(runtime, form, net, net.in_8_bits(form), settings)
+        # Parts run side by side, which the executor "caller" prevents.
+        fit = tuple(each for each in CANDIDATES if form != IN_PARTS or each.executor is None)
+        yield Contestant(runtime, form, net, net.in_8_bits(form), fit[0], candidates=fit)
 
 
 def in_float(net: Net) -> Iterator[Contestant]:

@@ -3,7 +3,7 @@
 import contextlib
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deploykit.transforms.core.running.child import Worker
 from tests.benchmarks.others import Others
@@ -11,7 +11,8 @@ from tests.benchmarks.peers.contestants import Contestant
 from tests.benchmarks.peers.places import Place
 from tests.benchmarks.runtimes.environment import Process
 
-ROUNDS, MOST_ROUNDS, SECONDS, RESUME, WARM_UP = 15, 30, 0.5, 0.05, 1.0
+ROUNDS, SECONDS, RESUME, WARM_UP = 15, 0.5, 0.05, 1.0
+TRIAL_ROUNDS = 7
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,31 @@ class Taken:
         return statistics.median(self.ms)
 
 
-def in_turn(entries: Sequence[Entry], quiet: float) -> tuple[dict[Entry, Taken], list[float]]:
-    """Return what each one took, and how many cores others kept busy, round by round.
+def at_best(entry: Entry, quiet: float) -> Entry:
+    """Return an entry with those of its settings that are fastest in its place.
 
-    Others' load changes the order, so only the quietest rounds count, and there are more rounds
-    where too few had less than `quiet`. Caches are cold after the others' turns: the first calls do
-    not count.
+    A short trial runs all of them, interleaved; the least median counts, and of equal ones the
+    first. An entry without candidates is returned as it is.
+    """
+    own = entry.contestant
+    if not own.candidates:
+        return entry
+    tried = [
+        replace(entry, contestant=replace(own, settings=each, candidates=()))
+        for each in own.candidates
+    ]
+    taken, _ = in_turn(tried, quiet, TRIAL_ROUNDS)
+    return min(tried, key=lambda each: taken[each].median)
+
+
+def in_turn(
+    entries: Sequence[Entry], quiet: float, count: int = ROUNDS
+) -> tuple[dict[Entry, Taken], list[float]]:
+    """Return what each one took, and how many cores others kept busy, in `count` rounds.
+
+    Others' load changes the order, so only the quietest rounds count, and there are up to twice as
+    many where too few had less than `quiet`. Caches are cold after the others' turns: the first
+    calls do not count.
     """
     with contextlib.ExitStack() as stack:
         processes = [
@@ -55,13 +75,13 @@ def in_turn(entries: Sequence[Entry], quiet: float) -> tuple[dict[Entry, Taken],
         settings = {each: each.contestant.how(each.place, process) for each, process in processes}
         others = Others(process.pid for _, process in processes)
         rounds: list[tuple[float, dict[Entry, float]]] = []
-        while len(rounds) < MOST_ROUNDS and sum(load <= quiet for load, _ in rounds) < ROUNDS:
+        while len(rounds) < 2 * count and sum(load <= quiet for load, _ in rounds) < count:
             taken = {}
             others.cores()
             for each, process in processes[:: -1 if len(rounds) % 2 else 1]:
                 process.ask("run", RESUME)
                 taken[each] = each.place.ms(*process.ask("run", SECONDS))
             rounds.append((others.cores(), taken))
-    rounds = sorted(rounds, key=lambda each: each[0])[:ROUNDS]
+    rounds = sorted(rounds, key=lambda each: each[0])[:count]
     found = {each: Taken([taken[each] for _, taken in rounds], settings[each]) for each in entries}
     return found, [load for load, _ in rounds]

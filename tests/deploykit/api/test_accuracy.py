@@ -111,6 +111,47 @@ def test_models_take_samples_by_name_or_place_and_in_their_batches():
         api.accuracy([net(), net(width=4)], data())
 
 
+def test_each_group_has_what_its_samples_have_alone():
+    source = np.array(["day", "night", "night", "fog", "fog"])[np.arange(COUNT) % 5]
+    models = {"before": net(), "after": net(DELTA)}
+    found = api.accuracy(models, data(source=source), group_by="source")
+    assert [each.closeness.name for each in found.by_group] == ["day", "fog", "night"]
+    for each in found.by_group:
+        own = source == each.closeness.name
+        alone = api.accuracy(models, {"x": X[own], "labels": LABELS[own]})
+        assert each.closeness.samples == alone.samples
+        assert each.closeness.sqnr_db == pytest.approx(alone.noise.sqnr_db)
+        assert each.closeness.sqnr_low_db == pytest.approx(alone.noise.sqnr_low_db)
+        assert each.closeness.agreement == alone.agreement.value
+        assert list(each.scores) == [model.score for model in alone.models]
+    noise = np.broadcast_to(DELTA, X.shape)
+    wanted = 10 * np.log10(np.square(X).sum() / np.square(noise).sum())
+    assert found.noise.sqnr_db == pytest.approx(wanted, abs=1e-4), "before the softmax"
+    assert f"SQNR {wanted:.1f} dB (95 % lower bound " in text(found)
+    assert "samples of arrays by group" in text(found)
+    unlabelled = api.accuracy(models, {"x": X, "group": source})
+    assert [each.closeness for each in unlabelled.by_group] == [e.closeness for e in found.by_group]
+    assert {each.scores for each in unlabelled.by_group} == {()}
+    (one,) = api.accuracy(net(), data(group=np.zeros(COUNT, int))).by_group
+    assert (one.closeness.name, one.closeness.sqnr_db) == ("0", None)
+    assert [score.value for score in one.scores] == [(X.argmax(1) == LABELS).mean()]
+
+
+def test_shares_and_logits_have_no_noise_between_them():
+    models = {"softmax": net(), "logits": net(softmax=False)}
+    found = api.accuracy(models, data(group=np.zeros(COUNT, int)))
+    assert (found.noise, found.by_group[0].closeness.sqnr_db) == (None, None)
+    assert found.agreement.value == 1
+
+
+def test_errors_of_groups_are_means():
+    values = np.arange(12, dtype=np.float32)[:, None] * np.ones((1, CLASSES), np.float32)
+    given = {"x": values, "labels": values + 1, "group": np.arange(12) % 2}
+    found = api.accuracy({"a": net(softmax=False), "b": net(3, softmax=False)}, given, metric="mae")
+    assert [[score.value for score in e.scores] for e in found.by_group] == [[1, 2], [1, 2]]
+    assert found.by_group[0].scores[1].interval == (2, 2)
+
+
 def test_numbers_have_an_error():
     truth = X @ np.ones(CLASSES, np.float32)
 

@@ -9,8 +9,10 @@ import pytest
 from deploykit.quantization import scoring
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.metrics import Score, metric_named
+from deploykit.quantization.preconditions import below_in_group
 from deploykit.transforms.core.errors import CrashError, GraphError
 from deploykit.verification.confidence import wilson
+from deploykit.verification.groups import GroupCloseness
 from deploykit.verification.samples import Samples
 from tests.deploykit.quantization.conftest import classifier, logits
 from tests.deploykit.verification.test_choices import KINDS, detector
@@ -289,6 +291,34 @@ def test_inputs_by_place_where_names_differ(in_process):
 
     found = judged(build(reference, ["x"], ["out"]), build(body, ["y"], ["same"]))
     assert found.sqnr_db == math.inf
+
+
+def test_groups_are_measured_like_the_whole_in_the_same_run(in_process):
+    """Each has what a judge of its samples alone finds, before the softmax."""
+    names = np.array(["a", "b", "b"] * 7, object)
+    with Judge(classifier(), Samples.of(classifier(), {"x": X}).feeds(5), groups=names) as judge:
+        found = judge.judge(classifier(DELTA))
+    assert [(each.name, each.samples) for each in found.groups] == [("a", 7), ("b", 14)]
+    for each in found.groups:
+        alone = judged(classifier(), classifier(DELTA), X[names == each.name])
+        assert each.sqnr_db == pytest.approx(alone.sqnr_db)
+        assert each.sqnr_low_db == pytest.approx(alone.sqnr_low_db)
+        assert (each.agreement, each.agreement_interval) == (
+            alone.agreement, alone.agreement_interval,
+        )  # fmt: skip
+    assert [each["group"] for each in found.document()["groups"]] == ["a", "b"]
+    assert judged(classifier(), classifier(DELTA)).groups == ()
+
+
+def test_the_worst_group_is_named_where_its_bound_is_below_what_is_requested():
+    fine = GroupCloseness("day", 40, 26.0, 25.0)
+    night, few = GroupCloseness("night", 9, 24.6, 22.9), GroupCloseness("few", 3, 10.0)
+    assert below_in_group([fine, few], 24) == []
+    assert below_in_group([fine, night, few], 22) == []
+    assert below_in_group([fine, night, few], 24) == [
+        "group 'night' keeps 24.6 dB on 9 samples, and its 95 % lower bound, 22.9 dB, is below the "
+        "requested 24 dB: add such samples to the calibration data"
+    ]
 
 
 def test_the_document_is_plain():

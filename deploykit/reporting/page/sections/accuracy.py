@@ -31,6 +31,7 @@ def accuracy(part: DocumentPart, pictures: Pictures) -> Iterable[Section]:
     ]
     draft.grid("Models", models, ("model", metric or "value", "95 % interval"), rows)
     draft.draw(pictures, part, "classes")
+    _groups(draft, "By group", part["by_group"])
     _classes(draft, part, unit)
     _worst(draft, part["worst"])
     for note in part["notes"]:
@@ -53,7 +54,20 @@ def judged(part: DocumentPart, pictures: Pictures) -> Iterable[Section]:
                          _pair(each, "agreement", "share"), noise))  # fmt: skip
     headings = ("on", "samples", "metric", "before", "after", "the same answer", "SQNR")
     draft.grid("Before and after", part, headings, rows, texts=["metric"], count=0)
+    for name, key in of:
+        _groups(draft, f"By group, on {name}", part[key]["groups"])
     return draft.done()
+
+
+def _groups(draft: SectionDraft, title: str, groups: DocumentPart) -> None:
+    """Add a row for each group of samples: its noise, and how often both give the same answer."""
+    rows = [
+        (each["group"].words, whole(each["samples"].number), amount(each["sqnr_db"].number, "dB"),
+         amount(each["sqnr_low_db"].number, "dB"), _pair(each, "agreement", "share"))
+        for _, each in zip(range(_MOST_CLASSES), groups, strict=False)
+    ]  # fmt: skip
+    headings = ("group", "samples", "SQNR", "95 % lower bound", "the same answer")
+    draft.grid(title, groups, headings, rows)
 
 
 def _change(draft: SectionDraft, part: DocumentPart, unit: str) -> None:

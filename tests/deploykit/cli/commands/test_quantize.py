@@ -149,6 +149,26 @@ def test_what_people_read(deploykit, net, data, clock):
     assert lines[-1] == "result: int8 (int8 is 2.00x (99.8 % CI 1.9-2.1) as fast as float32)"
 
 
+def test_groups_of_held_out_samples(deploykit, net, data, clock):
+    """Of each four samples of a kind, one is held out."""
+    clock.int8_ns["dense"] = 80_000
+    with np.load(data) as arrays:
+        x = arrays["x"]
+    kinds = np.array(["day", "night"])[np.arange(64) // 4 % 2]
+    np.savez(data, x=x, kind=kinds)
+    options = ("--calibration", data, "--group-by=kind", "--min-sqnr=15")
+    found = deploykit("quantize", net, *options, "--json")
+    assert found.status == 0, found.stderr
+    groups = json.loads(found.stdout)["judgement"]["groups"]
+    assert [(each["group"], each["samples"]) for each in groups] == [("day", 8), ("night", 8)]
+    assert all(15 < each["sqnr_low_db"] < each["sqnr_db"] for each in groups)
+    found = deploykit("quantize", net, *options, "--force")
+    assert "held-out samples by group" in found.stdout
+    rows = [line.split()[:2] for line in found.stdout.splitlines()]
+    assert ["day", "8"] in rows
+    assert ["night", "8"] in rows
+
+
 def test_the_state_is_kept_when_interrupted(deploykit, net, data, clock, monkeypatch):
     command = ("quantize", net, "--calibration", data, "--min-sqnr=15")
 
@@ -283,6 +303,9 @@ def test_the_modes_without_calibration(deploykit, net):
         (["--calibration=other.npz"], "the data has no array for input 'x'; it has: y, z"),
         (["--calibration=broken.npz"], "broken.npz: this is no .npz file of plain arrays"),
         (["--calibration=short.npz"], "short.npz: the data hold 3 labels for 9 samples"),
+        (["--calibration=uneven.npz"], "uneven.npz: 'group' holds 3 groups for 9 samples"),
+        (["--calibration=x.npz", "--group-by=kind"], "x.npz: there is no 'kind' to group the "),
+        (["--group-by=kind"], "--group-by needs --calibration DATA"),
         (["--calibration=nan.npz"], "nan.npz: the data for input 'x' hold NaN in sample 0"),
         (["--calibration=data.npz", "--eval=x.npz"], "metric top1 needs labels"),
         (["--calibration=data.npz", "--eval=data.npz", "--metric=no"], "there is no metric no"),
@@ -294,6 +317,7 @@ def test_wrong_usage(deploykit, net, data, clock, monkeypatch, options, said):
     np.savez("other.npz", y=x, z=x)
     np.savez("x.npz", x=x)
     np.savez("short.npz", x=x, labels=np.arange(3))
+    np.savez("uneven.npz", x=x, group=np.arange(3))
     np.savez("nan.npz", x=x * np.nan)
     (net.parent / "broken.npz").write_bytes(b"no archive")
     before = sorted(net.parent.iterdir())

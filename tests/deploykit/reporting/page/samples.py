@@ -69,6 +69,9 @@ def accuracy(leaf: Leaf, count: int = 3) -> dict[str, Any]:
         "source": leaf("source"), "change": change, "agreement": change,
         "models": [{"name": leaf("name"), "value": leaf("value"), "interval": [0.8, 0.9]}
                    for _ in range(count)],
+        "by_group": [{"group": leaf("group"), "samples": leaf("samples"),
+                      "sqnr_db": leaf("sqnr_db"), "sqnr_low_db": leaf("sqnr_low_db"),
+                      "agreement": 0.9, "agreement_interval": [0.8, 0.95]} for _ in range(count)],
         "by_class": [{"class": leaf("class"), "value": leaf("value")} for _ in range(count)],
         "worst": [{"sample": n, "label": leaf("label"), "first": answer, "last": answer,
                    "disagreement": leaf("disagreement"), "picture": None} for n in range(count)],
