@@ -8,7 +8,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
 from deploykit.transforms.shift_activations import through as THROUGH
-from tests.support import build, error, ops, random, transform
+from tests.support import assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import ranges_of
 
@@ -160,6 +160,12 @@ def test_the_check_catches_a_sum_that_is_not_restored(monkeypatch, tmp_path):
     monkeypatch.setattr("deploykit.transforms.balance_layer_norms._restore", lambda *_: None)
     graph = net(post_norm_around_two)
     assert error(graph, balanced(graph, tmp_path).graph, feeds()) > 0.01
+
+
+@pytest.mark.golden("balance_layer_norms/pre_norm")
+def test_golden(tmp_path):
+    graph = net(pre_norm)
+    assert_golden(graph, balanced(graph, tmp_path).graph)
 
 
 GRAPHS = [Example("balance_layer_norms(ranges={ranges})", lambda: net(pre_norm), bar=BAR)]

@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.shift_activations import through as THROUGH
-from tests.support import build, error, ops, random
+from tests.support import assert_golden, build, error, ops, random
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import ranges_of
 
@@ -132,6 +132,12 @@ def test_the_check_catches_a_bias_that_takes_nothing_back(monkeypatch, tmp_path)
     monkeypatch.setattr(wrong, lambda *given: -THROUGH(*given))
     graph = net(batched)
     assert error(graph, centered(graph, tmp_path).graph, feeds()) > 0.01
+
+
+@pytest.mark.golden("center_contexts/batched")
+def test_golden(tmp_path):
+    graph = net(batched)
+    assert_golden(graph, centered(graph, tmp_path).graph)
 
 
 GRAPHS = [Example("center_contexts(ranges={ranges})", lambda: net(batched), bar=BAR)]

@@ -27,6 +27,7 @@ PARAMETERS = {
     "set_device": 'device="/cpu:0"',
     "shift_activations": "ranges={ranges}",
     "balance_layer_norms": "ranges={ranges}",
+    "split_large_neurons": "ranges={ranges}",
     "center_contexts": "ranges={ranges}",
     "split_tokens": "tensor=x",
 }
