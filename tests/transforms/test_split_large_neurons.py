@@ -102,4 +102,4 @@ def test_golden(tmp_path):
     assert_golden(graph, split(graph, tmp_path).graph)
 
 
-GRAPHS = [Example("split_large_neurons(ranges={ranges})", lambda: net(large=2), bar=1)]
+GRAPHS = [Example("split_large_neurons(ranges={ranges})", net, bar=LOST)]
