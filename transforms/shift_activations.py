@@ -8,6 +8,7 @@ from deploykit.transforms.core.checks.kernel_limits import limit
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
+from deploykit.transforms.core.layers.biases import change_bias, shifted_copy, through
 from deploykit.transforms.core.layers.fused_chain import (
     ADD_OPS,
     Chain,
@@ -15,7 +16,7 @@ from deploykit.transforms.core.layers.fused_chain import (
     channel_count,
     shape_comparison,
 )
-from deploykit.transforms.core.layers.layers import bias_add, channels_first, weights_of
+from deploykit.transforms.core.layers.layers import channels_first, weights_of
 from deploykit.transforms.core.layers.padding import zeros_around
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.pattern import Op
@@ -52,7 +53,7 @@ def shift_activations(graph: Graph, *, ranges: str) -> None:
             passed = [offsets[t] for t in graph[name].data_inputs if t in offsets]
             if passed:
                 offsets[name] = np.sum(passed, axis=0)
-                moves[name] = _shifted_copy(graph, graph[name])
+                moves[name] = shifted_copy(graph, graph[name])
     graph.redirect(moves | {f"^{old}": f"^{new}" for old, new in moves.items()})
     for name in moves:
         graph.remove(graph[name])
@@ -194,54 +195,10 @@ def _shift(
     lift = offset - offsets.get(each.summand, 0.0)
     change = lift
     if layer.data_inputs[0] in offsets:
-        change = lift - _through(graph, layer, offsets[layer.data_inputs[0]])
+        change = lift - through(graph, layer, offsets[layer.data_inputs[0]])
     if change.any() or lift.any():
-        _change_bias(graph, each, change, moves, is_shifted=bool(lift.any()))
+        change_bias(graph, each, change, moves, is_shifted=bool(lift.any()))
     if offset.any():
         offsets[last.name] = offset
         if each.summand:
-            moves[last.name] = _shifted_copy(graph, last)
-
-
-def _through(graph: Graph, layer: Node, offset: Array) -> Array:
-    """Return what an offset per input channel adds to each output channel of a layer.
-
-    Weights are [h, w, in / groups, out] or [in, out]; each group of output channels sees its own
-    input channels.
-    """
-    const = weights_of(graph, layer)
-    assert const is not None
-    weights = const.value
-    if layer.op == "MatMul":
-        matrix = weights.T if layer.attr("transpose_b", False) else weights
-    else:
-        matrix = weights.sum(axis=(0, 1), dtype=np.float64)
-    inputs, outputs = matrix.shape
-    groups = len(offset) // inputs
-    by_group = matrix.astype(np.float64).reshape(inputs, groups, outputs // groups)
-    result: Array = np.einsum("igo,gi->go", by_group, offset.reshape(groups, inputs))
-    return result.reshape(outputs)
-
-
-def _change_bias(
-    graph: Graph, each: Chain, change: Array, moves: dict[str, str], is_shifted: bool
-) -> None:
-    """Put a BiasAdd with another bias behind a layer; under a new name where its value changes."""
-    layer = biased = each.nodes[0]
-    bias = change
-    if each.bias:
-        biased = each.nodes[1]
-        const = graph.constant(each.bias)
-        assert const is not None
-        bias = const.value.astype(np.float64) + change
-    else:
-        layer = graph.add(layer.with_name(graph.unique_name(f"{layer.name}_unbiased")))
-    add = bias_add(graph, biased.name, layer, bias, "/shifted_bias")
-    add = graph.absorb([biased], into=add)
-    if is_shifted:
-        moves[biased.name] = _shifted_copy(graph, add)
-
-
-def _shifted_copy(graph: Graph, node: Node) -> str:
-    """Add a node that gives the shifted value once its inputs have moved; return its name."""
-    return graph.add(node.with_name(graph.unique_name(f"{node.name}_shifted"))).name
+            moves[last.name] = shifted_copy(graph, last)

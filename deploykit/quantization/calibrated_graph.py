@@ -13,11 +13,14 @@ from pathlib import Path
 from deploykit.benchmarking.measuring import Advance
 from deploykit.quantization.calibration import calibrate
 from deploykit.storage.resume_file import State
+from deploykit.transforms.balance_layer_norms import balance_layer_norms
+from deploykit.transforms.center_contexts import center_contexts
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
 from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.shift_activations import shift_activations
+from deploykit.transforms.split_large_neurons import split_large_neurons
 
 ROOM = 0.1
 """By how much of what a channel falls below zero others may fall deeper."""
@@ -31,7 +34,10 @@ def prepare(
     state: State | None = None,
     advance: Advance = lambda name, count: None,
 ) -> tuple[Graph, list[str]]:
-    """Return the shifted graph and notes on it, and write its ranges to a file.
+    """Return the graph with ranges that suit int8 and notes on it; write its ranges to a file.
+
+    Layer norms are balanced, attention's results centered and activations shifted, which is exact
+    in float32. Neurons behind GELU that reach far are split, which is exact but for GELU's dip.
 
     Args:
         graph: an optimized float graph.
@@ -53,8 +59,11 @@ def prepare(
         notes.extend(state.found[name]["notes"])
 
     write_ranges("ranges before shifting", graph)
-    Path(path).write_text(_with_room(load_ranges(path)).text())
     shifted = graph.copy()
+    balance_layer_norms(shifted, ranges=path)
+    center_contexts(shifted, ranges=path)
+    split_large_neurons(shifted, ranges=path)
+    Path(path).write_text(_with_room(load_ranges(path)).text())
     with contextlib.suppress(GraphError):  # where there is nothing to shift
         shift_activations(shifted, ranges=path)
     shifted.prune()

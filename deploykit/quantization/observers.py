@@ -26,8 +26,8 @@ class _Sums:
     high: float
     rows: int
     """How many values each channel had."""
-    channels: tuple[Array, Array] | None
-    """The smallest value and the sum of each channel; None where their number differs."""
+    channels: tuple[Array, Array, Array] | None
+    """Smallest value, sum and largest value of each channel; None where their number differs."""
 
     def add(self, other: "_Sums") -> None:
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
@@ -36,7 +36,8 @@ class _Sums:
         if mine is None or others is None or mine[0].shape != others[0].shape:
             self.channels = None
         else:
-            self.channels = np.minimum(mine[0], others[0]), mine[1] + others[1]
+            low, high = np.minimum(mine[0], others[0]), np.maximum(mine[2], others[2])
+            self.channels = low, mine[1] + others[1], high
 
 
 class Observer:
@@ -73,7 +74,8 @@ class Observer:
             if not np.isfinite(mean).all():
                 mean = self._mean_of_finite(name, feed, first, samples)
             rows = int(size) // len(mean)
-            seen = _Sums(float(low.min()), float(high), rows, (low, mean * rows))
+            ends = float(low.min()), float(high.max())
+            seen = _Sums(*ends, rows, (low, mean * rows, high))
             if name in self._sums:
                 self._sums[name].add(seen)
             else:
@@ -101,7 +103,8 @@ class Observer:
             if seen.channels is not None:
                 means = tuple(_short(mean, digits=7) for mean in seen.channels[1] / seen.rows)
                 least = tuple(_short(value) for value in seen.channels[0])
-                found = TensorRange(found.min, found.max, means, least)
+                most = tuple(_short(value) for value in seen.channels[2])
+                found = TensorRange(found.min, found.max, means, least, most)
             ranges[name] = found
         return ranges
 
@@ -132,7 +135,7 @@ class Observer:
                 statistics = (
                     tf.size(value),
                     tf.reduce_min(value, axes),
-                    tf.reduce_max(value),
+                    tf.reduce_max(value, axes),
                     tf.reduce_mean(tf.cast(means, tf.float64), 0),
                 )
                 self._axes[name] = axes

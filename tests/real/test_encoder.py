@@ -1,10 +1,13 @@
 """A text encoder in each form: its products are layers, and its tokens come in parts."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import deploykit
 from deploykit.quantization.calibrated_graph import prepare
+from deploykit.quantization.calibration import calibrate
 from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.rewriting.pipelines import PREPARE_LAYERS
 from deploykit.transforms.core.graph import Graph
@@ -19,6 +22,8 @@ FED = encoder.texts(4, SIZE)
 # By form: how many of the six products of a layer compute in 8 bits. Those of `batched` that make
 # heads have weights with an axis for them.
 PRODUCTS = {"keras": 6, "bert": 6, "batched": 3}
+# Layer norms that products with constant weights read: before attention, and before the inner part.
+BALANCED = {"keras": 4, "bert": 4, "batched": 2}
 BAR = 1e-6 * 25  # design: 1e-6 * (5 + depth): two layers of ten steps
 
 
@@ -41,6 +46,21 @@ def test_products_become_layers_and_the_numbers_stay(net):
     prepared = deploykit.transform(frozen, PREPARE_LAYERS)
     assert ops(prepared)["MatMul"] == PRODUCTS[form] * SIZE.layers
     for old, new in zip(answers(frozen), answers(prepared), strict=True):
+        assert np.abs(old - new).max() <= BAR * np.abs(old).max()
+
+
+def test_layer_norms_and_attention_are_found_in_each_form(net, tmp_path):
+    form, frozen = net
+    prepared = deploykit.transform(frozen, PREPARE_LAYERS)
+    path = str(tmp_path / "ranges.json")
+    Path(path).write_text(calibrate(prepared, [encoder.texts(64, SIZE, 7)]).ranges.text())
+    exact = deploykit.transform(
+        prepared, f'balance_layer_norms(ranges="{path}") center_contexts(ranges="{path}")'
+    )
+    balanced = [n for n in exact if n.op == "AddV2" and n.name.endswith("_balanced")]
+    centered = [n for n in exact if n.op == "MatMul" and "_centered" in n.data_inputs[0]]
+    assert (len(balanced), len(centered)) == (BALANCED[form], SIZE.layers)
+    for old, new in zip(answers(prepared), answers(exact), strict=True):
         assert np.abs(old - new).max() <= BAR * np.abs(old).max()
 
 

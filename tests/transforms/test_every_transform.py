@@ -26,6 +26,9 @@ PARAMETERS = {
     "round_weights": "num_steps=16",
     "set_device": 'device="/cpu:0"',
     "shift_activations": "ranges={ranges}",
+    "balance_layer_norms": "ranges={ranges}",
+    "split_large_neurons": "ranges={ranges}",
+    "center_contexts": "ranges={ranges}",
     "split_tokens": "tensor=x",
 }
 # A second run goes on from the first one's result.

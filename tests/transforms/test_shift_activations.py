@@ -10,7 +10,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.session import Session
-from deploykit.transforms.shift_activations import _through as THROUGH
+from deploykit.transforms.shift_activations import through as THROUGH
 from deploykit.verification.tolerance import default_tolerance
 from tests.support import assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
@@ -561,7 +561,7 @@ def forgotten_kernel(graph, layer, offset):
 @pytest.mark.parametrize("wrong", [wrong_sign, forgotten_kernel])
 def test_the_check_catches_a_wrong_offset(wrong, monkeypatch, shifted):
     graph = net(READERS["3x3, VALID"])
-    monkeypatch.setattr("deploykit.transforms.shift_activations._through", wrong)
+    monkeypatch.setattr("deploykit.transforms.shift_activations.through", wrong)
     (step,) = shifted(graph)
     assert error(graph, step.graph, feeds(graph)) > 0.01
 

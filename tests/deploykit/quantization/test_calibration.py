@@ -58,10 +58,12 @@ def test_a_mean_of_batch_means_is_caught(in_process, monkeypatch):
     add = observers._Sums.add
 
     def unweighted(self, other):
-        other.channels = (other.channels[0], other.channels[1] / other.rows)
+        low, sums, high = other.channels
+        other.channels = low, sums / other.rows, high
         other.rows = 1
         if self.rows > 1 and not hasattr(self, "wrong"):
-            self.channels = (self.channels[0], self.channels[1] / self.rows)
+            low, sums, high = self.channels
+            self.channels = low, sums / self.rows, high
             self.rows, self.wrong = 1, True
         add(self, other)
 

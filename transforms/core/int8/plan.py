@@ -50,6 +50,8 @@ _RENAMING = frozenset({"ExpandDims", "Identity", "Reshape", "Squeeze"})
 _SAME_MEMORY = _RENAMING | {"Pad"}
 """Ops that may give on the memory that they read; Pad does where it adds nothing."""
 
+_NEAR = 1e-2  # of a limit: one code of rounding where ranges have an offset
+
 
 @dataclass
 class Plan:
@@ -157,6 +159,7 @@ class Planner:
             return reads
         found = self._chain(layer, self._is_eight_bit_summand)
         if layer.op == "MatMul":
+            found = self._with_end(found)
             result = found.nodes[-1].name
             made = self.form_of_product(found)
             if made is not None:
@@ -274,6 +277,21 @@ class Planner:
             return None
         seen = self._range(result)
         return None if isinstance(seen, str) else with_offset(seen, zero_is_exact=True)
+
+    def _with_end(self, found: Chain) -> Chain:
+        """Return a product with the Minimum behind its GELU where the int8 range ends there too."""
+        readers = self.graph.readers(found.nodes[-1].name) if found.gelu else []
+        if len(readers) != 1 or not self.graph.feeds_only(found.nodes[-1], readers[0]):
+            return found
+        end = readers[0]
+        constants = map(self.graph.constant, end.data_inputs)
+        limits = [const for const in constants if const is not None and const.value.size == 1]
+        if end.op != "Minimum" or len(limits) != 1 or self.graph.is_input(end.name):
+            return found
+        longer = replace(found, nodes=(*found.nodes, end), activation=end)
+        made, limit = self.form_of_product(longer), float(limits[0].value.reshape(()))
+        is_same = made is not None and made.peak + made.offset <= limit * (1 + _NEAR)
+        return longer if is_same else found
 
     def _is_multiplied(self, name: str) -> bool:
         """Say whether a MatMul with constant weights reads a tensor."""

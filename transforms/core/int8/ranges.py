@@ -11,7 +11,8 @@ A file such as `model.ranges.json` holds
           "min": 0.0,
           "max": 6.0,
           "channel_mean": [0.41, 1.7, ...],
-          "channel_min": [0.0, 0.0, ...]
+          "channel_min": [0.0, 0.0, ...],
+          "channel_max": [6.0, 5.2, ...]
         },
         ...
       }
@@ -23,9 +24,10 @@ A file such as `model.ranges.json` holds
 * Tensors are named as in the graph, `node` or `node:port`, and stand in execution order.
 * 8 bits are spread from `min` to `max`, in the tensor's own units. These two are what a person
   would edit: a smaller range is finer and cuts off what lies outside.
-* `channel_mean` and `channel_min` hold one value a channel, over all samples and positions.
-  Channels lie along the last axis, or along axis 1 where the graph works with channels first
-  (NCHW). Both lists are empty where the number of channels differs from batch to batch.
+* `channel_mean`, `channel_min` and `channel_max` hold one value a channel, over all samples and
+  positions. Channels lie along the last axis, or along axis 1 where the graph works with channels
+  first (NCHW). The lists are empty where the number of channels differs from batch to batch. Files
+  of earlier versions have no `channel_max`.
 """
 
 import functools
@@ -48,17 +50,19 @@ FORMAT = 1
 _LARGEST = float(np.finfo(np.float32).max)
 MOST_BYTES = 512 << 20  # two numbers of 20 bytes for each of ten million channels
 _KEYS = ("format", "model_sha256", "samples", "tensors")
-_TENSOR_KEYS = ("min", "max", "channel_mean", "channel_min")
+_TENSOR_KEYS = ("min", "max", "channel_mean", "channel_min", "channel_max")
 
 
 @dataclass(frozen=True)
 class TensorRange:
-    """The smallest and the largest value of a tensor; mean and smallest value of each channel."""
+    """The smallest and the largest value of a tensor, and of each channel; each channel's mean."""
 
     min: float
     max: float
     channel_mean: tuple[float, ...] = ()
     channel_min: tuple[float, ...] = ()
+    channel_max: tuple[float, ...] = ()
+    """Empty where the file does not contain it."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,8 @@ class Ranges:
             raise GraphError(f"the ranges do not hold tensor '{tensor}'{hint}")
         for key in _TENSOR_KEYS[2:]:
             length = len(getattr(found, key))
+            if key == "channel_max" and not length:
+                continue
             if channels is not None and length != channels:
                 raise GraphError(
                     f"tensor '{tensor}' has {channels} channels, its {key} holds {length} values"
@@ -170,6 +176,7 @@ def _tensor_range(name: str, document: Any) -> TensorRange:
     where = f"tensor '{name}'"
     if not isinstance(document, dict):
         raise GraphError(f"{where} has {document!r}, expected {', '.join(_TENSOR_KEYS)}")
+    document = {"channel_max": [], **document}
     _check_keys(document, _TENSOR_KEYS, where)
     low, high = (_number(document[key], f"{where}: {key}") for key in ("min", "max"))
     if low > high:

@@ -1,0 +1,239 @@
+"""A layer norm whose channels have similar ranges is the same net, and loses less in 8 bits."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
+from deploykit.transforms.core.layers.biases import chain_of, lift, through
+from deploykit.transforms.core.layers.fused_chain import ADD_OPS
+from deploykit.transforms.core.layers.layer_norms import Row, norm_of, row_of
+from deploykit.transforms.core.layers.layers import scaled, weights_of, with_weights
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.shapes.known_shapes import Shapes
+from deploykit.transforms.core.tensors import Array, DType
+
+FLOAT = DType("float32")
+_SMALLEST = 1e-3  # of the median: a channel with a smaller range is scaled no further
+_WORTHWHILE = 2.0  # by how much noise power has to fall for a Mul on the residual path: 3 dB
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A residual sum: the node that adds, the tensor of the layer norm, and the product added."""
+
+    add: str
+    tensor: str
+    product: str
+
+
+@dataclass(frozen=True)
+class _Norm:
+    """A layer norm and what reads it."""
+
+    row: Row
+    steps: tuple[Node, ...]
+    scale: Array
+    offset: Array
+    products: tuple[str, ...]
+    sums: tuple[_Sum, ...]
+
+    @property
+    def name(self) -> str:
+        return self.steps[-1].name
+
+
+def balance_layer_norms(graph: Graph, *, ranges: str, exponent: float = 0.75) -> None:
+    """Center and scale the channels of layer norms, so that int8 loses less where few are large.
+
+    Each channel is moved by its midrange and divided by a power of its range, by the layer norm's
+    own scale and offset. The products that read it take both back in their weights and biases. A
+    residual sum that reads it as well gets one Mul, and the bias of the product in the sum takes
+    the midrange back; without a clear gain the channels of such a layer norm are only centered.
+    Exact in float32. A layer norm stays as it is where anything else reads it. A changed tensor is
+    named NAME_balanced, so calibrate the graph again. The scale is that of SmoothQuant (Xiao et
+    al., 2022), with ranges of activations alone.
+
+    Args:
+        ranges: the file that `deploykit calibrate` wrote for this graph.
+        exponent: of the range that each channel is divided by; 0 for no scale, 1 for equal ranges.
+    """
+    if not 0 <= exponent <= 1:
+        raise GraphError(f"exponent must be between 0 and 1 (got {exponent})")
+    known, shapes = load_ranges(ranges), Shapes(graph)
+    for node in list(graph):
+        row = row_of(graph, node) if node.op == "Rsqrt" and node.name in graph else None
+        if row is None:
+            continue
+        found = _norm(graph, shapes, row)
+        if isinstance(found, str):
+            graph.skip(node, found)
+            continue
+        seen = _range(known, found)
+        if seen is None:
+            graph.skip(node, f"the ranges do not contain the channels of '{found.name}'")
+        else:
+            _balance(graph, found, seen, exponent)
+
+
+def _norm(graph: Graph, shapes: Shapes, row: Row) -> _Norm | str:
+    """Return a layer norm with its readers, or why it cannot be balanced."""
+    shape = shapes.shape(row.x)
+    if shape is None or not shape or shape[-1] < 1 or graph[row.root].attr("T") != "float32":
+        return "its number of channels is not known, or its type is not float32"
+    found = norm_of(graph, row, shape[-1])
+    if found is None:
+        return "it is not a layer norm, or another node reads a part of it"
+    steps, (scale, offset) = found
+    if not (np.isfinite(scale).all() and np.isfinite(offset).all()):
+        return "its scale or offset contains NaN or Inf"
+    products: list[str] = []
+    sums: list[_Sum] = []
+    waiting = [steps[-1].name]
+    for name in waiting:  # it grows
+        if graph.is_output(name) or graph.is_input(name):
+            return f"'{name}' is an input or an output of the graph"
+        for reader in graph.readers(name):
+            if reader.op == "Reshape" and _keeps_rows(shapes, reader, name, shape[-1]):
+                waiting.append(reader.name)
+            elif _is_product(graph, reader, name):
+                products.append(reader.name)
+            elif product := _summed_product(graph, shapes, reader, name, shape[-1]):
+                sums.append(_Sum(reader.name, name, product))
+            else:
+                return f"'{reader.name}' ({reader.op}) cannot take a scale back"
+    if not products:
+        return "no product with constant weights reads it"
+    added = {each.product for each in sums}
+    if len(added) < len(sums) or added & set(products):
+        return "a product of it is added to it, or one product more than once"
+    return _Norm(row, tuple(steps), scale, offset, tuple(products), tuple(sums))
+
+
+def _keeps_rows(shapes: Shapes, node: Node, tensor: str, channels: int) -> bool:
+    """Return whether a Reshape leaves rows of that many channels as they are."""
+    found = shapes.shape(node.name)
+    return node.data_inputs[0] == tensor and found is not None and found[-1:] == (channels,)
+
+
+def _is_product(graph: Graph, node: Node, tensor: str = "") -> bool:
+    """Return whether a node is a MatMul of rows, read from a tensor, with constant weights."""
+    if node.op != "MatMul" or node.attr("transpose_a", False) or node.attr("T") != "float32":
+        return False
+    if graph.is_input(node.name) or (tensor and node.data_inputs[0] != tensor):
+        return False
+    const = weights_of(graph, node)
+    return const is not None and const.value.ndim == 2 and bool(np.isfinite(const.value).all())
+
+
+def _summed_product(graph: Graph, shapes: Shapes, add: Node, tensor: str, channels: int) -> str:
+    """Return the product whose result an Add adds to a tensor and nothing else reads, or ''."""
+    if add.op not in ADD_OPS or graph.is_input(add.name) or add.data_inputs.count(tensor) != 1:
+        return ""
+    reader, node = add, graph.producer(next(t for t in add.data_inputs if t != tensor))
+    if shapes.shape(tensor) is None or shapes.shape(node.name) != shapes.shape(tensor):
+        return ""
+    while node.op == "Reshape" and graph.feeds_only(node, reader):
+        source = shapes.shape(node.data_inputs[0])
+        if source is None or source[-1:] != (channels,):
+            return ""
+        reader, node = node, graph.producer(node.data_inputs[0])
+    if not graph.feeds_only(node, reader):
+        return ""
+    read = [t for t in node.data_inputs if graph.constant(t) is None]
+    product = node if node.op == "MatMul" or len(read) != 1 else graph.producer(read[0])
+    is_last = _is_product(graph, product) and chain_of(graph, product).nodes[-1].name == node.name
+    return product.name if is_last else ""
+
+
+def _range(known: Ranges, norm: _Norm) -> TensorRange | None:
+    found = known.tensors.get(norm.name)
+    if found is None or not len(found.channel_min) == len(found.channel_max) == norm.scale.size:
+        return None
+    return found
+
+
+def _balance(graph: Graph, norm: _Norm, seen: TensorRange, exponent: float) -> None:
+    """Change a layer norm and what reads it."""
+    low, high = np.array(seen.channel_min), np.array(seen.channel_max)
+    middle, half = (low + high) / 2, (high - low) / 2
+    factor = _factor(half, exponent)
+    if norm.sums and _gain(graph, norm, half, factor) < _WORTHWHILE:
+        factor = np.ones_like(factor)
+    new = _rewritten(graph, norm, norm.scale * factor, (norm.offset - middle) * factor)
+    for name in norm.products:
+        layer = graph[name]
+        change = through(graph, layer, middle)
+        const = weights_of(graph, layer)
+        assert const is not None
+        rows = (1, -1) if layer.attr("transpose_b", False) else (-1, 1)
+        weights = scaled(const.value, (1 / factor).reshape(rows))
+        graph.replace(layer, with_weights(graph, layer, const, weights))
+        lift(graph, name, change)
+    for each in norm.sums:
+        if (factor != 1).any():
+            _restore(graph, each, factor)
+        lift(graph, each.product, middle, is_shifted=True)
+    moves = {norm.name: new.name, f"^{norm.name}": f"^{new.name}"}
+    graph.redirect(moves)
+    graph.absorb(norm.steps, into=graph[new.name])
+
+
+def _factor(half: Array, exponent: float) -> Array:
+    """Return what each channel is multiplied by; that of the median range is 1."""
+    positive = half[half > 0]
+    if not positive.size:
+        return np.ones_like(half)
+    relative = np.maximum(half / np.median(positive), _SMALLEST)
+    found: Array = relative**-exponent
+    return found
+
+
+def _gain(graph: Graph, norm: _Norm, half: Array, factor: Array) -> float:
+    """Return by how much the noise power falls that rounding the tensor adds to the products.
+
+    Each channel gets the same noise, as large as the widest channel makes it; a product passes it
+    on with the square of its weights.
+    """
+    power = np.zeros(half.size)
+    for name in norm.products:
+        layer = graph[name]
+        const = weights_of(graph, layer)
+        assert const is not None
+        axis = 0 if layer.attr("transpose_b", False) else 1
+        power += np.square(const.value, dtype=np.float64).sum(axis)
+    before = half.max() ** 2 * power.sum()
+    after = (half * factor).max() ** 2 * (power / factor**2).sum()
+    return float(before / after) if after > 0 else 1.0
+
+
+def _rewritten(graph: Graph, norm: _Norm, scale: Array, offset: Array) -> Node:
+    """Add the layer norm with another scale and offset, in the ops of batch_normalization."""
+    last, row = norm.steps[-1], norm.row
+    name = graph.unique_name(f"{last.name}_balanced")
+
+    def const(part: str, value: Array) -> str:
+        return graph.constant_beside(last, value.astype(np.float32), f"{name}/{part}").name
+
+    def step(op: str, part: str, *inputs: str) -> str:
+        node = Node(graph.unique_name(f"{name}/{part}"), op, inputs, {}, last.device)
+        return graph.add(node.with_attrs(T=FLOAT)).name
+
+    factor = step("Mul", "mul", row.root, const("scale", scale))
+    rest = step("Mul", "mul_2", row.mean, factor)
+    parts = (
+        step("Mul", "mul_1", row.x, factor),
+        step("Sub", "sub", const("offset", offset), rest),
+    )
+    return graph.add(Node(name, "AddV2", parts, {}, last.device).with_attrs(T=FLOAT))
+
+
+def _restore(graph: Graph, each: _Sum, factor: Array) -> None:
+    """Divide what a residual sum reads by the factor of each channel."""
+    add, name = graph[each.add], graph.unique_name(f"{each.tensor}_restored")
+    inverse = graph.constant_beside(add, (1 / factor).astype(np.float32), f"{name}/scale").name
+    mul = graph.add(Node(name, "Mul", (each.tensor, inverse), {}, add.device).with_attrs(T=FLOAT))
+    inputs = [mul.name if t == each.tensor else t for t in add.data_inputs]
+    graph.replace(add, add.with_data_inputs(*inputs))

@@ -1,0 +1,214 @@
+"""What attention mixes can be centered: weights that sum to 1 leave a constant as it is."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.transforms.core.layers.biases import lift, through
+from deploykit.transforms.core.layers.fused_chain import ADD_OPS
+from deploykit.transforms.core.layers.layers import weights_of
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.shapes.known_shapes import Shapes
+from deploykit.transforms.core.tensors import Array
+
+_BATCH = 3
+_MOVING = frozenset({"Identity", "Reshape", "Transpose"})
+_BATCHED = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
+
+
+@dataclass(frozen=True)
+class _Context:
+    """A bias of attention's values, the nodes up to a product that reads the mixed values."""
+
+    bias: Node
+    """What adds the constant."""
+    path: tuple[Node, ...]
+    product: Node
+    channels: Array
+    """By channel that the product reads: the index of its bias."""
+
+
+def center_contexts(graph: Graph, *, ranges: str) -> None:
+    """Move the midrange of attention's result into a bias behind it, so that int8 loses less.
+
+    Softmax gives weights that sum to 1, so what the bias of the values adds to a channel is in
+    each weighted mean unchanged. The bias of the product that reads the means takes it back. Exact
+    in float32. Applied where the values pass only through Reshape, Transpose and the attention
+    product, and each tensor has one reader. Changed tensors are named NAME_centered, so calibrate
+    the graph again.
+
+    Args:
+        ranges: the file that `deploykit calibrate` wrote for this graph.
+    """
+    known, shapes = load_ranges(ranges), Shapes(graph.copy(), _BATCH)
+    for node in list(graph):
+        if node.op != "Softmax" or node.name not in graph:
+            continue
+        found = _context(graph, shapes, node)
+        if isinstance(found, str):
+            graph.skip(node, found)
+            continue
+        seen = known.tensors.get(found.product.data_inputs[0])
+        count = found.channels.size
+        if seen is None or not len(seen.channel_min) == len(seen.channel_max) == count:
+            graph.skip(node, f"the ranges do not contain '{found.product.data_inputs[0]}'")
+        else:
+            middle = (np.array(seen.channel_min) + np.array(seen.channel_max)) / 2
+            _center(graph, found, middle)
+
+
+def _context(graph: Graph, shapes: Shapes, softmax: Node) -> _Context | str:
+    """Return what a Softmax weights and what reads that, or why it cannot be centered."""
+    mixing = _only_reader(graph, softmax)
+    if mixing is None or mixing.op not in _BATCHED | {"Einsum"}:
+        return "it is not the weights of one attention product"
+    if len(mixing.data_inputs) != 2 or mixing.data_inputs.count(softmax.name) != 1:
+        return "it is not the weights of one attention product"
+    place = 1 - mixing.data_inputs.index(softmax.name)
+    before: list[Node] = []
+    node, reader = graph.producer(mixing.data_inputs[place]), mixing
+    while node.op in _MOVING and graph.feeds_only(node, reader):
+        before.append(node)
+        node, reader = graph.producer(node.data_inputs[0]), node
+    if not (_bias(graph, node) and graph.feeds_only(node, reader)):
+        return "what it weights has no constant bias of its own"
+    after: list[Node] = []
+    product = _only_reader(graph, mixing)
+    while product is not None and product.op in _MOVING:
+        after.append(product)
+        product = _only_reader(graph, product)
+    last = (after or [mixing])[-1].name
+    if product is None or not _is_product(graph, product, last):
+        return "its weighted means are not read by one product with constant weights alone"
+    path = (*reversed(before), mixing, *after)
+    channels = _channels(graph, shapes, node, path)
+    if channels is None:
+        return "the channels of the bias and of the product do not correspond one to one"
+    return _Context(node, path, product, channels)
+
+
+def _only_reader(graph: Graph, node: Node) -> Node | None:
+    readers = graph.readers(node.name)
+    return readers[0] if len(readers) == 1 and graph.feeds_only(node, readers[0]) else None
+
+
+def _bias(graph: Graph, node: Node) -> str:
+    """Return the constant that a node adds, or an empty string."""
+    if node.op not in ADD_OPS | {"BiasAdd"} or node.attr("T") != "float32":
+        return ""
+    if graph.is_input(node.name) or node.attr("data_format", "NHWC") != "NHWC":
+        return ""
+    found = [tensor for tensor in node.data_inputs if graph.constant(tensor) is not None]
+    return found[0] if len(found) == 1 else ""
+
+
+def _is_product(graph: Graph, node: Node, tensor: str) -> bool:
+    if node.op != "MatMul" or node.attr("transpose_a", False) or graph.is_input(node.name):
+        return False
+    const = weights_of(graph, node)
+    read_once = node.data_inputs.count(tensor) == 1 and node.data_inputs[0] == tensor
+    return read_once and const is not None and bool(np.isfinite(const.value).all())
+
+
+def _channels(graph: Graph, shapes: Shapes, bias: Node, path: tuple[Node, ...]) -> Array | None:
+    """Return which element of a bias each channel at the end of a path gets, or None.
+
+    The numbers of the elements are moved as the path moves values, at a batch of three.
+    """
+    const = graph.constant(_bias(graph, bias))
+    shape = shapes.full_shape(bias.name)
+    if const is None or shape is None:
+        return None
+    size = const.value.size
+    found: Array | None = np.broadcast_to(np.arange(size).reshape(const.value.shape), shape)
+    tensor = bias.name
+    for node in path:
+        assert found is not None
+        if node.op == "Reshape":
+            shape = shapes.full_shape(node.name)
+            found = None if shape is None else found.reshape(shape)
+        elif node.op == "Transpose":
+            order = graph.constant(node.data_inputs[1])
+            found = None if order is None else found.transpose(order.value.ravel().tolist())
+        elif node.op != "Identity":
+            found = _mixed(graph, shapes, node, tensor, found)
+        if found is None:
+            return None
+        tensor = node.name
+    assert found is not None
+    rows = found.reshape(-1, found.shape[-1])
+    is_one_to_one = np.array_equal(np.sort(rows[0]), np.arange(size))
+    return rows[0] if is_one_to_one and (rows == rows[0]).all() else None
+
+
+def _mixed(graph: Graph, shapes: Shapes, node: Node, tensor: str, values: Array) -> Array | None:
+    """Return the numbers behind a product with weights that sum to 1, or None.
+
+    They do where the product sums over the last axis of the weights, on which Softmax works, and
+    over nothing else.
+    """
+    place, shape = node.data_inputs.index(tensor), shapes.full_shape(node.name)
+    if shape is None:
+        return None
+    if node.op == "Einsum":
+        return _mixed_by_equation(str(node.attr("equation")), place, shape, values)
+    turned = node.attr("adj_y" if place else "adj_x", False)
+    weights_turned = node.attr("adj_x" if place else "adj_y", False)
+    if weights_turned == (place == 1):  # the last axis of the weights is not the one summed over
+        return None
+    axis = -1 if turned == (place == 1) else -2
+    first = values.take([0], axis)
+    if (values != first).any():
+        return None
+    # the other axis keeps its place in the result where it stays on its side
+    kept = first if axis == (-2 if place else -1) else first.swapaxes(-1, -2)
+    return np.broadcast_to(kept, shape)
+
+
+def _mixed_by_equation(
+    equation: str, place: int, shape: tuple[int, ...], values: Array
+) -> Array | None:
+    """Return the numbers behind an Einsum of weights and values, or None."""
+    operands, _, result = equation.replace(" ", "").partition("->")
+    labels = operands.split(",")
+    if "." in equation or len(labels) != 2 or any(len(set(t)) < len(t) for t in (*labels, result)):
+        return None
+    ours, weights = labels[place], labels[1 - place]
+    summed = set(ours + weights) - set(result)
+    if summed != {weights[-1]} or weights[-1] not in ours:
+        return None
+    axis = ours.index(weights[-1])
+    first = values.take(0, axis)
+    if (values != np.expand_dims(first, axis)).any():
+        return None
+    rest = ours.replace(weights[-1], "")
+    ordered = first.transpose([rest.index(label) for label in result if label in rest])
+    expanded = tuple(slice(None) if label in rest else np.newaxis for label in result)
+    return np.broadcast_to(ordered[expanded], shape)
+
+
+def _center(graph: Graph, found: _Context, middle: Array) -> None:
+    """Take the middle of each channel off the bias, and let the product's bias give it back."""
+    tensor = _bias(graph, found.bias)
+    const = graph.constant(tensor)
+    assert const is not None
+    taken = np.zeros(const.value.size)
+    taken[found.channels] = middle
+    value = const.value.astype(np.float64) - taken.reshape(const.value.shape)
+    product = found.product
+    change = through(graph, product, middle)
+    new = graph.constant_beside(const, value.astype(np.float32), f"{found.bias.name}/centered")
+    moves = {tensor: new.name}
+    for node in (found.bias, *found.path):
+        inputs = [moves.get(each, each) for each in node.data_inputs]
+        copy = graph[node.name].with_data_inputs(*inputs)
+        moves[node.name] = graph.add(
+            copy.with_name(graph.unique_name(f"{node.name}_centered"))
+        ).name
+    del moves[tensor]
+    graph.redirect(moves | {f"^{old}": f"^{moved}" for old, moved in moves.items()})
+    for old in reversed(moves):
+        graph.remove(graph[old])
+    lift(graph, product.name, change)

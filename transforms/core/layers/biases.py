@@ -1,0 +1,69 @@
+"""Biases of layers: changed to move a layer's result by a constant per channel."""
+
+import numpy as np
+
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers.fused_chain import Chain, chain
+from deploykit.transforms.core.layers.layers import bias_add, weights_of
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import Array
+
+
+def chain_of(graph: Graph, layer: Node) -> Chain:
+    """Return a layer with the constant bias behind it."""
+    return chain(graph, layer, frozenset(), lambda _, __: False)
+
+
+def lift(graph: Graph, layer: str, change: Array, is_shifted: bool = False) -> None:
+    """Add a value per channel to the bias of a layer; with `is_shifted`, its result is renamed."""
+    if not change.any():
+        return
+    moves: dict[str, str] = {}
+    change_bias(graph, chain_of(graph, graph[layer]), change, moves, is_shifted)
+    graph.redirect(moves | {f"^{old}": f"^{new}" for old, new in moves.items()})
+    for name in moves:
+        graph.remove(graph[name])
+
+
+def through(graph: Graph, layer: Node, offset: Array) -> Array:
+    """Return what an offset per input channel adds to each output channel of a layer.
+
+    Weights are [h, w, in / groups, out] or [in, out]; each group of output channels sees its own
+    input channels.
+    """
+    const = weights_of(graph, layer)
+    assert const is not None
+    weights = const.value
+    if layer.op == "MatMul":
+        matrix = weights.T if layer.attr("transpose_b", False) else weights
+    else:
+        matrix = weights.sum(axis=(0, 1), dtype=np.float64)
+    inputs, outputs = matrix.shape
+    groups = len(offset) // inputs
+    by_group = matrix.astype(np.float64).reshape(inputs, groups, outputs // groups)
+    result: Array = np.einsum("igo,gi->go", by_group, offset.reshape(groups, inputs))
+    return result.reshape(outputs)
+
+
+def change_bias(
+    graph: Graph, each: Chain, change: Array, moves: dict[str, str], is_shifted: bool
+) -> None:
+    """Put a BiasAdd with another bias behind a layer; under a new name where its value changes."""
+    layer = biased = each.nodes[0]
+    bias = change
+    if each.bias:
+        biased = each.nodes[1]
+        const = graph.constant(each.bias)
+        assert const is not None
+        bias = const.value.astype(np.float64) + change
+    else:
+        layer = graph.add(layer.with_name(graph.unique_name(f"{layer.name}_unbiased")))
+    add = bias_add(graph, biased.name, layer, bias, "/shifted_bias")
+    add = graph.absorb([biased], into=add)
+    if is_shifted:
+        moves[biased.name] = shifted_copy(graph, add)
+
+
+def shifted_copy(graph: Graph, node: Node) -> str:
+    """Add a node that gives the shifted value once its inputs have moved; return its name."""
+    return graph.add(node.with_name(graph.unique_name(f"{node.name}_shifted"))).name

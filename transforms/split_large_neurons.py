@@ -1,0 +1,165 @@
+"""A neuron that reaches far is several that each reach as far as the others."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
+from deploykit.transforms.core.layers.biases import lift
+from deploykit.transforms.core.layers.fused_chain import Chain, chain
+from deploykit.transforms.core.layers.layers import weights_of, with_weights
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import Array, DType
+
+_MOST = 1 / 32  # of a layer's neurons may be replaced by copies
+_ROOM = 1.03  # other samples may reach further by this factor
+_SATURATES = 1.1  # a neuron that reaches less far beyond the limit is cut off there
+_NEGLIGIBLE = 1e-3  # share of power that the replaced neurons may have
+
+
+@dataclass(frozen=True)
+class _Neurons:
+    """A product, its GELU, and the product that reads it."""
+
+    before: Chain
+    after: Node
+    low: Array
+    high: Array
+    mean: Array
+
+
+def split_large_neurons(graph: Graph, *, ranges: str, limit: float = 5.5) -> None:
+    """Spread what few neurons behind a GELU reach beyond the others over copies of them.
+
+    GELU of a large value is that value. So a neuron's value is the sum of what it has up to a
+    limit and what copies of it have whose biases are lower by one, two, ... limits; a Minimum ends
+    each at the limit, which int8 does by its range without an op. Copies take the place of the
+    neurons that matter least, so all shapes stay; the mean of these goes into a bias. This is not
+    exact: a copy adds GELU's dip of up to 0.17 below its start, and the replaced neurons are lost.
+    A layer stays as it is where more than 1 in 1000 parts of the power would be lost. Calibrate
+    the graph again.
+
+    Args:
+        ranges: the file that `deploykit calibrate` wrote for this graph.
+        limit: the least that the values may end at.
+    """
+    if not 3 <= limit < float("inf"):
+        raise GraphError(f"limit must be a number of at least 3 (got {limit})")
+    known = load_ranges(ranges)
+    for node in list(graph):
+        if node.op != "MatMul" or node.name not in graph:
+            continue
+        found = _neurons(graph, known, graph[node.name])
+        if found is not None and not _split(graph, found, limit):
+            graph.skip(node, "no neuron reaches beyond the limit, or others matter too much")
+
+
+def _neurons(graph: Graph, known: Ranges, layer: Node) -> _Neurons | None:
+    """Return a product with a bias, a GELU and one product that reads it, or None."""
+    if not _is_product(graph, layer):
+        return None
+    before = chain(graph, layer, {"Gelu"}, lambda _, __: False)
+    if not (before.gelu and before.bias):
+        return None
+    last = before.nodes[-1]
+    after = _only_reader(graph, last)
+    tensor = last.name
+    while after is not None and after.op == "Reshape" and after.data_inputs[0] == tensor:
+        tensor, after = after.name, _only_reader(graph, after)
+    if after is None or not _is_product(graph, after) or after.data_inputs[0] != tensor:
+        return None
+    seen, const = known.tensors.get(last.name), weights_of(graph, after)
+    assert const is not None
+    count = const.shape[1 if after.attr("transpose_b", False) else 0]
+    if seen is None or not len(seen.channel_mean) == len(seen.channel_max) == count:
+        return None
+    lists = (seen.channel_min, seen.channel_max, seen.channel_mean)
+    return _Neurons(before, after, *map(np.array, lists))
+
+
+def _only_reader(graph: Graph, node: Node) -> Node | None:
+    readers = graph.readers(node.name)
+    return readers[0] if len(readers) == 1 and graph.feeds_only(node, readers[0]) else None
+
+
+def _is_product(graph: Graph, node: Node) -> bool:
+    if node.op != "MatMul" or node.attr("transpose_a", False) or graph.is_input(node.name):
+        return False
+    const = weights_of(graph, node)
+    is_float = node.attr("T") == "float32" and const is not None
+    return is_float and const is not None and bool(np.isfinite(const.value).all())
+
+
+def _matrix(graph: Graph, layer: Node) -> Array:
+    """Return a product's weights as [in, out], float64."""
+    const = weights_of(graph, layer)
+    assert const is not None
+    found: Array = const.value.astype(np.float64)
+    return found.T if layer.attr("transpose_b", False) else found
+
+
+def _set_matrix(graph: Graph, layer: Node, matrix: Array) -> None:
+    const = weights_of(graph, layer)
+    assert const is not None
+    value = (matrix.T if layer.attr("transpose_b", False) else matrix).astype(np.float32)
+    graph.replace(layer, with_weights(graph, layer, const, np.ascontiguousarray(value)))
+
+
+def _split(graph: Graph, found: _Neurons, limit: float) -> bool:
+    """Replace the neurons that matter least, and return whether that was done."""
+    layer, after = found.before.nodes[0], found.after
+    inner, outer = _matrix(graph, layer), _matrix(graph, after)
+    end = _end(found.high, limit)
+    copies = _copies(found.high, end)
+    if copies.sum() > _MOST * copies.size:
+        return False
+    power = ((found.high - found.low) / 2) ** 2 * np.square(outer).sum(1)
+    rank = np.argsort(np.where(copies > 0, np.inf, power))
+    lost = rank[: copies.sum()]
+    if not lost.size or power[lost].sum() > _NEGLIGIBLE * power.sum():
+        return False
+    bias = np.zeros(found.high.size)
+    const = graph.constant(found.before.bias)
+    assert const is not None
+    old = const.value.astype(np.float64)
+    means = found.mean[lost] @ outer[lost]
+    sources = np.repeat(np.arange(copies.size), copies)
+    number = np.concatenate([np.arange(1, count + 1) for count in copies])
+    inner[:, lost], outer[lost] = inner[:, sources], outer[sources]
+    bias[lost] = old[sources] - number * end - old[lost]
+    _set_matrix(graph, layer, inner)
+    lift(graph, layer.name, bias)
+    _set_matrix(graph, after, outer)
+    lift(graph, after.name, means)
+    _end_at(graph, graph[found.before.nodes[-1].name], end)
+    return True
+
+
+def _end(high: Array, limit: float) -> float:
+    """Return what the values end at: an integer fraction of the largest one, at least the limit.
+
+    Then the last copy of that neuron is far above its start, where GELU dips.
+    """
+    top = _ROOM * float(high.max())
+    return top / max(int(top / limit), 1)
+
+
+def _copies(high: Array, end: float) -> Array:
+    """Return how many copies each neuron needs."""
+    counts = np.ceil(high / end).astype(int) - 1
+    found: Array = np.where(high > _SATURATES * end, counts, 0)
+    return found
+
+
+def _end_at(graph: Graph, gelu: Node, limit: float) -> None:
+    """Put a Minimum behind a GELU."""
+    name = graph.unique_name(f"{gelu.name}_ended")
+    const = graph.constant_beside(gelu, np.array(limit, np.float32), f"{name}/limit")
+    readers = list(graph.readers(gelu.name))
+    node = Node(name, "Minimum", (gelu.name, const.name), {}, gelu.device)
+    graph.add(node.with_attrs(T=DType("float32")))
+    for reader in readers:
+        inputs = [name if each == gelu.name else each for each in reader.data_inputs]
+        graph.replace(reader, reader.with_data_inputs(*inputs))
