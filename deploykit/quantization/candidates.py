@@ -112,7 +112,8 @@ def _graphs(
             is_other = len(slow) not in (len(noisy), len(found.plan.chains))
             if is_other and budget.has_time_to_compare(len(candidates) * GRAPHS + 1):
                 names.append(FEWER)
-            int8 = {n: found.built(task, each.target, each.stays_float(n)) for n in names}
+            chosen = replace(found, rounded=each.choice.rounded)
+            int8 = {n: chosen.built(task, each.target, each.stays_float(n)) for n in names}
         graphs.append(int8)
     return graphs
 
@@ -164,7 +165,8 @@ def _concluded(
         return Quantized(task.graph, True, of.why_float, of.layers, **_facts(task, of.target))
     choice, gain, target = of.choice, standing.gain, of.target
     stay_float = of.stays_float(gain.name)
-    int8, judgement = found.built(task, target, stay_float), choice.chosen.best.judgement
+    int8 = replace(found, rounded=choice.rounded).built(task, target, stay_float)
+    judgement = choice.chosen.best.judgement
     if stay_float != choice.noisy or judgement is None:
         judgement = target.judged(found.judge, int8)
     judgement = replace(judgement, metric="", before=None, after=None)

@@ -18,6 +18,7 @@ from deploykit.quantization.keep_float import (
     choose_among,
     tried,
 )
+from deploykit.quantization.rounding.round_in_time import round_again
 from deploykit.quantization.search_task import SearchTask
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank_each
 from deploykit.quantization.target import EngineTarget
@@ -69,6 +70,8 @@ class LayerChoice:
     """Layers that stay float for their time, or for what else is said here."""
     unclear: frozenset[str]
     """Layers that may be faster in float, as far as their times tell."""
+    rounded: Rounded
+    """The int8 weights for this choice."""
 
     @property
     def noisy(self) -> frozenset[str]:
@@ -146,7 +149,7 @@ def _without_noisy(
     departing, agrees = departures(task, found, target, ranking)
     if departing >= found.plan.chains.keys():
         none = FloatChoice(Trial((), None), False, ())
-        return LayerChoice(ranking, none, departing, None, departing, frozenset())
+        return LayerChoice(ranking, none, departing, None, departing, frozenset(), {})
 
     judged = _judging(task, found, target, departing, agrees)
     with task.step("judge"):
@@ -168,7 +171,34 @@ def _without_noisy(
             f"the search ended before the answers held, as {task.how.budget:g} minutes are for all "
             "steps; a larger --budget keeps more layers float"
         )
+    if chosen.holds and chosen.keep_float:
+        found, chosen = _rounded_again(task, found, target, chosen, departing)
     return _with_times(found, chosen, ranking, departing, times, timed)
+
+
+def _rounded_again(
+    task: SearchTask,
+    found: Calibrated,
+    target: EngineTarget,
+    chosen: FloatChoice,
+    departing: frozenset[str],
+) -> tuple[Calibrated, FloatChoice]:
+    """Round layers for what those before them give once some are float32, if that is better."""
+    kept = departing.union(chosen.keep_float)
+    if kept >= found.plan.chains.keys() or not found.rounded:
+        return found, chosen
+    rounded = round_again(task, found.graph, sorted(kept))
+    if rounded is None:
+        return found, chosen
+    other = replace(found, rounded=rounded)
+    with task.step("judge"):
+        trial = tried(chosen.keep_float, _judging(task, other, target, departing))
+    before = chosen.best.judgement
+    if trial.judgement is None or before is None:
+        return found, chosen
+    if trial.judgement.certain_db <= before.certain_db:
+        return found, chosen
+    return other, replace(chosen, best=trial, trials=(*chosen.trials, trial))
 
 
 def _judging(
@@ -210,10 +240,11 @@ def _with_times(
     """Return the choice with the layers that are kept in float32 for their time."""
     noisy = departing.union(chosen.keep_float)
     if times is None:
-        return LayerChoice(ranking, chosen, departing, None, noisy, frozenset())
+        return LayerChoice(ranking, chosen, departing, None, noisy, frozenset(), found.rounded)
     fastest = choose(found.graph, timed, times, noisy & timed.chains.keys())
     slow = fastest.stay_float | noisy
-    return LayerChoice(ranking, chosen, departing, times, slow, fastest.undecided - noisy)
+    unclear = fastest.undecided - noisy
+    return LayerChoice(ranking, chosen, departing, times, slow, unclear, found.rounded)
 
 
 def options_of(

@@ -29,7 +29,7 @@ from deploykit.quantization.preconditions import (
 )
 from deploykit.quantization.requested import DEFAULT, Quantization
 from deploykit.quantization.result import Quantized
-from deploykit.quantization.rounding.round_layers import MOST_SAMPLES, round_layers
+from deploykit.quantization.rounding.round_in_time import round_first
 from deploykit.quantization.search_task import SearchTask, task_of
 from deploykit.quantization.sensitivity import Noise
 from deploykit.quantization.target import EngineTarget, targets
@@ -39,7 +39,6 @@ from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import plan
 from deploykit.transforms.core.int8.ranges import load_ranges
-from deploykit.transforms.core.int8.rounded_layers import Rounded
 from deploykit.verification.samples import Data, Samples
 
 logger = logging.getLogger("deploykit")
@@ -111,7 +110,7 @@ def _outcome(task: SearchTask, engines: Sequence[EngineTarget]) -> Quantized:
             )
             task.notes.extend(notes)
         planned = plan(shifted, load_ranges(task.ranges), task.how.keep_float)
-        rounded = _rounded(task, shifted, samples)
+        rounded = round_first(task, shifted, samples)
         found = Calibrated(shifted, planned, judge, by_labels, rounded)
         candidates, ranking = [], list[Noise]()
         for each in engines:
@@ -119,24 +118,6 @@ def _outcome(task: SearchTask, engines: Sequence[EngineTarget]) -> Quantized:
             if (choice := candidates[-1].choice) is not None:
                 ranking = [e for e in choice.ranking if e.layer not in choice.departing]
         return best_of(task, found, candidates)
-
-
-def _rounded(task: SearchTask, graph: Graph, samples: Samples) -> Rounded:
-    """Return the int8 weights of layers, chosen on samples in the time there is."""
-    end = task.budget.ranking_until()
-    with task.step("round") as advance:
-        found, notes = round_layers(
-            graph,
-            samples.spread(MOST_SAMPLES).feeds(),
-            task.ranges,
-            isa=task.how.isa,
-            keep_float=task.how.keep_float,
-            state=task.state,
-            advance=advance,
-            out_of_time=lambda: task.budget.now() >= end,
-        )
-    task.notes.extend(notes)
-    return found
 
 
 def _calibrating(task: SearchTask) -> Samples:

@@ -13,6 +13,7 @@ from deploykit.freezing.sidecar import about
 from deploykit.quantization import accuracy, candidates, scoring, target
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibrated_graph import prepare
+from deploykit.quantization.layer_search import Calibrated
 from deploykit.quantization.requested import Quantization
 from deploykit.quantization.search import quantize_calibrated
 from deploykit.quantization.target import IN_OPENVINO
@@ -323,15 +324,19 @@ def test_auto_takes_the_only_engine_with_int8_unless_it_is_slower(net, data, clo
     assert (found.precision, found.use) == ("float32", None)
 
 
-def test_auto_ranks_once_for_both(net, data, clock, monkeypatch):
-    ranked = []
-    judge = Judge.judge
+@pytest.mark.parametrize(("bar", "ranked"), [(20, 0), (50, len(LAYERS))])
+def test_auto_ranks_once_for_both_and_only_where_not_all_layers_hold(
+    net, data, clock, monkeypatch, bar, ranked
+):
+    alone = []
+    build = Calibrated.alone
     monkeypatch.setattr(
-        Judge, "judge", lambda self, *more: ranked.append(more[-1]) or judge(self, *more)
-    )
-    quantize_calibrated(net, data, Quantization(min_sqnr=20, engine="auto"))
-    assert ranked.count("openvino") == len(LAYERS) + 1
-    assert ranked.count("tensorflow") == 1, "the graph of the layers that were ranked"
+        Calibrated, "alone",
+        lambda self, task, target, layer: alone.append(target.engine)
+        or build(self, task, target, layer),
+    )  # fmt: skip
+    quantize_calibrated(net, data, Quantization(min_sqnr=bar, engine="auto"))
+    assert alone == ["openvino"] * ranked
 
 
 def test_the_best_of_an_engine_may_be_in_float(net, data, clock):
@@ -415,7 +420,7 @@ def test_the_noise_of_one_engine_is_not_taken_for_that_of_another(
     )
     monkeypatch.setattr(accuracy, "Worker", InProcess)
     quantize_calibrated(net, data, WANTED, state=state)
-    assert judged == ["openvino"] * (len(LAYERS) + 1)
+    assert judged == ["openvino"], "all layers hold, so none is ranked"
 
 
 def test_times_of_layers_in_the_engine(net, data, tmp_path, in_process):

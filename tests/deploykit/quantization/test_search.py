@@ -161,10 +161,10 @@ def test_what_is_undecided_is_in_8_bits_and_said(net, data, clock):
 
 
 def test_what_there_was_no_time_for_is_said(net, data, clock, monkeypatch):
-    whole = quantize_calibrated(net, data, Quantization(min_sqnr=15))
+    whole = quantize_calibrated(net, data, Quantization(min_sqnr=50))
     monkeypatch.setattr(Budget, "calibrating_samples", lambda *arguments: 20)
     monkeypatch.setattr(Budget, "ranking_samples", lambda *arguments: 4)
-    short = quantize_calibrated(net, data, Quantization(min_sqnr=15))
+    short = quantize_calibrated(net, data, Quantization(min_sqnr=50))
     said = [note for note in short.notes if "no time for more" in note]
     assert [note.split(",")[0] for note in said] == [
         "calibrated with 20 of 48 samples", "layers were ranked by 4 samples"
@@ -311,7 +311,7 @@ def test_an_interrupted_run_goes_on(net, data, clock, tmp_path, monkeypatch):
         return rank(layers, alone, judged, **more)
 
     monkeypatch.setattr(layer_search, "rank_each", noting)
-    wanted = Quantization(min_sqnr=15)
+    wanted = Quantization(min_sqnr=50)
     with pytest.raises(KeyboardInterrupt):
         quantize_calibrated(net, data, wanted, state=state)
     assert state.exists()
@@ -330,10 +330,10 @@ def test_a_state_of_other_data_is_not_taken(net, data, clock, tmp_path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(layer_search, "rank_each", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            quantize_calibrated(net, data, Quantization(min_sqnr=15), state=state)
-    again = quantize_calibrated(net, {"x": data["x"] * 2}, Quantization(min_sqnr=15), state=state)
+            quantize_calibrated(net, data, Quantization(min_sqnr=50), state=state)
+    again = quantize_calibrated(net, {"x": data["x"] * 2}, Quantization(min_sqnr=50), state=state)
     assert next(e.range[1] for e in again.layers if e.layer == "dense") > 0
-    fresh = quantize_calibrated(net, {"x": data["x"] * 2}, Quantization(min_sqnr=15))
+    fresh = quantize_calibrated(net, {"x": data["x"] * 2}, Quantization(min_sqnr=50))
     assert again.layers == fresh.layers
 
 

@@ -1,0 +1,42 @@
+"""Rounds layers in the time that a search has for it."""
+
+from collections.abc import Iterable
+
+from deploykit.quantization.rounding.round_layers import MOST_SAMPLES, round_layers
+from deploykit.quantization.search_task import SearchTask
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.rounded_layers import Rounded
+from deploykit.verification.samples import Samples
+
+
+def round_first(task: SearchTask, graph: Graph, samples: Samples) -> Rounded:
+    """Return the int8 weights and biases of all layers, on the samples that calibrate."""
+    return _rounded(task, graph, samples, ())
+
+
+def round_again(task: SearchTask, graph: Graph, keep_float: Iterable[str]) -> Rounded | None:
+    """Return them where other layers are kept in float32; None: there is no time for that."""
+    if task.budget.left - task.budget.for_trials < 2 * task.seconds.get("round", 0.0):
+        return None
+    samples = task.samples.calibrating
+    return _rounded(task, graph, samples, keep_float)
+
+
+def _rounded(
+    task: SearchTask, graph: Graph, samples: Samples, keep_float: Iterable[str]
+) -> Rounded:
+    end = task.budget.ranking_until()
+    kept = tuple(keep_float)
+    with task.step("round") as advance:
+        found, notes = round_layers(
+            graph,
+            samples.spread(MOST_SAMPLES).feeds(),
+            task.ranges,
+            isa=task.how.isa,
+            keep_float=(*task.how.keep_float, *kept),
+            state=None if kept else task.state,
+            advance=advance,
+            out_of_time=lambda: task.budget.now() >= end,
+        )
+    task.notes.extend(notes)
+    return found
