@@ -26,8 +26,8 @@ class _Sums:
     high: float
     rows: int
     """How many values each channel had."""
-    channels: tuple[Array, Array] | None
-    """The smallest value and the sum of each channel; None where their number differs."""
+    channels: tuple[Array, Array, Array] | None
+    """The minimum, maximum and sum of each channel; None where the number of channels differs."""
 
     def add(self, other: "_Sums") -> None:
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
@@ -36,7 +36,8 @@ class _Sums:
         if mine is None or others is None or mine[0].shape != others[0].shape:
             self.channels = None
         else:
-            self.channels = np.minimum(mine[0], others[0]), mine[1] + others[1]
+            least, most = np.minimum(mine[0], others[0]), np.maximum(mine[1], others[1])
+            self.channels = least, most, mine[2] + others[2]
 
 
 class Observer:
@@ -73,7 +74,7 @@ class Observer:
             if not np.isfinite(mean).all():
                 mean = self._mean_of_finite(name, feed, first, samples)
             rows = int(size) // len(mean)
-            seen = _Sums(float(low.min()), float(high), rows, (low, mean * rows))
+            seen = _Sums(float(low.min()), float(high.max()), rows, (low, high, mean * rows))
             if name in self._sums:
                 self._sums[name].add(seen)
             else:
@@ -99,9 +100,9 @@ class Observer:
                 low, high = least_error_range(self._counts[name], low, high)
             found = TensorRange(_short(low), _short(high))
             if seen.channels is not None:
-                means = tuple(_short(mean, digits=7) for mean in seen.channels[1] / seen.rows)
-                least = tuple(_short(value) for value in seen.channels[0])
-                found = TensorRange(found.min, found.max, means, least)
+                means = tuple(_short(mean, digits=7) for mean in seen.channels[2] / seen.rows)
+                least, most = (tuple(map(_short, values)) for values in seen.channels[:2])
+                found = TensorRange(found.min, found.max, means, least, most)
             ranges[name] = found
         return ranges
 
@@ -132,7 +133,7 @@ class Observer:
                 statistics = (
                     tf.size(value),
                     tf.reduce_min(value, axes),
-                    tf.reduce_max(value),
+                    tf.reduce_max(value, axes),
                     tf.reduce_mean(tf.cast(means, tf.float64), 0),
                 )
                 self._axes[name] = axes

@@ -67,7 +67,7 @@ def ranges_of(graph: Graph, feeds: Sequence[dict[str, np.ndarray]]) -> Ranges:
         rows = [value.reshape(-1, value.shape[-1]) for value in values if value.ndim > 1]
         if rows:
             all_ = np.concatenate(rows)
-            lists = all_.mean(0).tolist(), all_.min(0).tolist()
+            lists = all_.mean(0).tolist(), all_.min(0).tolist(), all_.max(0).tolist()
             found[name] = TensorRange(
                 float(all_.min()), float(all_.max()), *(tuple(each) for each in lists)
             )

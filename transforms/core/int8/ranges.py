@@ -11,7 +11,8 @@ A file such as `model.ranges.json` holds
           "min": 0.0,
           "max": 6.0,
           "channel_mean": [0.41, 1.7, ...],
-          "channel_min": [0.0, 0.0, ...]
+          "channel_min": [0.0, 0.0, ...],
+          "channel_max": [3.1, 6.0, ...]
         },
         ...
       }
@@ -26,6 +27,7 @@ A file such as `model.ranges.json` holds
 * `channel_mean` and `channel_min` hold one value a channel, over all samples and positions.
   Channels lie along the last axis, or along axis 1 where the graph works with channels first
   (NCHW). Both lists are empty where the number of channels differs from batch to batch.
+* `channel_max` is optional: files from before it was added do not have it.
 """
 
 import functools
@@ -46,19 +48,22 @@ logger = logging.getLogger("deploykit")
 
 FORMAT = 1
 _LARGEST = float(np.finfo(np.float32).max)
-MOST_BYTES = 512 << 20  # two numbers of 20 bytes for each of ten million channels
+MOST_BYTES = 768 << 20  # three numbers of 20 bytes for each of ten million channels
 _KEYS = ("format", "model_sha256", "samples", "tensors")
 _TENSOR_KEYS = ("min", "max", "channel_mean", "channel_min")
+_CHANNEL_MAX = "channel_max"
 
 
 @dataclass(frozen=True)
 class TensorRange:
-    """The smallest and the largest value of a tensor; mean and smallest value of each channel."""
+    """The smallest and the largest value of a tensor; mean, minimum and maximum of each channel."""
 
     min: float
     max: float
     channel_mean: tuple[float, ...] = ()
     channel_min: tuple[float, ...] = ()
+    channel_max: tuple[float, ...] = ()
+    """Empty where the ranges are from before it was added."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,8 @@ class Ranges:
         if found is None:
             hint = nearest(normal(tensor), list(self.tensors))
             raise GraphError(f"the ranges do not hold tensor '{tensor}'{hint}")
-        for key in _TENSOR_KEYS[2:]:
+        optional = (_CHANNEL_MAX,) if found.channel_max else ()
+        for key in _TENSOR_KEYS[2:] + optional:
             length = len(getattr(found, key))
             if channels is not None and length != channels:
                 raise GraphError(
@@ -96,8 +102,9 @@ class Ranges:
 
 
 def _lines(found: TensorRange) -> str:
+    keys = (*_TENSOR_KEYS, _CHANNEL_MAX) if found.channel_max else _TENSOR_KEYS
     return ",\n".join(
-        f'      "{key}": {json.dumps(getattr(found, key), allow_nan=False)}' for key in _TENSOR_KEYS
+        f'      "{key}": {json.dumps(getattr(found, key), allow_nan=False)}' for key in keys
     )
 
 
@@ -170,12 +177,13 @@ def _tensor_range(name: str, document: Any) -> TensorRange:
     where = f"tensor '{name}'"
     if not isinstance(document, dict):
         raise GraphError(f"{where} has {document!r}, expected {', '.join(_TENSOR_KEYS)}")
-    _check_keys(document, _TENSOR_KEYS, where)
+    document = {_CHANNEL_MAX: [], **document}
+    _check_keys(document, (*_TENSOR_KEYS, _CHANNEL_MAX), where)
     low, high = (_number(document[key], f"{where}: {key}") for key in ("min", "max"))
     if low > high:
         raise GraphError(f"{where}: min {low:g} is above max {high:g}")
     lists = []
-    for key in _TENSOR_KEYS[2:]:
+    for key in (*_TENSOR_KEYS[2:], _CHANNEL_MAX):
         values = document[key]
         if not isinstance(values, list):
             raise GraphError(f"{where}: {key} is {values!r}, expected a list of numbers")
