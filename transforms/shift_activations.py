@@ -1,29 +1,19 @@
 """A layer with a larger bias, read by layers whose biases take the difference back, is the same."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
-from deploykit.transforms.core.checks.kernel_limits import limit
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
 from deploykit.transforms.core.layers.biases import change_bias, shifted_copy, through
-from deploykit.transforms.core.layers.fused_chain import (
-    ADD_OPS,
-    Chain,
-    chain,
-    channel_count,
-    shape_comparison,
-)
-from deploykit.transforms.core.layers.layers import channels_first, weights_of
+from deploykit.transforms.core.layers.fused_chain import Chain, channel_count, shape_comparison
+from deploykit.transforms.core.layers.layers import weights_of
+from deploykit.transforms.core.layers.linear_chains import SameShape, linear_chains, passes_on
 from deploykit.transforms.core.layers.padding import zeros_around
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.pattern import Op
 from deploykit.transforms.core.tensors import Array
-
-LAYER = Op("Conv2D|DepthwiseConv2dNative|MatMul", name="layer")
-SameShape = Callable[[str, str], bool]
 
 
 def shift_activations(graph: Graph, *, ranges: str) -> None:
@@ -41,7 +31,7 @@ def shift_activations(graph: Graph, *, ranges: str) -> None:
     """
     known = load_ranges(ranges)
     same_shape = shape_comparison(graph)
-    chains = _chains(graph, same_shape)
+    chains = linear_chains(graph, same_shape)
     obstacles = _obstacles(graph, chains, same_shape)
     wanted = _wanted(graph, chains, obstacles, known, ranges)
     offsets: dict[str, Array] = {}  # by tensor, under its old name: readers move at the end
@@ -57,39 +47,6 @@ def shift_activations(graph: Graph, *, ranges: str) -> None:
     graph.redirect(moves | {f"^{old}": f"^{new}" for old, new in moves.items()})
     for name in moves:
         graph.remove(graph[name])
-
-
-def _chains(graph: Graph, same_shape: SameShape) -> dict[str, Chain]:
-    """Return the layers with their biases and sums, by the last node; each sum belongs to one."""
-    chains: dict[str, Chain] = {}
-    summands: set[str] = set()
-
-    def free_sum(tensor: str, other: str) -> bool:
-        return tensor not in summands and same_shape(tensor, other)
-
-    for match in graph.match(LAYER):
-        layer = match["layer"]
-        reason = _reason(graph, layer)
-        if reason:
-            graph.skip(layer, reason)
-            continue
-        found = chain(graph, layer, frozenset(), free_sum)
-        summands.add(found.summand)
-        chains[found.nodes[-1].name] = found
-    return chains
-
-
-def _reason(graph: Graph, layer: Node) -> str:
-    """Return why a layer's bias cannot be changed, or an empty string."""
-    if layer.attr("T") != "float32":
-        return f"its type is {layer.attr('T')}, not float32"
-    if weights_of(graph, layer) is None:
-        return "its weights are not constant"
-    if graph.is_input(layer.name):
-        return "it is fed"
-    if channels_first(layer):
-        return "its data format is NCHW; convert_layout makes it NHWC"
-    return limit(layer.op, layer.with_attrs(dilations=None))  # those that it has run already
 
 
 def _obstacles(graph: Graph, chains: Mapping[str, Chain], same_shape: SameShape) -> dict[str, str]:
@@ -109,7 +66,7 @@ def _obstacles(graph: Graph, chains: Mapping[str, Chain], same_shape: SameShape)
 
     for name in reversed(graph.order()):
         node = graph[name]
-        if name not in chains and not _passes_on(node, same_shape):
+        if name not in chains and not passes_on(node, same_shape):
             continue
         if graph.is_output(name):
             found[name] = "it is an output of the graph"
@@ -135,16 +92,6 @@ def _can_undo(graph: Graph, layer: Node) -> bool:
         unpadded = zeros is not None and not any(map(any, zeros.values()))
     is_dense = layer.op in ("Conv2D", "MatMul")
     return is_dense and unpadded and bool(np.isfinite(weights.value).all())
-
-
-def _passes_on(node: Node, same_shape: SameShape) -> bool:
-    """Say whether offsets of what a node reads are, added up, the offset of what it gives."""
-    if node.op in ADD_OPS:
-        return same_shape(*node.data_inputs)
-    if node.op in ("MaxPool", "AvgPool"):
-        within_channels = not channels_first(node) and node.attr("ksize")[-1] == 1
-        return within_channels and (node.op == "MaxPool" or node.attr("padding") == "VALID")
-    return node.op == "Identity"
 
 
 def _wanted(

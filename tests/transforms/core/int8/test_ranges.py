@@ -45,6 +45,17 @@ def test_the_text_is_read_back(tmp_path):
     assert load_ranges(path) == empty
 
 
+def test_the_maximum_of_each_channel_is_optional(tmp_path):
+    path = tmp_path / "x.ranges.json"
+    known = Ranges("", 1, {"x": TensorRange(-1.5, 2.0, (0.25, 0.5), (-1.5, 0.0), (1.0, 2.0))})
+    assert '"channel_min": [-1.5, 0.0],\n      "channel_max": [1.0, 2.0]\n' in known.text()
+    path.write_text(known.text())
+    assert load_ranges(path) == known
+    path.write_text(known.text().replace("[1.0, 2.0]", "[1.0]"))
+    with pytest.raises(GraphError, match="'x' has 2 channels, its channel_max holds 1 values"):
+        load_ranges(path).of("x", 2)
+
+
 def test_what_is_asked_of_ranges():
     assert FOUND.of("x:0", 2).min == -1.5
     with pytest.raises(GraphError, match=r"do not hold tensor 'y' \(did you mean y:1\?\)"):
