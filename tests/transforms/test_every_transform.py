@@ -12,6 +12,7 @@ from tests.transforms.int8_nets import ranges_of
 PARAMETERS = {
     "convert_layout": "to=NCHW",
     "correct_biases": 'ranges="{ranges}"',
+    "equalize_channels": "ranges={ranges}",
     "freeze_requantization_ranges": "min_max_log_file={log}",
     "insert_logging": "op=Relu",
     "pin_placeholder": "name=switch, value=true",

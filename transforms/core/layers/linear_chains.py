@@ -46,11 +46,15 @@ def _reason(graph: Graph, layer: Node) -> str:
     return limit(layer.op, layer.with_attrs(dilations=None))  # those that it has run already
 
 
-def passes_on(node: Node, same_shape: SameShape) -> bool:
-    """Say whether offsets of what a node reads are, added up, the offset of what it gives."""
+def passes_on(node: Node, same_shape: SameShape, zeros_matter: bool = True) -> bool:
+    """Say whether offsets of what a node reads are, added up, the offset of what it gives.
+
+    Without `zeros_matter`: whether factors of what it reads are those of what it gives.
+    """
     if node.op in ADD_OPS:
         return same_shape(*node.data_inputs)
     if node.op in ("MaxPool", "AvgPool"):
         within_channels = not channels_first(node) and node.attr("ksize")[-1] == 1
-        return within_channels and (node.op == "MaxPool" or node.attr("padding") == "VALID")
+        keeps_zeros = node.op == "MaxPool" or node.attr("padding") == "VALID"
+        return within_channels and (keeps_zeros or not zeros_matter)
     return node.op == "Identity"

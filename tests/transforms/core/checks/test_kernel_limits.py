@@ -103,6 +103,7 @@ WRITERS = {
     "quantize_static": (as_it_is, biased),
     "use_onednn_kernels": (as_it_is, biased),
     "shift_activations": (as_it_is, read_again),
+    "equalize_channels": (as_it_is, read_again),
     "convert_layout(to=NHWC)": (as_it_is, biased),
     "convert_layout(to=NCHW)": (as_it_is, biased),
 }
@@ -122,7 +123,7 @@ def builds(name: str, case: Case) -> bool:
 
 
 def text_of(name: str, path: object) -> str:
-    calibrated = name in ("quantize_static", "shift_activations")
+    calibrated = name in ("quantize_static", "shift_activations", "equalize_channels")
     return f'{name}(ranges="{path}")' if calibrated else name
 
 
@@ -135,7 +136,9 @@ def write_ranges(graph: Graph, runner: Runner, case: Case, path: Path) -> None:
     for name, *values in zip(names, *runs, strict=True):
         value = np.moveaxis(np.concatenate(values), 1 if case.first else -1, -1)
         rows = value.reshape(-1, value.shape[-1])
-        lists = (rows.mean(0), rows.min(0)) if name != "x" or case.shape != "no rank" else ((), ())
+        lists = (rows.mean(0), rows.min(0), rows.max(0))
+        if name == "x" and case.shape == "no rank":
+            lists = ((), (), ())
         known = (tuple(map(float, each)) for each in lists)
         found[name] = TensorRange(float(rows.min()), float(rows.max()), *known)
     path.write_text(Ranges("", 1, found).text())
