@@ -30,7 +30,7 @@ class _Neurons:
     mean: Array
 
 
-def split_large_neurons(graph: Graph, *, ranges: str, limit: float = 5.5) -> None:
+def split_large_neurons(graph: Graph, *, ranges: str, limit: float = 4.5) -> None:
     """Spread what few neurons behind a GELU reach beyond the others over copies of them.
 
     GELU of a large value is that value. So a neuron's value is the sum of what it has up to a

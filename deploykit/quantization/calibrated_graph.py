@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from deploykit.benchmarking.measuring import Advance
 from deploykit.quantization.calibration import calibrate
 from deploykit.storage.resume_file import State
@@ -19,6 +21,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
 from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.equalize_channels import equalize_channels
 from deploykit.transforms.shift_activations import shift_activations
 from deploykit.transforms.split_large_neurons import split_large_neurons
 
@@ -36,8 +39,9 @@ def prepare(
 ) -> tuple[Graph, list[str]]:
     """Return the graph with ranges that suit int8 and notes on it; write its ranges to a file.
 
-    Layer norms are balanced, attention's results centered and activations shifted, which is exact
-    in float32. Neurons behind GELU that reach far are split, which is exact but for GELU's dip.
+    Layer norms are balanced, attention's results centered, activations shifted and channels between
+    linear layers equalized, which is exact in float32. Neurons behind GELU that reach far are split,
+    which is exact but for GELU's dip.
 
     Args:
         graph: an optimized float graph.
@@ -63,9 +67,13 @@ def prepare(
     balance_layer_norms(shifted, ranges=path)
     center_contexts(shifted, ranges=path)
     split_large_neurons(shifted, ranges=path)
-    Path(path).write_text(_with_room(load_ranges(path)).text())
+    before = _with_room(load_ranges(path))
+    Path(path).write_text(before.text())
     with contextlib.suppress(GraphError):  # where there is nothing to shift
         shift_activations(shifted, ranges=path)
+    Path(path).write_text(_shifted(before, shifted).text())
+    with contextlib.suppress(GraphError):  # where there is nothing to scale
+        equalize_channels(shifted, ranges=path)
     shifted.prune()
     write_ranges("ranges", shifted)
     return shifted, list(dict.fromkeys(notes))
@@ -79,4 +87,17 @@ def _with_room(ranges: Ranges) -> Ranges:
         )
         for name, found in ranges.tensors.items()
     }
+    return replace(ranges, tensors=tensors)
+
+
+def _shifted(ranges: Ranges, graph: Graph) -> Ranges:
+    """Return the ranges of a shifted graph: each channel that fell below zero starts there."""
+    tensors = {}
+    for name, found in ranges.tensors.items():
+        if f"{name}_shifted" in graph:
+            low = np.array(found.channel_min)
+            high = np.array(found.channel_max) + np.maximum(-low, 0)
+            least, most = (tuple(each.tolist()) for each in (np.maximum(low, 0), high))
+            name, found = f"{name}_shifted", replace(found, channel_min=least, channel_max=most)
+        tensors[name] = found
     return replace(ranges, tensors=tensors)
