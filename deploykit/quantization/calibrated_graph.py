@@ -39,9 +39,10 @@ def prepare(
 ) -> tuple[Graph, list[str]]:
     """Return the graph with ranges that suit int8 and notes on it; write its ranges to a file.
 
-    Layer norms are balanced, attention's results centered, activations shifted and channels between
-    linear layers equalized, which is exact in float32. Neurons behind GELU that reach far are split,
-    which is exact but for GELU's dip.
+    Layer norms are balanced, attention's results centered, activations shifted and channels
+    between linear layers equalized, which is exact in float32. Neurons behind GELU that reach far
+    are split, which is exact but for GELU's dip.
+
 
     Args:
         graph: an optimized float graph.
