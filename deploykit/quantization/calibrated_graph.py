@@ -43,7 +43,6 @@ def prepare(
     between linear layers equalized, which is exact in float32. Neurons behind GELU that reach far
     are split, which is exact but for GELU's dip.
 
-
     Args:
         graph: an optimized float graph.
         feeds: arrays by input name, batch by batch; gone through twice.

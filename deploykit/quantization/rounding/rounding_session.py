@@ -16,7 +16,7 @@ from deploykit.transforms.core.running.session import Session, full_name
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.samples import samples_in
 
-_SPREAD = 0.5  # of the standard deviation between samples: a shift below that is left
+_SPREAD = 0.3  # of the standard deviation between samples: a shift below that is left
 MOST_STORED = 1 << 30  # bytes; beyond, batches are left out
 
 
