@@ -139,7 +139,29 @@ def chosen_layers(
         times, timed = _timed(task, found, target, whole, known, frozenset())
         chosen = FloatChoice(whole, True, (whole,))
         return _with_times(found, chosen, known, frozenset(), times, timed)
+    found = _better_rounded(task, found, target, whole)
     return _without_noisy(task, found, target, ranked(task, found, target, known))
+
+
+def _better_rounded(
+    task: SearchTask, found: Calibrated, target: EngineTarget, whole: Trial
+) -> Calibrated:
+    """Return it with the nearest int8 weights where these keep more; `whole`: with the others."""
+    if not found.rounded:
+        return found
+    other = replace(found, rounded={})
+    with task.step("judge"):
+        nearest = tried((), _judging(task, other, target))
+    if nearest.judgement is None or whole.judgement is None:
+        return found
+    lost = nearest.judgement.certain_db - whole.judgement.certain_db
+    if lost <= 0:
+        return found
+    task.notes.append(
+        f"weights are rounded to the nearest int8 value, which keeps {lost:.1f} dB more here than "
+        "rounding by output error"
+    )
+    return other
 
 
 def _without_noisy(

@@ -106,5 +106,6 @@ def _damped(moments: Array) -> Array:
     """Return moments that can be inverted; those of inputs that are always equal become even."""
     size = moments.shape[-1]
     mean = np.trace(moments, axis1=-2, axis2=-1)[..., np.newaxis, np.newaxis] / size
-    damped: Array = moments + np.where(mean > 0, DAMPING * mean, 1.0) * np.eye(size)
+    small = np.finfo(np.float32).tiny
+    damped: Array = moments + np.where(mean > small, DAMPING * mean, 1.0) * np.eye(size)
     return damped

@@ -28,6 +28,8 @@ class InputMoments:
     """The shape of the weights, [h, w, in, out], or of a MatMul [in, out]."""
     rows: int
     """How many rows to take from each batch, at most."""
+    center: Array | None = None
+    """What is taken off each row, so that squares of small differences keep their digits."""
     count: int = 0
     total: Array | float = 0.0
     squares: list[Array] = field(default_factory=list)
@@ -63,6 +65,9 @@ class InputMoments:
     def add(self, values: Array) -> None:
         """Take a batch of the layer's input, as the op reads it: float32, NHWC or [rows, in]."""
         rows = self._rows(values).astype(np.float32, copy=False)
+        if self.center is None:
+            self.center = rows.mean(-2, dtype=np.float64, keepdims=True).astype(np.float32)
+        rows = rows - self.center
         self.count += rows.shape[-2]
         self.total = self.total + rows.sum(-2, dtype=np.float64)
         parts = [rows] if rows.ndim == 3 else [rows[:, part] for part in self.parts]

@@ -86,3 +86,18 @@ def test_of_many_rows_some_are_taken():
     found.add(rows)
     assert found.count == input_moments.FEWEST_ROWS + 1
     assert found.central()[0] == pytest.approx(np.eye(2), abs=0.05)
+
+
+def test_small_differences_of_large_values_keep_their_digits():
+    random = np.random.default_rng(5)
+    rows = (1000 + random.normal(0, 0.01, (4000, 30))).astype(np.float32)
+    layer = Node("layer", "MatMul", ("x", "w")).with_attrs(
+        T=DType("float32"), transpose_a=False, transpose_b=False
+    )
+    found = InputMoments.of(layer, (30, 7), batches=2)
+    for part in np.split(rows, 2):
+        found.add(part)
+    (moments,) = found.central()
+    expected = np.cov(rows.astype(np.float64).T, bias=True)
+    assert moments == pytest.approx(expected, rel=1e-3, abs=1e-6)
+    assert np.linalg.eigvalsh(moments).min() > 0
