@@ -54,7 +54,7 @@ def quantize_codes(
 
 
 def write_codes(graph: Graph, found: Plan, rounded: Rounded, exact_sums: bool) -> None:
-    """Round the layers of a plan in plain ops; weights are as `rounded` says, or near."""
+    """Round the layers of a plan in plain ops; weights are `rounded` or nearest."""
     _Rounding(graph, found, rounded, exact_sums).run()
 
 

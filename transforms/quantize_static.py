@@ -60,7 +60,7 @@ def quantize_static(
 
 
 def write_kernels(graph: Graph, found: Plan, rounded: Rounded, exact_sums: bool) -> None:
-    """Replace the layers of a plan by oneDNN's int8 ops; weights are as `rounded` says, or near."""
+    """Replace the layers of a plan by oneDNN's int8 ops; weights are `rounded` or nearest."""
 
     def codes(chain: Chain, floats: Array) -> tuple[Array, Array]:
         signed = found.reads[chain.nodes[0].name].signed

@@ -19,7 +19,10 @@ from deploykit.transforms.balance_layer_norms import balance_layer_norms
 from deploykit.transforms.center_contexts import center_contexts
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.bias_correction import OPS
 from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
+from deploykit.transforms.core.layers.fused_chain import chain, channel_count
+from deploykit.transforms.core.layers.layers import bias_add, channels_first, weights_of
 from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.equalize_channels import equalize_channels
 from deploykit.transforms.shift_activations import shift_activations
@@ -53,6 +56,7 @@ def prepare(
     GraphError: as in `calibrate`.
     """
     state = State(None, "", {}) if state is None else state
+    graph = _with_biases(graph)
     notes: list[str] = []
 
     def write_ranges(name: str, graph: Graph) -> None:
@@ -79,6 +83,30 @@ def prepare(
     return shifted, list(dict.fromkeys(notes))
 
 
+def _with_biases(graph: Graph) -> Graph:
+    """Return the graph with a bias of zeros behind each layer that has none.
+
+    Rewrites change biases, and a layer that would get its first one would lose its name to it.
+    """
+    work = graph.copy()
+    for layer in graph:
+        is_layer = layer.op in OPS and layer.attr("T") == "float32"
+        if not is_layer or channels_first(layer) or weights_of(graph, layer) is None:
+            continue
+        if graph.is_output(layer.name) or graph.is_input(layer.name):
+            continue
+        if chain(graph, layer, frozenset(), lambda _, __: False).bias:
+            continue
+        name = work.unique_name(f"{layer.name}/zero_bias")
+        readers = work.readers(layer.name)
+        zeros = np.zeros(channel_count(graph, layer))
+        work.add(bias_add(work, name, layer, zeros, "/zeros"))
+        for reader in readers:
+            inputs = [name if tensor == layer.name else tensor for tensor in reader.data_inputs]
+            work.replace(work[reader.name], work[reader.name].with_data_inputs(*inputs))
+    return work
+
+
 def _with_room(ranges: Ranges) -> Ranges:
     """Return ranges in which the channels of each tensor fall deeper below zero."""
     tensors = {
@@ -94,7 +122,7 @@ def _shifted(ranges: Ranges, graph: Graph) -> Ranges:
     """Return the ranges of a shifted graph: each channel that fell below zero starts there."""
     tensors = {}
     for name, found in ranges.tensors.items():
-        if f"{name}_shifted" in graph:
+        if f"{name}_shifted" in graph and found.channel_max:
             low = np.array(found.channel_min)
             high = np.array(found.channel_max) + np.maximum(-low, 0)
             least, most = (tuple(each.tolist()) for each in (np.maximum(low, 0), high))

@@ -147,7 +147,7 @@ def _better_rounded(
     task: SearchTask, found: Calibrated, target: EngineTarget, whole: Trial
 ) -> Calibrated:
     """Return it with the nearest int8 weights where these keep more; `whole`: with the others."""
-    if not found.rounded:
+    if not found.rounded or task.budget.is_over:
         return found
     other = replace(found, rounded={})
     with task.step("judge"):
@@ -155,11 +155,11 @@ def _better_rounded(
     if nearest.judgement is None or whole.judgement is None:
         return found
     lost = nearest.judgement.certain_db - whole.judgement.certain_db
-    if lost <= 0:
+    if not lost > 0:
         return found
     task.notes.append(
-        f"weights are rounded to the nearest int8 value, which keeps {lost:.1f} dB more here than "
-        "rounding by output error"
+        f"{target.title}: weights are rounded to the nearest int8 value, which keeps more of the "
+        "outputs here than rounding by output error"
     )
     return other
 
@@ -209,17 +209,20 @@ def _rounded_again(
     kept = departing.union(chosen.keep_float)
     if kept >= found.plan.chains.keys() or not found.rounded:
         return found, chosen
-    rounded = round_again(task, found.graph, sorted(kept))
-    if rounded is None:
+    again = round_again(task, found.graph, sorted(kept))
+    if again is None:
         return found, chosen
+    rounded, notes = again
     other = replace(found, rounded=rounded)
     with task.step("judge"):
         trial = tried(chosen.keep_float, _judging(task, other, target, departing))
     before = chosen.best.judgement
-    if trial.judgement is None or before is None:
+    if before is None or not trial.meets_bar(task.bar, task.how.max_drop):
         return found, chosen
+    assert trial.judgement is not None
     if trial.judgement.certain_db <= before.certain_db:
         return found, chosen
+    task.notes.extend(notes)
     return other, replace(chosen, best=trial, trials=(*chosen.trials, trial))
 
 

@@ -16,6 +16,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.verification.bar import QUANTIZED_BAR_DB
 from deploykit.verification.samples import Samples, Split
 
+PREPARATION = 2  # changes with what is done before layers are int8, so with what a state holds
 STEPS = ("engine", "calibrate", "round", "judge", "rank", "time", "compare", "judge the result")
 
 
@@ -70,6 +71,7 @@ def task_of(
         "graph": digest(graph.serialized()),
         "data": digest(pieces(samples.arrays)),
         "isa": how.isa,
+        "preparation": PREPARATION,
         "keep_float": tuple(how.keep_float),
         "environment": environment(),
         **{name: machine()[name] for name in ("cpu", "flags")},

@@ -54,6 +54,17 @@ class GroupCloseness:
         }
 
 
+def are_groups(values: Array) -> bool:
+    """Say whether an array holds texts or whole numbers along one axis."""
+    if values.ndim != 1 and not (values.ndim == 2 and values.shape[1] == 1):
+        return False
+    if values.dtype.kind == "O":
+        return all(isinstance(each, str | bytes | int) for each in values.ravel().tolist())
+    if values.dtype.kind == "f":
+        return bool(np.isfinite(values).all() and (values == np.rint(values)).all())
+    return values.dtype.kind in "SUiub"
+
+
 def group_names(data: Mapping[str, Any], name: str, samples: int) -> Array:
     """Return the group of each sample by an array of the data: texts, object [samples].
 
@@ -66,10 +77,7 @@ def group_names(data: Mapping[str, Any], name: str, samples: int) -> Array:
     values = np.asarray(data[name])
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
-    is_whole = values.dtype.kind in "OSUiub" or (
-        values.dtype.kind == "f" and bool((values == np.rint(values)).all())
-    )
-    if values.ndim != 1 or not is_whole:
+    if not are_groups(values):
         raise GraphError(
             f"'{name}' is {values.dtype} of shape {list(values.shape)}, expected one text or "
             "integer for each sample, to group them by"

@@ -14,7 +14,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.fitting import name_in, of_rank, of_type
-from deploykit.verification.groups import GROUP, group_names
+from deploykit.verification.groups import GROUP, are_groups, group_names
 from deploykit.verification.sample_inputs import demanded_batch, type_and_shape
 
 logger = logging.getLogger("deploykit")
@@ -80,7 +80,7 @@ class Samples:
             return data
         with naming(source):
             known = names_of_inputs(graph)
-            others = (*NOT_INPUTS, group_by or GROUP)
+            others = (*NOT_INPUTS, *([group_by or GROUP] if len(data) > 1 else []))
             arrays = {t: _array(graph, t, data, known[t], others) for t in graph.inputs}
             counts = {len(array) for array in arrays.values() if array.ndim}
             if len(counts) > 1:
@@ -94,10 +94,10 @@ class Samples:
                 raise GraphError(
                     f"the data hold {np.size(labels)} labels for {counts.pop()} samples"
                 )
-            if group_by == "" and GROUP in data and GROUP not in taken:
-                group_by = GROUP
             count = min(counts, default=1)
             groups = group_names(data, group_by, count) if group_by else None
+            if group_by == "" and GROUP in data and GROUP not in taken:
+                groups = _named_groups(data, count)
             scalars = {t for t, a in arrays.items() if a.ndim and _is_scalar(graph, t)}
             if scalars and len(scalars) < len(arrays):
                 name, count = split(min(scalars))[0], len(arrays[min(scalars)])
@@ -214,6 +214,14 @@ Data = Mapping[str, Array] | Samples
 def samples_in(feeds: Iterable[Mapping[str, Array]]) -> int:
     """Return how many samples feeds hold together."""
     return sum(next((len(a) for a in feed.values() if a.ndim), 1) for feed in feeds)
+
+
+def _named_groups(data: Mapping[str, Array], samples: int) -> Array | None:
+    """Return the groups that an array called `group` holds; None where it holds something else."""
+    if not are_groups(np.asarray(data[GROUP])):
+        logger.info("'%s' holds no text or integer for each sample, so there are no groups", GROUP)
+        return None
+    return group_names(data, GROUP, samples)
 
 
 def in_batches(feeds: Mapping[str, Array], batch: int, whole: bool) -> list[Feed]:

@@ -28,10 +28,10 @@ from deploykit.freezing.interface import Interface, Source
 @click.option("--metric", default="top1", show_default=True, metavar="NAME|MODULE:FUNCTION",
               help="top1, top5, mae, or a function of yours that takes the outputs by name and the "
               "labels.")  # fmt: skip
-@options.data_option("--group-by", metavar="NAME", help="Show the figures of each group of samples "
-                     "too: the array, column or feature with the group of each sample, such as its "
-                     "source, or folder for images [default: group, if the data have one, or "
-                     "folders of images that are not the classes].")  # fmt: skip
+@options.data_option("--group-by", metavar="NAME", help="Also report each group of samples. NAME "
+                     "is an array, column or feature with one text or integer per sample, or "
+                     "`folder` for images. [default: `group`, or image folders that are not the "
+                     "classes]")  # fmt: skip
 @click.option("--worst", type=Whole(0), default=12, show_default=True, metavar="N",
               help="How many samples are listed of which the models say the most different "
               "things.")  # fmt: skip

@@ -80,10 +80,10 @@ _weights = options.under("Without --calibration")
 @_static("--budget", type=Finite(above=0), default=MINUTES, show_default=True, metavar="MINUTES",
          help="How long the command may take. Where it needs more at least, it says so once it "
          "knows.")  # fmt: skip
-@_static("--group-by", metavar="NAME", help="Show noise and agreement for each group of held-out "
-         "samples too, or of those of --eval: the array, column or feature with the group of each "
-         "sample, such as its source, or folder for images [default: group, if the data have one, "
-         "or folders of images that are not the classes].")  # fmt: skip
+@_static("--group-by", metavar="NAME", help="Also report SQNR and agreement per group of held-out "
+         "samples, or of those of --eval. NAME is an array, column or feature with one text or "
+         "integer per sample, or `folder` for images. [default: `group`, or image folders that "
+         "are not the classes]")  # fmt: skip
 @_static("--allow-low-accuracy", is_flag=True, help="Go on where the answers of the float model "
          "cannot be right: all of one class, or no better than guesses.")  # fmt: skip
 @click.option("--allow-float", is_flag=True, help="Where int8 is significantly slower, too "

@@ -11,11 +11,15 @@ from deploykit.verification.samples import Samples
 
 def round_first(task: SearchTask, graph: Graph, samples: Samples) -> Rounded:
     """Return the int8 weights and biases of all layers, on the samples that calibrate."""
-    return _rounded(task, graph, samples, ())
+    found, notes = _rounded(task, graph, samples, ())
+    task.notes.extend(notes)
+    return found
 
 
-def round_again(task: SearchTask, graph: Graph, keep_float: Iterable[str]) -> Rounded | None:
-    """Return them where other layers are kept in float32; None: there is no time for that."""
+def round_again(
+    task: SearchTask, graph: Graph, keep_float: Iterable[str]
+) -> tuple[Rounded, list[str]] | None:
+    """Return them and notes where other layers are kept in float32; None: there is no time."""
     if task.budget.left - task.budget.for_trials < 2 * task.seconds.get("round", 0.0):
         return None
     samples = task.samples.calibrating
@@ -24,11 +28,11 @@ def round_again(task: SearchTask, graph: Graph, keep_float: Iterable[str]) -> Ro
 
 def _rounded(
     task: SearchTask, graph: Graph, samples: Samples, keep_float: Iterable[str]
-) -> Rounded:
+) -> tuple[Rounded, list[str]]:
     end = task.budget.ranking_until()
     kept = tuple(keep_float)
     with task.step("round") as advance:
-        found, notes = round_layers(
+        return round_layers(
             graph,
             samples.spread(MOST_SAMPLES).feeds(),
             task.ranges,
@@ -38,5 +42,3 @@ def _rounded(
             advance=advance,
             out_of_time=lambda: task.budget.now() >= end,
         )
-    task.notes.extend(notes)
-    return found

@@ -87,11 +87,10 @@ def round_layers(
 
 
 def _with_biases(graph: Graph, ranges: str, keep_float: tuple[str, ...]) -> tuple[Graph, Plan]:
-    """Return the graph with a bias, if only of zeros, behind each layer to be int8; its plan."""
+    """Return the graph with a bias of its own behind each layer to be int8; its plan."""
     known, work = load_ranges(ranges), graph.copy()
     for each in plan(work, known, keep_float).chains.values():
-        if not each.bias:
-            add_to_bias(work, each, np.zeros(channel_count(work, each.nodes[0])))
+        add_to_bias(work, each, np.zeros(channel_count(work, each.nodes[0])))
     work.prune()
     return work, plan(work, known, keep_float)
 

@@ -135,7 +135,10 @@ class RoundingSession:
             expected[number] - _by_sample(self._output(number, values, fed), size)
             for expected, values, size in zip(self._expected, read, self._sizes, strict=False)
         ]
-        return replace(found, bias=_shrunk(np.concatenate(off), own_bias))
+        finite = [each for each in off if np.isfinite(each).all()]
+        if not finite:
+            return replace(found, bias=own_bias)
+        return replace(found, bias=_shrunk(np.concatenate(finite), own_bias))
 
     def _output(self, number: int, read: Array, fed: Mapping[str, Array]) -> Array:
         """Return the mean outputs of a layer that reads values, with what else is fed."""

@@ -76,7 +76,7 @@ def _noise(found: GroupCloseness) -> str:
         return "the outputs are equal"
     low = found.sqnr_low_db
     bound = "" if low is None else f" (95 % lower bound {low:.1f} dB)"
-    return f"SQNR {found.sqnr_db:.1f} dB{bound}, of the outputs beside those of the first model"
+    return f"SQNR {found.sqnr_db:.1f} dB{bound}, relative to the outputs of the first model"
 
 
 def _groups(found: Accuracy) -> Table:

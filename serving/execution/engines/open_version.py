@@ -53,8 +53,8 @@ def open_version(folder: Path, name: str, version: int, loading: Loading) -> Ser
         words = "%s: TensorFlow is not installed, so signatures that need it are refused: %s"
         logger.warning(words, folder, ", ".join(left))
         engines |= dict.fromkeys(left, MissingEngine())
-        for name, each in left.items():
-            signatures[name] = replace(each, unavailable=reason())
+        for signature, each in left.items():
+            signatures[signature] = replace(each, unavailable=reason())
         left = {}
     if not left:
         parts = BatchParts(signatures, (), [n for n, each in engines.items() if each.spreads])

@@ -140,3 +140,25 @@ def test_others_may_reach_lower_by_a_tenth(low_net, in_process, tmp_path, monkey
     assert (lows > 0).any()
     np.testing.assert_allclose(after.min((0, 1, 2)), np.where(lows < 0, -0.1, 1) * lows, atol=1e-4)
     np.testing.assert_allclose(*(run(each, {"x": x})[0] for each in (low_net, shifted)), atol=1e-4)
+
+
+def test_a_layer_without_a_bias_keeps_its_name(in_process, tmp_path):
+    """So a user can name it in `keep_float`, and finds it in the result."""
+
+    def body():
+        y = relu(layer("conv", image(), "stem", bias=False))
+        y = layer("conv", y, "linear", bias=False, weights=random(1, 1, C, C))
+        y = relu(layer("conv", y, "head", bias=False, weights=random(1, 1, C, C, seed=5)))
+        layer("conv", y, "out", weights=random(1, 1, C, 3, seed=7))
+
+    graph = build(body, ["x"], ["out/biased"])
+    graph.prune()
+    path = str(tmp_path / "ranges.json")
+    feeds = {"x": random(6, 9, 8, C, seed=8, low=0)}
+    prepared, _ = prepare(graph, [feeds], path)
+    layers = {"stem", "linear", "head", "out"}
+    assert {node.name for node in prepared if node.op == "Conv2D"} == layers
+    planned = planning.plan(prepared, load_ranges(path), ["linear"])
+    assert planned.chains.keys() == layers - {"linear"}
+    (found,) = compare(run(graph, feeds), run(prepared, feeds))
+    assert found.sqnr_db > 100

@@ -59,19 +59,32 @@ class InputMoments:
     def parts(self) -> list[slice]:
         """Which inputs are rounded apart; each part has whole pairs of channels."""
         size = max(LARGEST // self.channels, 1) * self.channels
-        size = size if self.channels <= LARGEST else LARGEST
-        return [slice(at, min(at + size, self.inputs)) for at in range(0, self.inputs, size)]
+        if self.channels <= LARGEST:
+            return [slice(at, min(at + size, self.inputs)) for at in range(0, self.inputs, size)]
+        return [
+            slice(first + at, first + min(at + LARGEST, self.channels))
+            for first in range(0, self.inputs, self.channels)
+            for at in range(0, self.channels, LARGEST)
+        ]
+
+    @property
+    def are_finite(self) -> bool:
+        """Whether there were rows, and their squares are no larger than float32 holds."""
+        return bool(self.squares) and all(np.isfinite(each).all() for each in self.squares)
 
     def add(self, values: Array) -> None:
         """Take a batch of the layer's input, as the op reads it: float32, NHWC or [rows, in]."""
         rows = self._rows(values).astype(np.float32, copy=False)
+        if not rows.shape[-2]:
+            return
         if self.center is None:
             self.center = rows.mean(-2, dtype=np.float64, keepdims=True).astype(np.float32)
         rows = rows - self.center
         self.count += rows.shape[-2]
         self.total = self.total + rows.sum(-2, dtype=np.float64)
         parts = [rows] if rows.ndim == 3 else [rows[:, part] for part in self.parts]
-        squares = [np.matmul(part.swapaxes(-1, -2), part).astype(np.float64) for part in parts]
+        with np.errstate(over="ignore"):  # `are_finite` says so
+            squares = [np.matmul(part.swapaxes(-1, -2), part).astype(np.float64) for part in parts]
         before = self.squares or [np.zeros(()) for _ in squares]
         self.squares = [a + b for a, b in zip(before, squares, strict=True)]
 

@@ -102,8 +102,9 @@ class Ranges:
 
 
 def _lines(found: TensorRange) -> str:
+    keys = _TENSOR_KEYS if found.channel_max else _TENSOR_KEYS[:-1]
     return ",\n".join(
-        f'      "{key}": {json.dumps(getattr(found, key), allow_nan=False)}' for key in _TENSOR_KEYS
+        f'      "{key}": {json.dumps(getattr(found, key), allow_nan=False)}' for key in keys
     )
 
 

@@ -67,6 +67,8 @@ def rounded_weights(
         exact_sums: as in `weight_codes`.
         reads_sign: as in `weight_codes`.
     """
+    if not moments.are_finite:
+        return weight_codes(layer, weights, exact_sums, reads_sign)
     grid = weight_grid(layer, weights, exact_sums, reads_sign)
     step = grid.steps.astype(np.float64) * grid.apart
     if layer.op == "DepthwiseConv2dNative":
@@ -81,9 +83,10 @@ def rounded_weights(
         matrix = weights.T if is_transposed else weights.reshape(-1, weights.shape[-1])
         scaled = matrix.astype(np.float64) / step
         multiples = np.empty_like(scaled)
+        partners = _partners(moments.inputs, moments.channels) if grid.pair is not None else None
         for part, central in zip(moments.parts, moments.central(), strict=True):
-            partners = None if grid.pair is None else _partners(len(central), moments.channels)
-            lattice = Lattice(grid.levels, partners, grid.pair or 0)
+            own = None if partners is None else partners[part] - part.start
+            lattice = Lattice(grid.levels, own, grid.pair or 0)
             multiples[part] = round_product(scaled[part], central, lattice)
         multiples = multiples.T if is_transposed else multiples.reshape(weights.shape)
     return (multiples * grid.apart).astype(np.int8), grid.steps

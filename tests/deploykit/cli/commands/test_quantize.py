@@ -101,7 +101,7 @@ def test_a_tiny_net_as_it_is_measured(real):
         assert set(each) == OF_A_LAYER
         assert not is_float or each["computes_in"] == "float"
         assert min(each[name] for name in ("eigen_us", "onednn_us", "int8_us")) > 0
-        assert each["sqnr_db"] > 30
+        assert each["sqnr_db"] is None, "layers are ranked only where not all of them hold"
     if document["evaluation"] is not None:
         before, after = (document["evaluation"][name] for name in ("before", "after"))
         assert abs(before["value"] - after["value"]) < 0.01

@@ -7,7 +7,7 @@ import pytest
 
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.rounding import rounding_session
-from deploykit.quantization.rounding.round_layers import round_layers
+from deploykit.quantization.rounding.round_layers import _with_biases, round_layers
 from deploykit.rewriting.int8_graph import codes_graph, int8_graph
 from deploykit.storage.resume_file import State
 from deploykit.transforms.core.int8.plan import plan
@@ -102,6 +102,28 @@ def test_a_run_that_was_interrupted_goes_on(net, in_process, tmp_path):
     for name, each in whole.items():
         assert (found[name].codes == each.codes).all()
         assert found[name].bias == pytest.approx(each.bias, abs=1e-6)
+
+
+def test_layers_that_share_a_bias_get_their_own(in_process, tmp_path):
+    """One constant of zeros is the bias of two layers, whose corrections differ."""
+
+    def body():
+        import tensorflow as tf
+
+        zeros = tf.constant(np.zeros(C, np.float32), name="zeros")
+        y = relu(layer("conv", image(), "stem"))
+        parts = [
+            tf.nn.relu(tf.nn.bias_add(layer("conv", y, name, bias=False, weights=each), zeros))
+            for name, each in (("a", random(1, 1, C, C)), ("b", random(1, 1, C, C, seed=4)))
+        ]
+        layer("conv", tf.concat(parts, 3), "out", weights=random(1, 1, 2 * C, 3, seed=7))
+
+    graph = build(body, ["x"], ["out/biased"])
+    graph.prune()
+    path, feeds = str(tmp_path / "ranges.json"), [smooth(8, seed) for seed in range(2)]
+    prepared, _ = prepare(graph, feeds, path)
+    _, planned = _with_biases(prepared, path, ())
+    assert len({chain.bias for chain in planned.chains.values()}) == 4
 
 
 def test_without_time_the_rest_is_rounded_to_the_nearest(net, in_process):

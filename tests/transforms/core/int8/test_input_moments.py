@@ -101,3 +101,26 @@ def test_small_differences_of_large_values_keep_their_digits():
     expected = np.cov(rows.astype(np.float64).T, bias=True)
     assert moments == pytest.approx(expected, rel=1e-3, abs=1e-6)
     assert np.linalg.eigvalsh(moments).min() > 0
+
+
+def test_batches_without_rows_and_values_that_overflow():
+    layer = Node("layer", "MatMul", ("x", "w")).with_attrs(
+        T=DType("float32"), transpose_a=False, transpose_b=False
+    )
+    found = InputMoments.of(layer, (3, 7), batches=2)
+    found.add(np.zeros((0, 3), np.float32))
+    assert not found.are_finite
+    rows = np.random.default_rng(6).normal(size=(40, 3)).astype(np.float32)
+    found.add(rows)
+    assert found.are_finite
+    assert found.central()[0] == pytest.approx(np.cov(rows.T, bias=True), rel=1e-4)
+    found.add(rows * np.float32(1e30))
+    assert not found.are_finite
+
+
+def test_parts_of_an_odd_number_of_channels_split_no_pair(monkeypatch):
+    monkeypatch.setattr(input_moments, "LARGEST", 4)
+    layer = convolution("Conv2D", "SAME", 1, 1)
+    found = InputMoments.of(layer, (2, 1, 7, 3), batches=1)
+    bounds = [(each.start, each.stop) for each in found.parts]
+    assert bounds == [(0, 4), (4, 7), (7, 11), (11, 14)]
