@@ -10,7 +10,7 @@ from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_rang
 from deploykit.transforms.core.layers.biases import chain_of, lift, through
 from deploykit.transforms.core.layers.fused_chain import ADD_OPS
 from deploykit.transforms.core.layers.layer_norms import Row, norm_of, row_of
-from deploykit.transforms.core.layers.layers import scaled, weights_of, with_weights
+from deploykit.transforms.core.layers.layers import is_product, scaled, weights_of, with_weights
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.tensors import Array, DType
@@ -98,7 +98,7 @@ def _norm(graph: Graph, shapes: Shapes, row: Row) -> _Norm | str:
         for reader in graph.readers(name):
             if reader.op == "Reshape" and _keeps_rows(shapes, reader, name, shape[-1]):
                 waiting.append(reader.name)
-            elif _is_product(graph, reader, name):
+            elif is_product(graph, reader, name):
                 products.append(reader.name)
             elif product := _summed_product(graph, shapes, reader, name, shape[-1]):
                 sums.append(_Sum(reader.name, name, product))
@@ -118,16 +118,6 @@ def _keeps_rows(shapes: Shapes, node: Node, tensor: str, channels: int) -> bool:
     return node.data_inputs[0] == tensor and found is not None and found[-1:] == (channels,)
 
 
-def _is_product(graph: Graph, node: Node, tensor: str = "") -> bool:
-    """Return whether a node is a MatMul of rows, read from a tensor, with constant weights."""
-    if node.op != "MatMul" or node.attr("transpose_a", False) or node.attr("T") != "float32":
-        return False
-    if graph.is_input(node.name) or (tensor and node.data_inputs[0] != tensor):
-        return False
-    const = weights_of(graph, node)
-    return const is not None and const.value.ndim == 2 and bool(np.isfinite(const.value).all())
-
-
 def _summed_product(graph: Graph, shapes: Shapes, add: Node, tensor: str, channels: int) -> str:
     """Return the product whose result an Add adds to a tensor and nothing else reads, or ''."""
     if add.op not in ADD_OPS or graph.is_input(add.name) or add.data_inputs.count(tensor) != 1:
@@ -144,7 +134,7 @@ def _summed_product(graph: Graph, shapes: Shapes, add: Node, tensor: str, channe
         return ""
     read = [t for t in node.data_inputs if graph.constant(t) is None]
     product = node if node.op == "MatMul" or len(read) != 1 else graph.producer(read[0])
-    is_last = _is_product(graph, product) and chain_of(graph, product).nodes[-1].name == node.name
+    is_last = is_product(graph, product) and chain_of(graph, product).nodes[-1].name == node.name
     return product.name if is_last else ""
 
 

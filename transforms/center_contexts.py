@@ -8,7 +8,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.transforms.core.layers.biases import lift, through
 from deploykit.transforms.core.layers.fused_chain import ADD_OPS
-from deploykit.transforms.core.layers.layers import weights_of
+from deploykit.transforms.core.layers.layers import is_product, only_reader
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.tensors import Array
@@ -61,7 +61,7 @@ def center_contexts(graph: Graph, *, ranges: str) -> None:
 
 def _context(graph: Graph, shapes: Shapes, softmax: Node) -> _Context | str:
     """Return what a Softmax weights and what reads that, or why it cannot be centered."""
-    mixing = _only_reader(graph, softmax)
+    mixing = only_reader(graph, softmax)
     if mixing is None or mixing.op not in _BATCHED | {"Einsum"}:
         return "it is not the weights of one attention product"
     if len(mixing.data_inputs) != 2 or mixing.data_inputs.count(softmax.name) != 1:
@@ -75,23 +75,18 @@ def _context(graph: Graph, shapes: Shapes, softmax: Node) -> _Context | str:
     if not (_bias(graph, node) and graph.feeds_only(node, reader)):
         return "what it weights has no constant bias of its own"
     after: list[Node] = []
-    product = _only_reader(graph, mixing)
+    product = only_reader(graph, mixing)
     while product is not None and product.op in _MOVING:
         after.append(product)
-        product = _only_reader(graph, product)
+        product = only_reader(graph, product)
     last = (after or [mixing])[-1].name
-    if product is None or not _is_product(graph, product, last):
+    if product is None or not is_product(graph, product, last):
         return "its weighted means are not read by one product with constant weights alone"
     path = (*reversed(before), mixing, *after)
     channels = _channels(graph, shapes, node, path)
     if channels is None:
         return "the channels of the bias and of the product do not correspond one to one"
     return _Context(node, path, product, channels)
-
-
-def _only_reader(graph: Graph, node: Node) -> Node | None:
-    readers = graph.readers(node.name)
-    return readers[0] if len(readers) == 1 and graph.feeds_only(node, readers[0]) else None
 
 
 def _bias(graph: Graph, node: Node) -> str:
@@ -102,14 +97,6 @@ def _bias(graph: Graph, node: Node) -> str:
         return ""
     found = [tensor for tensor in node.data_inputs if graph.constant(tensor) is not None]
     return found[0] if len(found) == 1 else ""
-
-
-def _is_product(graph: Graph, node: Node, tensor: str) -> bool:
-    if node.op != "MatMul" or node.attr("transpose_a", False) or graph.is_input(node.name):
-        return False
-    const = weights_of(graph, node)
-    read_once = node.data_inputs.count(tensor) == 1 and node.data_inputs[0] == tensor
-    return read_once and const is not None and bool(np.isfinite(const.value).all())
 
 
 def _channels(graph: Graph, shapes: Shapes, bias: Node, path: tuple[Node, ...]) -> Array | None:

@@ -9,7 +9,12 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
 from deploykit.transforms.core.layers.biases import lift
 from deploykit.transforms.core.layers.fused_chain import Chain, chain
-from deploykit.transforms.core.layers.layers import weights_of, with_weights
+from deploykit.transforms.core.layers.layers import (
+    is_product,
+    only_reader,
+    weights_of,
+    with_weights,
+)
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import Array, DType
 
@@ -58,17 +63,17 @@ def split_large_neurons(graph: Graph, *, ranges: str, limit: float = 4.5) -> Non
 
 def _neurons(graph: Graph, known: Ranges, layer: Node) -> _Neurons | None:
     """Return a product with a bias, a GELU and one product that reads it, or None."""
-    if not _is_product(graph, layer):
+    if not is_product(graph, layer):
         return None
     before = chain(graph, layer, {"Gelu"}, lambda _, __: False)
     if not (before.gelu and before.bias):
         return None
     last = before.nodes[-1]
-    after = _only_reader(graph, last)
+    after = only_reader(graph, last)
     tensor = last.name
     while after is not None and after.op == "Reshape" and after.data_inputs[0] == tensor:
-        tensor, after = after.name, _only_reader(graph, after)
-    if after is None or not _is_product(graph, after) or after.data_inputs[0] != tensor:
+        tensor, after = after.name, only_reader(graph, after)
+    if after is None or not is_product(graph, after, tensor):
         return None
     seen, const = known.tensors.get(last.name), weights_of(graph, after)
     assert const is not None
@@ -77,19 +82,6 @@ def _neurons(graph: Graph, known: Ranges, layer: Node) -> _Neurons | None:
         return None
     lists = (seen.channel_min, seen.channel_max, seen.channel_mean)
     return _Neurons(before, after, *map(np.array, lists))
-
-
-def _only_reader(graph: Graph, node: Node) -> Node | None:
-    readers = graph.readers(node.name)
-    return readers[0] if len(readers) == 1 and graph.feeds_only(node, readers[0]) else None
-
-
-def _is_product(graph: Graph, node: Node) -> bool:
-    if node.op != "MatMul" or node.attr("transpose_a", False) or graph.is_input(node.name):
-        return False
-    const = weights_of(graph, node)
-    is_float = node.attr("T") == "float32" and const is not None
-    return is_float and const is not None and bool(np.isfinite(const.value).all())
 
 
 def _matrix(graph: Graph, layer: Node) -> Array:

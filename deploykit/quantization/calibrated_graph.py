@@ -21,7 +21,8 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.bias_correction import OPS
 from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
-from deploykit.transforms.core.layers.fused_chain import chain, channel_count
+from deploykit.transforms.core.layers.biases import chain_of
+from deploykit.transforms.core.layers.fused_chain import channel_count
 from deploykit.transforms.core.layers.layers import bias_add, channels_first, weights_of
 from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.equalize_channels import equalize_channels
@@ -95,7 +96,7 @@ def _with_biases(graph: Graph) -> Graph:
             continue
         if graph.is_output(layer.name) or graph.is_input(layer.name):
             continue
-        if chain(graph, layer, frozenset(), lambda _, __: False).bias:
+        if chain_of(graph, layer).bias:
             continue
         name = work.unique_name(f"{layer.name}/zero_bias")
         readers = work.readers(layer.name)

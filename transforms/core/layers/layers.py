@@ -103,3 +103,22 @@ def bias_add(graph: Graph, name: str, layer: Node, bias: Array, ending: str = "_
     add = Node(name, "BiasAdd", (layer.name, const.name), device=layer.device)
     data_format = "NCHW" if channels_first(layer) else "NHWC"
     return add.with_attrs(T=layer.attr("T"), data_format=data_format)
+
+
+def is_product(graph: Graph, node: Node, tensor: str = "") -> bool:
+    """Return whether a node is a float32 MatMul of rows with finite, constant weights.
+
+    With `tensor`, whether that is what it multiplies with them.
+    """
+    if node.op != "MatMul" or node.attr("transpose_a", False) or node.attr("T") != "float32":
+        return False
+    if graph.is_input(node.name) or (tensor and node.data_inputs[0] != tensor):
+        return False
+    const = weights_of(graph, node)
+    return const is not None and bool(np.isfinite(const.value).all())
+
+
+def only_reader(graph: Graph, node: Node) -> Node | None:
+    """Return the one node that reads a node, if nothing else needs it; else None."""
+    readers = graph.readers(node.name)
+    return readers[0] if len(readers) == 1 and graph.feeds_only(node, readers[0]) else None
