@@ -1,5 +1,8 @@
 """What a layer gives is shifted where its readers take that back; else it stays as it is."""
 
+from collections.abc import Callable, Iterable
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -135,19 +138,20 @@ def shifted(tmp_path):
     return shift
 
 
+def compared(step_of: Callable[..., Iterable[pipeline.Result]], graph: Graph, **options) -> Graph:
+    """Return a rewritten graph after a comparison of its numbers; the given one has to stay."""
+    before = str(graph)
+    (step,) = step_of(graph, **options)
+    assert str(graph) == before
+    for batch in (1, 3):
+        assert error(graph, step.graph, feeds(graph, batch)) <= default_tolerance(graph)
+    return step.graph
+
+
 @pytest.fixture
 def equal(shifted):
-    """Return the shifted graph, after a comparison of its numbers; the given one has to stay."""
-
-    def check(graph: Graph, **options) -> Graph:
-        before = str(graph)
-        (step,) = shifted(graph, **options)
-        assert str(graph) == before
-        for batch in (1, 3):
-            assert error(graph, step.graph, feeds(graph, batch)) <= default_tolerance(graph)
-        return step.graph
-
-    return check
+    """Return what shifts a graph, and compares the numbers."""
+    return partial(compared, shifted)
 
 
 def moved(graph: Graph) -> set[str]:
