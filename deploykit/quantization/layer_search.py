@@ -50,8 +50,10 @@ class Calibrated:
         return target.built(self.graph, task.ranges, task.how.isa, kept, self.rounded)
 
     def alone(self, task: SearchTask, target: EngineTarget, layer: str) -> Graph:
-        """Return it with one int8 layer."""
-        rounded = {name: replace(each, bias=each.own_bias) for name, each in self.rounded.items()}
+        """Return it with one int8 layer, whose bias takes back what its own weights shift."""
+        key = self.plan.chains[layer].biased
+        found = self.rounded.get(key)
+        rounded = {} if found is None else {key: replace(found, bias=found.own_bias)}
         stay_float = self.plan.chains.keys() - {layer}
         return replace(self, rounded=rounded).built(task, target, stay_float)
 
@@ -132,50 +134,56 @@ def chosen_layers(
     `known`: the noise of layers in another engine. GraphError: the engine cannot run the graph,
     whichever layers are int8.
     """
-    judged = _judging(task, found, target)
     with task.step("judge"):
-        whole = tried((), judged)
+        whole = tried((), _judging(task, found, target))
     if whole.meets_bar(task.bar, task.how.max_drop):
         times, timed = _timed(task, found, target, whole, known, frozenset())
         chosen = FloatChoice(whole, True, (whole,))
         return _with_times(found, chosen, known, frozenset(), times, timed)
-    found = _better_rounded(task, found, target, whole)
-    return _without_noisy(task, found, target, ranked(task, found, target, known))
+    found, whole = _better_rounded(task, found, target, whole)
+    return _without_noisy(task, found, target, whole, ranked(task, found, target, known))
 
 
 def _better_rounded(
     task: SearchTask, found: Calibrated, target: EngineTarget, whole: Trial
-) -> Calibrated:
-    """Return it with the nearest int8 weights where these keep more; `whole`: with the others."""
+) -> tuple[Calibrated, Trial]:
+    """Return it with the nearest int8 weights where these keep more, and the trial of all layers.
+
+    `whole` is that trial with the weights that it has.
+    """
     if not found.rounded or task.budget.is_over:
-        return found
+        return found, whole
     other = replace(found, rounded={})
     with task.step("judge"):
         nearest = tried((), _judging(task, other, target))
     if nearest.judgement is None or whole.judgement is None:
-        return found
-    lost = nearest.judgement.certain_db - whole.judgement.certain_db
-    if not lost > 0:
-        return found
+        return found, whole
+    if not nearest.judgement.certain_db > whole.judgement.certain_db:
+        return found, whole
     task.notes.append(
         f"{target.title}: weights are rounded to the nearest int8 value, which keeps more of the "
         "outputs here than rounding by output error"
     )
-    return other
+    return other, nearest
 
 
 def _without_noisy(
-    task: SearchTask, found: Calibrated, target: EngineTarget, ranking: Sequence[Noise]
+    task: SearchTask,
+    found: Calibrated,
+    target: EngineTarget,
+    whole: Trial,
+    ranking: Sequence[Noise],
 ) -> LayerChoice:
-    """Return the choice where some layers have to be kept in float32."""
+    """Return the choice where some layers have to be kept in float32; `whole`: none was."""
     departing, agrees = departures(task, found, target, ranking)
     if departing >= found.plan.chains.keys():
         none = FloatChoice(Trial((), None), False, ())
         return LayerChoice(ranking, none, departing, None, departing, frozenset(), {})
 
     judged = _judging(task, found, target, departing, agrees)
-    with task.step("judge"):
-        whole = tried((), judged)
+    if departing:
+        with task.step("judge"):
+            whole = tried((), judged)
     times, timed = _timed(task, found, target, whole, ranking, departing)
     gained = {} if times is None else time_gained(found.graph, timed, times)
     with task.step("judge"):
@@ -231,17 +239,20 @@ def _judging(
     found: Calibrated,
     target: EngineTarget,
     departing: frozenset[str] = frozenset(),
-    agrees: bool = True,
+    agrees: bool = False,
 ) -> Callable[[tuple[str, ...]], Judgement]:
-    """Return what judges the graph in which some layers, and those that depart, are float32."""
+    """Return what judges the graph in which some layers, and those that depart, are float32.
+
+    `agrees`: whether the engine is known to compute the rest as TensorFlow does.
+    """
 
     def judged(keep_float: tuple[str, ...]) -> Judgement:
         task.work(f"{len(keep_float)} layers more in float", 0)
         start = task.budget.now()
         int8 = found.built(task, target, departing.union(keep_float))
         judgement = target.judged(found.judge, int8)
-        is_checked = (agrees and departing) or target.is_tensorflow
-        if not is_checked and found.judge.departs(int8, target.engine):
+        is_known = agrees or target.is_tensorflow
+        if not is_known and found.judge.departs(int8, target.engine):
             raise GraphError(f"{target.title} computes it otherwise than TensorFlow")
         if found.by_labels is not None and judgement.certain_db >= task.bar:
             scored = target.judged(found.by_labels, int8)

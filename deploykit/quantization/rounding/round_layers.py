@@ -123,15 +123,24 @@ def _to_round(
     (bias,) = (tensor for tensor in biased.data_inputs if tensor != name)
     value = codes.constant(bias)
     assert value is not None
-    nearest = restored(layer, *weight_codes(layer, const.value, exact_sums, reads.signed))
+    nearest = np.zeros(0, np.float32)
+    if reads.of_zero:
+        nearest = restored(layer, *weight_codes(layer, const.value, exact_sums, reads.signed))
     found = known.tensors.get(normal(layer.data_inputs[0]))
     return LayerToRound(
-        layer, const.value, chain.biased,
-        np.array(() if found is None else found.channel_mean), biased.name,
-        codes[name].data_inputs[1], bias, value.value,
-        nearest if reads.of_zero else np.zeros(0, np.float32), reads.of_zero, exact_sums,
-        reads.signed,
-    )  # fmt: skip
+        layer=layer,
+        weights=const.value,
+        float_output=chain.biased,
+        channel_means=np.array(() if found is None else found.channel_mean),
+        output=biased.name,
+        weights_tensor=codes[name].data_inputs[1],
+        bias_tensor=bias,
+        bias=value.value,
+        nearest=nearest,
+        of_zero=reads.of_zero,
+        exact_sums=exact_sums,
+        reads_sign=reads.signed,
+    )
 
 
 class _Kept:
@@ -153,23 +162,19 @@ class _Kept:
         self._next = end + _SAVED * (end - start)
 
 
+_STORED = {"codes": np.int8, "steps": np.float32, "bias": np.float64, "own_bias": np.float64}
+"""The arrays of a rounded layer, and their types."""
+
+
 def _encoded(found: RoundedLayer) -> dict[str, Any]:
-    return {
-        "shape": list(found.codes.shape),
-        "codes": base64.b64encode(found.codes.tobytes()).decode(),
-        "steps": base64.b64encode(found.steps.tobytes()).decode(),
-        "bias": base64.b64encode(found.bias.tobytes()).decode(),
-        "own_bias": base64.b64encode(found.own_bias.tobytes()).decode(),
-        "exact_sums": found.exact_sums,
-        "reads_sign": found.reads_sign,
-    }
+    arrays = {name: base64.b64encode(getattr(found, name).tobytes()).decode() for name in _STORED}
+    kernel = {"exact_sums": found.exact_sums, "reads_sign": found.reads_sign}
+    return {"shape": list(found.codes.shape), **arrays, **kernel}
 
 
 def _decoded(document: Mapping[str, Any]) -> RoundedLayer:
-    def array(key: str, dtype: type) -> Array:
-        return np.frombuffer(base64.b64decode(document[key]), dtype)
-
-    codes = array("codes", np.int8).reshape(document["shape"])
-    biases = array("bias", np.float64), array("own_bias", np.float64)
+    codes, steps, bias, own_bias = (
+        np.frombuffer(base64.b64decode(document[name]), dtype) for name, dtype in _STORED.items()
+    )
     kernel = document["exact_sums"], document["reads_sign"]
-    return RoundedLayer(codes, array("steps", np.float32), *biases, *kernel)
+    return RoundedLayer(codes.reshape(document["shape"]), steps, bias, own_bias, *kernel)

@@ -40,7 +40,7 @@ class LayerToRound:
     bias: Array
     """float32 [output channels]: what `bias_tensor` holds, for the nearest codes."""
     nearest: Array
-    """float32: the weights that the graph in codes holds."""
+    """float32: the weights that the graph in codes holds; empty where `of_zero` is 0."""
     of_zero: float
     """What is taken from each value of the input, and given back by the bias."""
     exact_sums: bool
