@@ -26,6 +26,7 @@ from deploykit.transforms.core.layers.fused_chain import channel_count
 from deploykit.transforms.core.layers.layers import bias_add, channels_first, weights_of
 from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.equalize_channels import equalize_channels
+from deploykit.transforms.reuse_dead_channels import reuse_dead_channels
 from deploykit.transforms.shift_activations import shift_activations
 from deploykit.transforms.split_large_neurons import split_large_neurons
 
@@ -69,6 +70,7 @@ def prepare(
 
     write_ranges("ranges before shifting", graph)
     shifted = graph.copy()
+    reuse_dead_channels(shifted, ranges=path)
     balance_layer_norms(shifted, ranges=path)
     center_contexts(shifted, ranges=path)
     split_large_neurons(shifted, ranges=path)

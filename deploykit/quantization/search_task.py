@@ -16,7 +16,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.verification.bar import QUANTIZED_BAR_DB
 from deploykit.verification.samples import Samples, Split
 
-PREPARATION = 2  # changes with what is done before layers are int8, so with what a state holds
+PREPARATION = 3  # changes with what is done before layers are int8, so with what a state holds
 STEPS = ("engine", "calibrate", "round", "judge", "rank", "time", "compare", "judge the result")
 
 

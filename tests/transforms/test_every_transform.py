@@ -21,6 +21,7 @@ PARAMETERS = {
     "quantize_weights": "minimum_size=4",
     "remove_attribute": "attribute_name=_mark",
     "remove_nodes": "op=Identity",
+    "reuse_dead_channels": "ranges={ranges}",
     "rename_attribute": "old_attribute_name=_mark, new_attribute_name=_sign",
     "rename_node": "old_node_name=hidden, new_node_name=shown",
     "rename_op": "old_op_name=AddV2, new_op_name=Add",
