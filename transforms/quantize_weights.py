@@ -18,10 +18,11 @@ import numpy as np
 
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.bias_correction import OPS, add_to_bias, mean_answer
+from deploykit.transforms.core.int8.bias_correction import OPS, add_to_bias
 from deploykit.transforms.core.int8.gtt_codes import TINY, min_first
 from deploykit.transforms.core.int8.ranges import TensorRange, load_ranges
 from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
+from deploykit.transforms.core.layers.biases import mean_answer
 from deploykit.transforms.core.layers.fused_chain import Chain, chain
 from deploykit.transforms.core.layers.layers import FLOATS
 from deploykit.transforms.core.layers.readings import Reading, Readings

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deploykit.quantization.rounding.segments import Segment
-from deploykit.transforms.core.int8.bias_correction import mean_answer
 from deploykit.transforms.core.int8.input_moments import InputMoments
 from deploykit.transforms.core.int8.rounded_layers import RoundedLayer, rounded_weights
 from deploykit.transforms.core.int8.weights import restored
+from deploykit.transforms.core.layers.biases import mean_answer
 from deploykit.transforms.core.layers.layers import channel_axes
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.session import Session, full_name

@@ -9,26 +9,9 @@ import numpy as np
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.layers.fused_chain import Chain
 from deploykit.transforms.core.layers.layers import bias_add
-from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import Array
 
 OPS = frozenset({"Conv2D", "DepthwiseConv2dNative", "MatMul"})
-
-
-def mean_answer(layer: Node, weights: Array, means: Array) -> Array | None:
-    """Return what a layer of OPS gives for an input of these means, one a channel.
-
-    None where the means are of other channels than the weights.
-    """
-    transposed = layer.op == "MatMul" and layer.attr("transpose_b", False)
-    if layer.attr("transpose_a", False) or len(means) != weights.shape[-1 if transposed else -2]:
-        return None
-    if layer.op == "MatMul":
-        return means @ (weights.T if transposed else weights)
-    window: Array = weights.sum((0, 1))
-    if layer.op == "DepthwiseConv2dNative":
-        return (window * means[:, np.newaxis]).reshape(-1)
-    return means @ window
 
 
 def add_to_bias(graph: Graph, found: Chain, values: Array) -> None:

@@ -26,22 +26,35 @@ def lift(graph: Graph, layer: str, change: Array, is_shifted: bool = False) -> N
 
 
 def through(graph: Graph, layer: Node, offset: Array) -> Array:
-    """Return what an offset per input channel adds to each output channel of a layer.
-
-    Weights are [h, w, in / groups, out] or [in, out]; each group of output channels sees its own
-    input channels.
-    """
+    """Return what an offset per input channel adds to each output channel of a layer."""
     const = weights_of(graph, layer)
     assert const is not None
-    weights = const.value
+    result = mean_answer(layer, const.value, offset)
+    assert result is not None
+    return result
+
+
+def mean_answer(layer: Node, weights: Array, means: Array) -> Array | None:
+    """Return what a layer gives for an input of these means, one per channel: float64.
+
+    Weights are [h, w, in / groups, out], [h, w, in, multiplier] (depthwise) or [in, out]; each
+    group of output channels sees its own input channels. None where the means are of other channels
+    than the weights.
+    """
+    if layer.attr("transpose_a", False):
+        return None
     if layer.op == "MatMul":
         matrix = weights.T if layer.attr("transpose_b", False) else weights
     else:
-        matrix = weights.sum(axis=(0, 1), dtype=np.float64)
+        matrix = weights.sum((0, 1), dtype=np.float64)
+    if layer.op == "DepthwiseConv2dNative":
+        return (matrix * means[:, np.newaxis]).reshape(-1) if len(means) == len(matrix) else None
     inputs, outputs = matrix.shape
-    groups = len(offset) // inputs
+    groups, rest = divmod(len(means), inputs)
+    if rest or not groups or outputs % groups:
+        return None
     by_group = matrix.astype(np.float64).reshape(inputs, groups, outputs // groups)
-    result: Array = np.einsum("igo,gi->go", by_group, offset.reshape(groups, inputs))
+    result: Array = np.einsum("igo,gi->go", by_group, means.reshape(groups, inputs))
     return result.reshape(outputs)
 
 
