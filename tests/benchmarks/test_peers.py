@@ -1,6 +1,5 @@
 """Who runs where beside the peers, what is asked of whom, and what answers are worth."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,13 +10,11 @@ import pytest
 from deploykit.benchmarking.settings import Settings
 from tests.benchmarks import __main__ as benchmarks
 from tests.benchmarks import peers
-from tests.benchmarks.measuring import Run
-from tests.benchmarks.peers import contestants, in_8_bits, nets, turns
+from tests.benchmarks.peers import contestants, in_8_bits, turns
 from tests.benchmarks.peers.answers import least_cosine, sqnr_db
 from tests.benchmarks.peers.contestants import CANDIDATES, Contestant, in_tensorflow
 from tests.benchmarks.peers.nets import (
     ACCURATE,
-    FOR_SPEED,
     IN_OPENVINO,
     IN_PARTS,
     INT8,
@@ -211,19 +208,3 @@ def test_as_few_of_the_noisiest_layers_stay_float_as_keep_the_bar(monkeypatch, b
             in_8_bits.accurate(plain, bar)
     else:
         assert in_8_bits.accurate(plain, bar) == f"{ACCURATE}, {least} of 4 layers float"
-
-
-def test_a_graph_that_stays_float_is_not_compared_as_one_in_8_bits(monkeypatch):
-    net = replace(NET, trained=True)
-    said = [{"result": "float", "reason": "8 bits gain nothing"}, {"result": "int8"}]
-    commands = []
-
-    def ran(command):
-        commands.append(command[command.index("--force") + 1 : -1])
-        return Run(1.0, 1.0, json.dumps(said.pop(0)))
-
-    monkeypatch.setattr(nets, "run", ran)
-    with pytest.raises(SystemExit, match=r"net: quantize keeps float, .*: 8 bits gain nothing"):
-        net.in_8_bits(FOR_SPEED)
-    assert net.in_8_bits(INT8) == net.file("int8.pb")
-    assert commands == [["--prefer", "speed"], []]
