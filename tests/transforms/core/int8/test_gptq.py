@@ -25,7 +25,7 @@ def error(rows, weights, found):
 @settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 1000), size=st.sampled_from([1, 3, 9, 64, 65, 150]),
-    outputs=st.integers(1, 6), correlation=st.sampled_from([0.0, 0.5, 0.95]),
+    outputs=st.sampled_from([16, 48]), correlation=st.sampled_from([0.0, 0.5, 0.95]),
 )  # fmt: skip
 def test_a_product_has_less_output_error_than_with_the_nearest_multiples(
     seed, size, outputs, correlation
@@ -38,8 +38,8 @@ def test_a_product_has_less_output_error_than_with_the_nearest_multiples(
     nearest = np.clip(np.rint(weights), -127, 127)
     assert (found == np.rint(found)).all()
     assert np.abs(found).max() <= 127
-    # Damping is the price of other samples: it may cost a little where inputs are independent.
-    assert error(rows, weights, found) <= 1.1 * error(rows, weights, nearest) + 1e-9
+    # Of one output alone, damping may cost more than rounding gains.
+    assert error(rows, weights, found) <= 1.01 * error(rows, weights, nearest) + 1e-9
     if correlation > 0.9 and size > 8:
         assert error(rows, weights, found) < 0.5 * error(rows, weights, nearest)
 
