@@ -8,6 +8,7 @@ import numpy as np
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
+from deploykit.transforms.core.int8.tensor_groups import TensorGroups
 from deploykit.transforms.core.layers.fused_chain import Chain, channel_count, shape_comparison
 from deploykit.transforms.core.layers.layers import (
     WEIGHTS,
@@ -90,22 +91,17 @@ def _skip(graph: Graph, group: Iterable[str], chains: Mapping[str, Chain], reaso
 
 def _groups(graph: Graph, chains: Mapping[str, Chain], same_shape: SameShape) -> list[list[str]]:
     """Return the tensors that have to share their factors, in execution order."""
-    members = [n for n in graph.order() if n in chains or passes_on(graph[n], same_shape, False)]
-    leaders = {name: name for name in members}
-
-    def leader(name: str) -> str:
-        while leaders[name] != name:
-            leaders[name] = leaders[leaders[name]]
-            name = leaders[name]
-        return name
-
+    members = TensorGroups()
+    for name in graph.order():
+        if name in chains or passes_on(graph[name], same_shape, False):
+            members.add(name)
     for name in members:
         for tensor in _passed(graph, name, chains):
-            if tensor in leaders:
-                leaders[leader(tensor)] = leader(name)
+            if tensor in members:
+                members.join(tensor, name)
     groups: dict[str, list[str]] = {}
     for name in members:
-        groups.setdefault(leader(name), []).append(name)
+        groups.setdefault(members.leader(name), []).append(name)
     return [group for group in groups.values() if any(name in chains for name in group)]
 
 

@@ -12,6 +12,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.byte_inputs import bytes_of
 from deploykit.transforms.core.int8.form import CODES, Form, form_of, with_offset
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
+from deploykit.transforms.core.int8.tensor_groups import TensorGroups
 from deploykit.transforms.core.layers.fused_chain import (
     ADD_OPS,
     Chain,
@@ -106,8 +107,8 @@ class Planner:
         """By sum: layers that it might become part of."""
         self._quantized: dict[str, Form] = {}
         """By float tensor that a layer reads in 8 bits: how."""
-        self._leaders: dict[str, str] = {}
-        """Of tensors that have one peak: each names another one, the last itself."""
+        self._peaks = TensorGroups()
+        """Tensors that have one peak."""
 
     def run(self) -> Plan:
         """Return the plan of the whole graph."""
@@ -164,7 +165,7 @@ class Planner:
             made = self.form_of_product(found)
             if made is not None:
                 self.plan.forms[result] = made
-                self._leaders[result] = result
+                self._peaks.add(result)
         else:
             result = found.nodes[-1].name
             form = self.form_made(result)
@@ -176,7 +177,7 @@ class Planner:
             if isinstance(form, str):
                 return form
             self.plan.forms[result] = form
-            self._leaders[result] = result
+            self._peaks.add(result)
         self.plan.chains[layer.name], self.plan.reads[layer.name] = found, reads
         if source not in self.plan.forms and (source, reads) not in self.plan.bytes:
             self._quantized[source] = reads  # a sum must not be written over the caller's bytes
@@ -199,31 +200,24 @@ class Planner:
             return
         self.plan.passing.add(node.name)
         self.plan.forms[node.name] = form
-        self._leaders[node.name] = node.name
+        self._peaks.add(node.name)
         for tensor in tensors:
-            self._leaders[self._leader(tensor)] = node.name
+            self._peaks.join(tensor, node.name)
 
     def _share_peaks(self) -> None:
         """Give tensors whose codes are handed on one peak: the largest of them."""
         plan, peaks = self.plan, dict[str, float]()
         for tensor, form in plan.forms.items():
-            leader = self._leader(tensor)
+            leader = self._peaks.leader(tensor)
             peaks[leader] = max(form.peak, peaks.get(leader, 0.0))
         for tensor, form in plan.forms.items():
-            plan.forms[tensor] = replace(form, peak=peaks[self._leader(tensor)])
+            plan.forms[tensor] = replace(form, peak=peaks[self._peaks.leader(tensor)])
         for layer in plan.reads:
             node = self.graph[layer]
             read = self._form_of_codes(node, node.data_inputs[0])
             plan.reads[layer] = read or plan.reads[layer]
         for layer, form in plan.sums.items():
             plan.sums[layer] = plan.forms.get(plan.chains[layer].summand, form)
-
-    def _leader(self, tensor: str) -> str:
-        leaders = self._leaders
-        while leaders[tensor] != tensor:
-            leaders[tensor] = leaders[leaders[tensor]]
-            tensor = leaders[tensor]
-        return tensor
 
     def _unfit(self, layer: Node) -> str:
         """Return what the kernels cannot do of a layer, or an empty string."""
