@@ -11,7 +11,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.shapes.sizes import Shape
 from deploykit.transforms.core.tensors import Array
 
-ROWS_AN_INPUT = 16  # that are looked at, for each weight of an output channel
+ROWS_AN_INPUT = 4  # that are looked at, for each weight of an output channel
 FEWEST_ROWS = 32768
 LARGEST = 4608  # inputs at once: [3, 3, 512]; of a larger product, parts are rounded apart
 
