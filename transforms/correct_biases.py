@@ -9,7 +9,7 @@ from deploykit.transforms.core.int8.plan import Plan, plan
 from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
 from deploykit.transforms.core.int8.rounded_layers import Rounded, rounded_in
 from deploykit.transforms.core.int8.weights import restored, weight_codes
-from deploykit.transforms.core.layers.biases import mean_answer
+from deploykit.transforms.core.layers.biases import mean_output
 from deploykit.transforms.core.layers.layers import weights_of
 from deploykit.transforms.core.node import normal
 
@@ -50,7 +50,7 @@ def correct_planned(
             continue
         codes, steps = weight_codes(layer, weights.value, exact_sums, signed)
         lost = weights.value.astype(np.float64) - restored(layer, codes, steps)
-        values = None if found is None else mean_answer(layer, lost, np.array(found.channel_mean))
+        values = None if found is None else mean_output(layer, lost, np.array(found.channel_mean))
         if values is None:
             graph.skip(layer, "the means of its input's channels are not known")
         else:

@@ -18,6 +18,7 @@ from deploykit.transforms.core.layers.layers import (
     with_weights,
 )
 from deploykit.transforms.core.layers.linear_chains import SameShape, linear_chains, passes_on
+from deploykit.transforms.core.layers.renaming import rename
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import Array
 
@@ -80,7 +81,7 @@ def equalize_channels(graph: Graph, *, ranges: str) -> None:
             consumed |= dict.fromkeys(readers, factors)
             renamed += group
     _scale(graph, chains, produced, consumed)
-    _rename(graph, renamed)
+    rename(graph, renamed, "_equalized")
 
 
 def _skip(graph: Graph, group: Iterable[str], chains: Mapping[str, Chain], reason: str) -> None:
@@ -225,14 +226,3 @@ def _scale_bias(graph: Graph, each: Chain, factors: Array) -> None:
     new = graph.constant_beside(const, value, f"{add.name}/equalized_bias", const.attr("dtype"))
     inputs = [new.name if tensor == each.bias else tensor for tensor in add.data_inputs]
     graph.replace(add, add.with_data_inputs(*inputs))
-
-
-def _rename(graph: Graph, names: list[str]) -> None:
-    """Give tensors new names, as their values have changed."""
-    moves: dict[str, str] = {}
-    for name in names:
-        node = graph[name]
-        moves[name] = graph.add(node.with_name(graph.unique_name(f"{name}_equalized"))).name
-    graph.redirect(moves | {f"^{old}": f"^{new}" for old, new in moves.items()})
-    for name in names:
-        graph.remove(graph[name])

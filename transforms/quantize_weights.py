@@ -22,7 +22,7 @@ from deploykit.transforms.core.int8.bias_correction import OPS, add_to_bias
 from deploykit.transforms.core.int8.gtt_codes import TINY, min_first
 from deploykit.transforms.core.int8.ranges import TensorRange, load_ranges
 from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
-from deploykit.transforms.core.layers.biases import mean_answer
+from deploykit.transforms.core.layers.biases import mean_output
 from deploykit.transforms.core.layers.fused_chain import Chain, chain
 from deploykit.transforms.core.layers.layers import FLOATS
 from deploykit.transforms.core.layers.readings import Reading, Readings
@@ -115,7 +115,7 @@ def _shifts(graph: Graph, error: Array, uses: Uses, means: Mapping[str, TensorRa
             continue
         seen = means.get(normal(layer.data_inputs[0]))
         if seen is not None and not graph.is_input(layer.name):
-            values = mean_answer(layer, error, np.array(seen.channel_mean))
+            values = mean_output(layer, error, np.array(seen.channel_mean))
             if values is not None:
                 behind = chain(graph, layer, (), lambda one, other: False)
                 found.append((behind, -values))

@@ -7,7 +7,7 @@ import numpy as np
 
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
-from deploykit.transforms.core.layers.biases import lift
+from deploykit.transforms.core.layers.biases import chain_of, set_bias
 from deploykit.transforms.core.layers.fused_chain import Chain, chain
 from deploykit.transforms.core.layers.layers import (
     WEIGHTS,
@@ -16,22 +16,28 @@ from deploykit.transforms.core.layers.layers import (
     weights_of,
     with_weights,
 )
+from deploykit.transforms.core.layers.renaming import rename
 from deploykit.transforms.core.node import Node, normal
 from deploykit.transforms.core.tensors import Array
 
-_ENDS = {"Relu": np.inf, "Relu6": 6.0}
+_UPPER_LIMITS = {"Relu": np.inf, "Relu6": 6.0}
 _LEVELS = 255  # steps of an int8 range
+_ROOM = 1.1  # other samples may reach further by this factor
+_MOST_COPIES = 3  # of one channel: each makes its weights smaller beside their step
+_FEWEST_STEPS = 4  # of a reader's weights, on average: smaller ones are lost in rounding
+_LARGEST = 127  # int8 weight
+_TINY = np.finfo(np.float32).tiny
 _SMALLEST_GAIN = 0.5  # a copy that is much smaller would have much larger errors
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A tensor with dead channels, and who reads it."""
+class _Source:
+    """A tensor with dead channels, and its readers."""
 
     stages: tuple[Chain, ...]
     """The layer that makes it, and a depthwise layer that alone reads that one's result."""
     ranges: tuple[TensorRange, ...]
-    """Of what each stage makes."""
+    """Of the result of each stage."""
     readers: tuple[Node, ...]
     """Conv2D and MatMul nodes that read the last result: each sums over the channels."""
     dead: Array
@@ -42,12 +48,14 @@ def reuse_dead_channels(graph: Graph, *, ranges: str) -> None:
     """Compute the channels with the largest int8 errors again in channels that are always zero.
 
     Trained nets have channels whose Relu never fires. Such a channel becomes a copy of the channel
-    whose rounding to int8 disturbs the next layer most, scaled so that both are rounded at other
-    places: by half a step where the channel has its mean. The next layer reads the mean of the two,
-    so that their errors partly cancel. A depthwise layer between copies its channel as well. Shapes
-    and ops stay the same. The result is the same in float32 within the ranges: a channel is dead if
-    its weights and its bias keep it at zero for all inputs in their ranges, and a channel that
-    reaches the upper end of Relu6 is not copied. Calibrate the graph again.
+    whose rounding to int8 adds most noise to the next layer. The copy is scaled so that at the mean
+    of the channel the two are rounded half a step apart. The next layer reads their mean, so that
+    their errors partly cancel. A depthwise layer between copies its channel as well. Shapes and ops
+    stay the same. The result is the same in float32 for values within 1.1x of the ranges: a channel
+    is dead if its weights and its bias keep it at zero for all of them, and a channel that comes
+    near the upper end of Relu6 is not scaled. The transform renames a changed tensor to
+    NAME_reused, so calibrate the graph again. Choose the weights by output error afterwards, as
+    `deploykit quantize` does: rounded to the nearest int8 value, copies repeat each other's error.
 
     Source: outlier channel splitting, Zhao et al. 2019 (https://arxiv.org/abs/1901.09504), section
     3.2, without additional channels.
@@ -55,15 +63,18 @@ def reuse_dead_channels(graph: Graph, *, ranges: str) -> None:
     Args:
         ranges: the file that `deploykit calibrate` wrote for this graph.
     """
-    known = load_ranges(ranges)
-    for node in list(graph):
-        if _is_dense(graph, node):
-            found = _place(graph, known, graph[node.name])
-            copies = {} if found is None else _copies(graph, found)
-            if found is not None and copies:
-                _reuse(graph, found, copies)
-            else:
-                graph.skip(node, "no channel of its result is always zero, or none can be copied")
+    known, original, changed = load_ranges(ranges), graph.copy(), list[str]()
+    for node in original:
+        if not _is_dense(graph, node):
+            continue
+        found = _source(graph, original, known, graph[node.name])
+        copies = {} if isinstance(found, str) else _copies(graph, found)
+        if isinstance(found, str) or not copies:
+            graph.skip(node, found if isinstance(found, str) else "no channel can be copied")
+            continue
+        _reuse(graph, found, copies)
+        changed += [stage.nodes[-1].name for stage in found.stages]
+    rename(graph, changed, "_reused")
 
 
 def _is_dense(graph: Graph, node: Node, tensor: str = "") -> bool:
@@ -83,30 +94,37 @@ def _is_layer(graph: Graph, node: Node, tensor: str) -> bool:
     return const is not None and bool(np.isfinite(const.value).all())
 
 
-def _place(graph: Graph, known: Ranges, node: Node) -> _Place | None:
-    """Return what a layer makes, if it has dead channels and its readers can take copies."""
-    stages = [chain(graph, node, _ENDS, lambda _, __: False)]
+def _source(graph: Graph, original: Graph, known: Ranges, node: Node) -> _Source | str:
+    """Return the result of a layer, if it has dead channels and its readers can take copies.
+
+    Otherwise, return the reason. `original` is the graph that `known` was measured on.
+    """
+    stages = [chain(graph, node, _UPPER_LIMITS, lambda _, __: False)]
     reader = only_reader(graph, stages[0].nodes[-1])
     if reader is not None and _is_depthwise(graph, reader, stages[0].nodes[-1].name):
-        stages.append(chain(graph, reader, _ENDS, lambda _, __: False))
+        stages.append(chain(graph, reader, _UPPER_LIMITS, lambda _, __: False))
     tensors = [each.nodes[-1].name for each in stages]
+    if not all(each.bias and each.activation is not None for each in stages):
+        return "no bias with Relu or Relu6 follows it"
     ranges = [known.tensors[tensor] for tensor in tensors if tensor in known.tensors]
-    if len(ranges) < len(stages) or not all(s.bias and s.activation is not None for s in stages):
-        return None
     weights = _weights(graph, node)
+    if len(ranges) < len(stages):
+        return f"the ranges do not contain '{tensors[-1]}'"
     if not all(len(r.channel_mean) == len(r.channel_max) == weights.shape[-1] for r in ranges):
-        return None
-    dead = _highest(graph, stages[0], known) <= 0
+        return f"the ranges contain no mean and maximum per channel of '{tensors[-1]}'"
+    dead = _upper_bounds(original, chain_of(original, original[node.name]), known) <= 0
     for each in stages[1:]:
         dead &= _bias(graph, each) <= 0
+    if not dead.any() or not all(np.isfinite(_bias(graph, each)).all() for each in stages):
+        return "no channel of its result is always zero"
     readers = tuple(graph.readers(tensors[-1]))
-    if not dead.any() or graph.is_output(tensors[-1]) or graph.is_input(tensors[-1]):
-        return None
+    if graph.is_output(tensors[-1]) or graph.is_input(tensors[-1]):
+        return f"'{tensors[-1]}' is an input or output of the graph"
     for other in readers:
         sums = _is_dense(graph, other, tensors[-1])
         if not sums or _weights(graph, other).shape[-2] != weights.shape[-1]:
-            return None
-    return _Place(tuple(stages), tuple(ranges), readers, np.flatnonzero(dead))
+            return f"'{other.name}' ({other.op}) does not sum over the channels"
+    return _Source(tuple(stages), tuple(ranges), readers, np.flatnonzero(dead))
 
 
 def _is_depthwise(graph: Graph, node: Node, tensor: str) -> bool:
@@ -144,8 +162,8 @@ def _set_weights(graph: Graph, layer: Node, weights: Array) -> None:
     graph.replace(layer, with_weights(graph, layer, const, value))
 
 
-def _highest(graph: Graph, layer: Chain, known: Ranges) -> Array:
-    """Return what each output channel is at most before its activation, float64 [out].
+def _upper_bounds(graph: Graph, layer: Chain, known: Ranges) -> Array:
+    """Return float64 [out]: the largest possible value of each channel before its activation.
 
     That is infinite where the ranges do not say what each channel of its input is. A grouped
     convolution reads more channels than its weights have.
@@ -154,35 +172,40 @@ def _highest(graph: Graph, layer: Chain, known: Ranges) -> Array:
     read = known.tensors.get(normal(layer.nodes[0].data_inputs[0]))
     if read is None or not len(read.channel_min) == len(read.channel_max) == weights.shape[-2]:
         return np.full(weights.shape[-1], np.inf)
-    least = np.minimum(read.channel_min, 0)[:, np.newaxis]  # padding is zero
-    most = np.maximum(read.channel_max, 0)[:, np.newaxis]
+    least = _ROOM * np.minimum(read.channel_min, 0)[:, np.newaxis]  # padding is zero
+    most = _ROOM * np.maximum(read.channel_max, 0)[:, np.newaxis]
     sums = np.maximum(weights * least, weights * most).sum(tuple(range(weights.ndim - 1)))
     result: Array = sums + _bias(graph, layer)
     return result
 
 
-def _copies(graph: Graph, place: _Place) -> dict[int, list[int]]:
+def _copies(graph: Graph, source: _Source) -> dict[int, list[int]]:
     """Return the channels to be copied, each with the dead channels that become its copies.
 
-    The next dead channel goes where it takes most off the noise that the readers get.
+    Each dead channel goes to the channel whose next copy reduces the noise of the readers most, if
+    the errors of copies are independent.
     """
-    noise = np.zeros(len(place.ranges[0].channel_max))
-    for number, (stage, found) in enumerate(zip(place.stages, place.ranges, strict=True)):
-        if number:
+    noise = np.zeros(len(source.ranges[0].channel_max))
+    for index, (stage, found) in enumerate(zip(source.stages, source.ranges, strict=True)):
+        if index:
             noise *= np.square(_weights(graph, stage.nodes[0])).sum((0, 1))
-        noise += _step(found) ** 2 * _fits(place, number)
-    power = np.zeros(len(noise))
-    for reader in place.readers:
+        noise += _step(found) ** 2 * _fits(source, index)
+    power, limits = np.zeros(len(noise)), np.full(len(noise), _MOST_COPIES)
+    for reader in source.readers:
         weights = _weights(graph, reader)
-        power += np.square(weights).sum((*range(weights.ndim - 2), -1))
-    counts, copies = np.ones(len(noise)), dict[int, list[int]]()
-    for slot in place.dead.tolist():
-        gained = noise * power * (1 / counts**2 - 1 / (counts + 1) ** 2)
-        source = int(gained.argmax())
-        if not gained[source] > 0:
+        axes = (*range(weights.ndim - 2), -1)
+        steps = np.abs(weights).max((*range(weights.ndim - 1),)) / _LARGEST
+        power += np.square(weights).sum(axes)
+        size = np.square(weights).mean(axes) / max(np.square(steps).mean(), _TINY)
+        limits = np.minimum(limits, np.sqrt(size) / _FEWEST_STEPS - 1)
+    counts, copies = np.zeros(len(noise)), dict[int, list[int]]()
+    for slot in source.dead.tolist():
+        gained = noise * power / (counts + 1) / (counts + 2) * (counts + 1 <= limits)
+        channel = int(gained.argmax())
+        if not gained[channel] > 0:
             break
-        counts[source] += 1
-        copies.setdefault(source, []).append(slot)
+        counts[channel] += 1
+        copies.setdefault(channel, []).append(slot)
     return copies
 
 
@@ -190,40 +213,40 @@ def _step(found: TensorRange) -> float:
     return (found.max - found.min) / _LEVELS
 
 
-def _fits(place: _Place, number: int) -> Array:
-    """Return which channels of a stage can be scaled down: none that its activation cuts off."""
-    found = place.ranges[number]
-    end = _ENDS[place.stages[number].activation_op]
-    fits: Array = (np.array(found.channel_mean) > 0) & (np.array(found.channel_max) < end)
+def _fits(source: _Source, index: int) -> Array:
+    """Return which channels of a stage can be scaled down: none that its activation limits."""
+    found = source.ranges[index]
+    limit = _UPPER_LIMITS[source.stages[index].activation_op]
+    fits: Array = (np.array(found.channel_mean) > 0) & (_ROOM * np.array(found.channel_max) < limit)
     return fits
 
 
-def _gain(place: _Place, number: int, source: int, offset: float) -> float:
-    """Return the factor with which a channel's mean lies `offset` steps lower; 1 if none does."""
-    if not _fits(place, number)[source]:
+def _gain(source: _Source, index: int, channel: int, offset: float) -> float:
+    """Return the factor with which a channel's mean is `offset` steps lower; 1 if none fits."""
+    if not _fits(source, index)[channel]:
         return 1.0
-    found = place.ranges[number]
-    return max(1 - offset * _step(found) / found.channel_mean[source], _SMALLEST_GAIN)
+    found = source.ranges[index]
+    return max(1 - offset * _step(found) / found.channel_mean[channel], _SMALLEST_GAIN)
 
 
-def _reuse(graph: Graph, place: _Place, copies: Mapping[int, Sequence[int]]) -> None:
+def _reuse(graph: Graph, source: _Source, copies: Mapping[int, Sequence[int]]) -> None:
     """Turn dead channels into copies, given by the channel that they copy."""
     gains = {slot: 1.0 for slots in copies.values() for slot in slots}
-    for number, stage in enumerate(place.stages):
-        layer, old = stage.nodes[0], _bias(graph, stage)
-        weights, bias = _weights(graph, layer), np.zeros(len(old))
-        for source, slots in copies.items():
-            for place_in, slot in enumerate(slots, 1):
-                gain = _gain(place, number, source, place_in / (len(slots) + 1))
-                weights[..., slot] = weights[..., source] * gain / gains[slot]
-                bias[slot] = old[source] * gain - old[slot]
+    for index, stage in enumerate(source.stages):
+        layer = graph[stage.nodes[0].name]
+        weights, bias = _weights(graph, layer), _bias(graph, stage)
+        for channel, slots in copies.items():
+            for number, slot in enumerate(slots, 1):
+                gain = _gain(source, index, channel, number / (len(slots) + 1))
+                weights[..., slot] = weights[..., channel] * gain / gains[slot]
+                bias[slot] = bias[channel] * gain
                 gains[slot] = gain
         _set_weights(graph, layer, weights)
-        lift(graph, layer.name, bias)
-    for reader in place.readers:
+        set_bias(graph, stage, bias)
+    for reader in source.readers:
         weights = _weights(graph, reader)
-        for source, slots in copies.items():
-            weights[..., source, :] /= len(slots) + 1
+        for channel, slots in copies.items():
+            weights[..., channel, :] /= len(slots) + 1
             for slot in slots:
-                weights[..., slot, :] = weights[..., source, :] / gains[slot]
-        _set_weights(graph, reader, weights)
+                weights[..., slot, :] = weights[..., channel, :] / gains[slot]
+        _set_weights(graph, graph[reader.name], weights)

@@ -1,21 +1,25 @@
 """Dead channels become copies of others: exact in float32, and int8 gains; others stay as is."""
 
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from deploykit.rewriting.int8_graph import int8_graph
-from deploykit.transforms import reuse_dead_channels
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.ranges import load_ranges
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import C, image, layer, ranges_of
 
 BAR = 1e-5  # float32 rounding of a scaled weight
 DEAD = (1, 4)
-NOISY = 2  # a channel that the next layer multiplies with large weights
+NOISY = 2  # the next layer multiplies this channel with large weights
 
 
 def dead_conv(y, name, kind="conv", end="relu", shift=-9.0, weight=0.0):
@@ -32,7 +36,7 @@ def dead_conv(y, name, kind="conv", end="relu", shift=-9.0, weight=0.0):
 
 
 def last(y, name="last", kind="conv"):
-    """Return a layer that hears one channel loudest."""
+    """Return a layer with large weights for one channel."""
     import tensorflow as tf
 
     size = int(y.shape[-1])
@@ -76,6 +80,8 @@ FOUND = {
     ),
     "depthwise": lambda: net(lambda x: last(depthwise(dead_conv(x, "first", end="relu6")))),
     "depthwise relu": lambda: net(lambda x: last(depthwise(dead_conv(x, "first"), "relu"))),
+    "a very low bias": lambda: net(lambda x: last(dead_conv(x, "first", shift=-1e30))),
+    "two in a row": lambda: net(lambda x: last(dead_conv(dead_conv(x, "first"), "second"))),
     "two readers": lambda: net(lambda x: two(dead_conv(x, "first"))),
 }
 OTHERS = {
@@ -144,7 +150,7 @@ def test_others_are_left_alone(make, tmp_path):
     assert step.skipped
 
 
-def test_the_loudest_channel_is_copied(tmp_path):
+def test_the_noisiest_channel_is_copied(tmp_path):
     graph = FOUND["conv"]()
     result = reused(graph, tmp_path).graph
     weights = result.constant(result["first"].data_inputs[1]).value
@@ -154,24 +160,60 @@ def test_the_loudest_channel_is_copied(tmp_path):
         assert np.ptp(ratio) < 1e-5
 
 
-def test_a_channel_that_relu6_cuts_off_is_not_scaled(tmp_path):
-    """Its copy would end lower."""
+def test_channels_at_the_upper_limit_of_relu6_are_not_copied(tmp_path):
+    """A scaled copy would end lower."""
     graph = net(lambda x: last(dead_conv(x * 40, "first", end="relu6")))
-    result = reused(graph, tmp_path).graph
+    assert str(reused(graph, tmp_path).graph) == str(graph)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000), depth=st.integers(2, 4), dead=st.integers(1, 4),
+    kinds=st.lists(st.sampled_from(["dense", "depthwise"]), min_size=4, max_size=4),
+    end=st.sampled_from(["relu", "relu6"]),
+)  # fmt: skip
+def test_stacks_of_random_layers_keep_their_numbers(seed, depth, dead, kinds, end):
+    """A rewritten layer may read another one: whether its channels are dead must not change."""
+    import tensorflow as tf
+
+    rng = np.random.default_rng(seed)
+
+    def body(x):
+        size, activation = 6, {"relu": tf.nn.relu, "relu6": tf.nn.relu6}[end]
+        for number, kind in enumerate(kinds[:depth]):
+            weights = rng.normal(0, 0.4, (1, 1, int(x.shape[-1]), size)).astype(np.float32)
+            bias = rng.normal(0.3, 0.5, size).astype(np.float32)
+            bias[rng.permutation(size)[:dead]] -= rng.choice([0.5, 1, 2, 4, 1e20], dead)
+            x = layer("conv", x, f"layer{number}", size, bias=False, weights=weights)
+            x = activation(tf.nn.bias_add(x, bias))
+            if kind == "depthwise":
+                weights = rng.normal(0, 0.4, (3, 3, size, 1)).astype(np.float32)
+                x = layer("depthwise", x, f"depthwise{number}", size, False, weights)
+                x = activation(tf.nn.bias_add(x, rng.normal(0, 0.2, size).astype(np.float32)))
+        return last(x)
+
+    graph = net(body)
+    with tempfile.TemporaryDirectory() as folder:
+        result = reused(graph, Path(folder)).graph
     assert error(graph, result, feeds(graph)) <= BAR
 
 
-def test_the_check_catches_a_source_that_keeps_its_weight(monkeypatch, tmp_path):
-    """Then the readers get more of it than before."""
+def test_ranges_of_another_graph_change_nothing(tmp_path):
+    path = tmp_path / "ranges.json"
+    other = FOUND["matmul"]()
+    path.write_text(ranges_of(other, [feeds(other)]).text().replace('"Relu"', '"Other"'))
     graph = FOUND["conv"]()
-    set_weights = reuse_dead_channels._set_weights
+    (step,) = pipeline.run(graph, pipeline.parse(f'reuse_dead_channels(ranges="{path}")'))
+    assert str(step.graph) == str(graph)
+    assert "the ranges do not contain 'Relu'" in str(step.skipped)
 
-    def changed(graph, layer, weights):
-        if layer.name != "last":
-            set_weights(graph, layer, weights)
 
-    monkeypatch.setattr(reuse_dead_channels, "_set_weights", changed)
-    assert error(graph, reused(graph, tmp_path).graph, feeds(graph)) > 100 * BAR
+def test_earlier_ranges_do_not_apply_to_a_changed_tensor(tmp_path):
+    result = reused(FOUND["depthwise"](), tmp_path).graph
+    known = load_ranges(tmp_path / "ranges.json").tensors
+    changed = [node.name for node in result if node.name.endswith("_reused")]
+    assert len(changed) == 2
+    assert known.keys().isdisjoint(changed)
 
 
 @pytest.mark.golden("reuse_dead_channels/depthwise")

@@ -9,7 +9,7 @@ from deploykit.quantization.rounding.segments import Segment
 from deploykit.transforms.core.int8.input_moments import InputMoments
 from deploykit.transforms.core.int8.rounded_layers import RoundedLayer, rounded_weights
 from deploykit.transforms.core.int8.weights import restored
-from deploykit.transforms.core.layers.biases import mean_answer
+from deploykit.transforms.core.layers.biases import mean_output
 from deploykit.transforms.core.layers.layers import channel_axes
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.session import Session, full_name
@@ -127,7 +127,7 @@ class RoundingSession:
         layer = self._layers[number]
         node, weights, kernel = layer.layer, layer.weights, (layer.exact_sums, layer.reads_sign)
         codes, steps = rounded_weights(node, weights, moments, *kernel)
-        lost = mean_answer(node, weights - restored(node, codes, steps), layer.channel_means)
+        lost = mean_output(node, weights - restored(node, codes, steps), layer.channel_means)
         own_bias = np.zeros(len(steps)) if lost is None else lost
         found = RoundedLayer(codes, steps, np.zeros(len(steps)), own_bias, *kernel)
         fed = _fed(layer, found)

@@ -18,8 +18,8 @@ class TensorGroups:
         return iter(self._next)
 
     def add(self, tensor: str) -> None:
-        """Make a tensor a group of its own."""
-        self._next[tensor] = tensor
+        """Make a tensor a group of its own, unless it is in one."""
+        self._next.setdefault(tensor, tensor)
 
     def join(self, tensor: str, other: str) -> None:
         """Make one group of those of two tensors."""

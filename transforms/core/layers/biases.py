@@ -25,16 +25,26 @@ def lift(graph: Graph, layer: str, change: Array, is_shifted: bool = False) -> N
         graph.remove(graph[name])
 
 
+def set_bias(graph: Graph, each: Chain, bias: Array) -> None:
+    """Give a layer that has a bias another one, one value per channel."""
+    biased = each.nodes[1]
+    add = bias_add(graph, biased.name, graph[each.nodes[0].name], bias, "/new_bias")
+    graph.absorb([biased], into=add)
+
+
 def through(graph: Graph, layer: Node, offset: Array) -> Array:
-    """Return what an offset per input channel adds to each output channel of a layer."""
+    """Return what an offset per input channel adds to each output channel of a layer.
+
+    The layer is none that `mean_output` refuses.
+    """
     const = weights_of(graph, layer)
     assert const is not None
-    result = mean_answer(layer, const.value, offset)
+    result = mean_output(layer, const.value, offset)
     assert result is not None
     return result
 
 
-def mean_answer(layer: Node, weights: Array, means: Array) -> Array | None:
+def mean_output(layer: Node, weights: Array, means: Array) -> Array | None:
     """Return what a layer gives for an input of these means, one per channel: float64.
 
     Weights are [h, w, in / groups, out], [h, w, in, multiplier] (depthwise) or [in, out]; each
@@ -51,7 +61,7 @@ def mean_answer(layer: Node, weights: Array, means: Array) -> Array | None:
         return (matrix * means[:, np.newaxis]).reshape(-1) if len(means) == len(matrix) else None
     inputs, outputs = matrix.shape
     groups, rest = divmod(len(means), inputs)
-    if rest or not groups or outputs % groups:
+    if rest or not groups or outputs % groups or (groups > 1 and layer.op == "MatMul"):
         return None
     by_group = matrix.astype(np.float64).reshape(inputs, groups, outputs // groups)
     result: Array = np.einsum("igo,gi->go", by_group, means.reshape(groups, inputs))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.layers.biases import mean_answer
+from deploykit.transforms.core.layers.biases import mean_output
 from deploykit.transforms.core.node import Node
 from tests.support import random
 
@@ -31,7 +31,7 @@ def test_it_is_what_tensorflow_computes(op, shape, attrs):
         expected = kind(image, weights, **attrs)
     transposed = attrs.get("transpose_b", False)
     layer = Node("layer", op, ("x", "w")).with_attrs(transpose_b=transposed)
-    found = mean_answer(layer, weights, means.astype(np.float64))
+    found = mean_output(layer, weights, means.astype(np.float64))
     np.testing.assert_allclose(found, np.asarray(expected).reshape(-1), rtol=1e-5, atol=1e-6)
 
 
@@ -39,10 +39,11 @@ def test_it_is_what_tensorflow_computes(op, shape, attrs):
     ("op", "shape", "channels"),
     [
         ("MatMul", (6, 4), 5),
+        ("MatMul", (6, 4), 12),
         ("Conv2D", (1, 1, 4, 4), 6),
         ("Conv2D", (1, 1, 2, 5), 4),
         ("DepthwiseConv2dNative", (1, 1, 3, 1), 6),
     ],
 )
 def test_means_of_other_channels_give_none(op, shape, channels):
-    assert mean_answer(Node("layer", op, ("x", "w")), np.ones(shape), np.ones(channels)) is None
+    assert mean_output(Node("layer", op, ("x", "w")), np.ones(shape), np.ones(channels)) is None
