@@ -20,7 +20,10 @@ from deploykit.transforms.core.tensors import Array, DType
 
 _MOST = 1 / 32  # of a layer's neurons may be replaced by copies
 _ROOM = 1.03  # other samples may reach further by this factor
-_SATURATES = 1.1  # a neuron that reaches less far beyond the limit is cut off there
+_SATURATES = 1.2  # a neuron that reaches less far beyond the end is cut off there
+_STEP = 1.05  # from an end that is tried to the next
+_LOST = 0.5  # of the bound of the lost power: about what is lost
+_CODES = 255
 _NEGLIGIBLE = 1e-3  # share of power that the replaced neurons may have
 
 
@@ -43,12 +46,13 @@ def split_large_neurons(graph: Graph, *, ranges: str, limit: float = 4.5) -> Non
     each at the limit, which int8 does by its range without an op. Copies take the place of the
     neurons that matter least, so all shapes stay; the mean of these goes into a bias. This is not
     exact: a copy adds GELU's dip of up to 0.17 below its start, and the replaced neurons are lost.
-    A layer stays as it is where more than 1 in 1000 parts of the power would be lost. Calibrate
-    the graph again.
+    The limit of each layer is the one of least estimated noise: a lower one has a smaller int8 step
+    and loses more neurons. A layer stays as it is where more than 1 in 1000 parts of the power
+    would be lost. Calibrate the graph again.
 
     Args:
         ranges: the file that `deploykit calibrate` wrote for this graph.
-        limit: the least that the values may end at.
+        limit: the lowest one to try.
     """
     if not 3 <= limit < float("inf"):
         raise GraphError(f"limit must be a number of at least 3 (got {limit})")
@@ -103,13 +107,10 @@ def _split(graph: Graph, found: _Neurons, limit: float) -> bool:
     """Replace the neurons that matter least, and return whether that was done."""
     layer, after = found.before.nodes[0], found.after
     inner, outer = _matrix(graph, layer), _matrix(graph, after)
-    end = _end(found.high, limit)
-    copies = _copies(found.high, end)
-    if copies.sum() > _MOST * copies.size:
-        return False
-    power = ((found.high - found.low) / 2) ** 2 * np.square(outer).sum(1)
-    rank = np.argsort(np.where(copies > 0, np.inf, power))
-    lost = rank[: copies.sum()]
+    weight = np.square(outer).sum(1)
+    # the largest variance that these ends and this mean leave room for
+    power = (found.high - found.mean) * (found.mean - found.low) * weight
+    end, copies, lost = _chosen(found, limit, power, weight.sum())
     if not lost.size or power[lost].sum() > _NEGLIGIBLE * power.sum():
         return False
     bias = np.zeros(found.high.size)
@@ -129,18 +130,37 @@ def _split(graph: Graph, found: _Neurons, limit: float) -> bool:
     return True
 
 
-def _end(high: Array, limit: float) -> float:
-    """Return what the values end at: an integer fraction of the largest one, at least the limit.
+def _chosen(
+    found: _Neurons, limit: float, power: Array, weight: float
+) -> tuple[float, Array, Array]:
+    """Return the end of least noise, how many copies each neuron has there, and what is replaced.
 
-    Then the last copy of that neuron is far above its start, where GELU dips.
+    The noise is that of rounding, which a smaller range lessens, and that of the neurons which
+    make room for copies.
+
+    Args:
+        power: float64 [neurons]: at most what the product that reads them loses without each.
+        weight: the sum of the squares of that product's weights.
     """
-    top = _ROOM * float(high.max())
-    return top / max(int(top / limit), 1)
+    best: tuple[float, float, Array, Array] = (np.inf, 0.0, np.zeros(0), np.zeros(0))
+    lowest, highest = float(found.low.min()), float(found.high.max())
+    end = limit / _STEP
+    while end < highest:
+        end *= _STEP
+        copies = _copies(found.high, end)
+        if copies.sum() > _MOST * copies.size:
+            continue
+        lost = np.argsort(np.where(copies > 0, np.inf, power))[: copies.sum()]
+        step = (min(end, highest) - lowest) / _CODES
+        noise = step**2 / 12 * weight + _LOST * power[lost].sum()
+        if noise < best[0]:
+            best = noise, end, copies, lost
+    return best[1:]
 
 
 def _copies(high: Array, end: float) -> Array:
     """Return how many copies each neuron needs."""
-    counts = np.ceil(high / end).astype(int) - 1
+    counts = np.minimum(np.ceil(_ROOM * high / end) - 1, high.size).astype(int)
     found: Array = np.where(high > _SATURATES * end, counts, 0)
     return found
 

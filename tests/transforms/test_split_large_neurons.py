@@ -1,5 +1,7 @@
 """Few neurons that reach far behind a GELU become several; other nets stay as they are."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.split_large_neurons import _chosen
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import ranges_of
@@ -16,7 +19,7 @@ LOST = 0.02  # of the largest value: copies add a dip of 0.17, and the limit is 
 IDLE = 7  # a neuron that gives next to nothing
 
 
-def net(large: int = 1, activation: str = "gelu") -> Graph:
+def net(large: int = 1, activation: str = "gelu", reach: float = 20) -> Graph:
     """Return two products with a GELU between them, whose first neurons reach far."""
 
     def body():
@@ -24,7 +27,7 @@ def net(large: int = 1, activation: str = "gelu") -> Graph:
 
         x = tf.compat.v1.placeholder(tf.float32, [None, C], name="x")
         weights, bias = random(C, INNER, seed=1), random(INNER, seed=2)
-        bias[:large] += 20
+        bias[:large] += reach
         bias[IDLE:30] -= 20
         y = tf.nn.bias_add(tf.raw_ops.MatMul(a=x, b=weights, name="first"), bias)
         y = tf.nn.gelu(y, approximate=False) if activation == "gelu" else tf.nn.relu(y)
@@ -71,12 +74,28 @@ def test_int8_gains_by_it(tmp_path):
     assert noise_db(graph, result, tmp_path) >= noise_db(graph, graph, tmp_path) + 3
 
 
-@pytest.mark.parametrize("large", [0, 40])
-def test_none_or_too_many_are_left_alone(large, tmp_path):
-    graph = net(large)
+def test_int8_gains_where_a_neuron_reaches_less_than_two_limits(tmp_path):
+    graph = net(reach=6)
+    result = split(graph, tmp_path, 4.5).graph
+    assert "Minimum" in ops(result)
+    assert noise_db(graph, result, tmp_path) >= noise_db(graph, graph, tmp_path) + 1
+
+
+@pytest.mark.parametrize(("large", "reach"), [(0, 20), (40, 20), (1, 1e30)])
+def test_none_or_too_many_are_left_alone(large, reach, tmp_path):
+    graph = net(large, reach=reach)
     step = split(graph, tmp_path)
     assert str(step.graph) == str(graph)
     assert step.skipped
+
+
+@pytest.mark.parametrize(("power", "lost"), [(1e-6, 2), (1.0, 0)])
+def test_the_end_weighs_rounding_and_lost_neurons(power, lost):
+    high = np.array([10.0] + [3.0] * 63)
+    found = SimpleNamespace(low=np.full(64, -0.17), high=high)
+    end, _, replaced = _chosen(found, 4.5, np.full(64, power), weight=64.0)
+    assert len(replaced) == lost
+    assert end == 4.5 if lost else end > 10 / 1.2
 
 
 def test_relu_is_left_alone(tmp_path):
