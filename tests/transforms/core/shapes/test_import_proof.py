@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from deploykit.transforms.core.checks.validate import validate
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError, LoadError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import op_defs
 from deploykit.transforms.core.protos import AttrValue, GraphDef
-from deploykit.transforms.core.shapes.import_proof import PROVEN, prove_import
+from deploykit.transforms.core.shapes import import_proof
+from deploykit.transforms.core.shapes.import_proof import PROVEN, check_import, prove_import
 from deploykit.transforms.core.tensors import DType
+from tests.transforms.core.running.test_importing import SHAPES, SOUND, chained, made, relu
 
 TRIED, IMPORTED = 6000, 40  # graphs of each op, and how many of the proven ones are imported
 FLOAT, INT32, BOOL = 1, 3, 10
@@ -177,3 +179,27 @@ def test_tensorflow_imports_what_is_proven(op):
 
 def test_no_proven_op_is_deprecated():
     assert not [op for op in PROVEN if op_defs()[op].HasField("deprecation")]
+
+
+@pytest.mark.parametrize("add", SHAPES.values(), ids=SHAPES)
+def test_what_tensorflow_refuses_is_refused_with_its_message(add):
+    graph = Graph.from_graph_def(chained(made(add)))
+    with pytest.raises(LoadError, match="TensorFlow cannot load the graph: "):
+        check_import(graph, is_validated=True)
+
+
+@pytest.mark.parametrize("add", SOUND.values(), ids=SOUND)
+def test_what_tensorflow_imports_is_accepted(add):
+    check_import(Graph.from_graph_def(made(add)), is_validated=True)
+
+
+def test_tensorflow_does_not_start_for_a_proven_graph_but_for_an_invalid_one(monkeypatch):
+    def start():
+        raise AssertionError
+
+    monkeypatch.setattr(import_proof, "ImportCheck", start)
+    graph = Graph.from_graph_def(made(relu))
+    check_import(graph, is_validated=False)
+    graph.replace(graph["y"], graph["y"].with_attrs(T=None))
+    with pytest.raises(AssertionError):
+        check_import(graph, is_validated=False)
