@@ -49,9 +49,13 @@ def sizes_like(chance, rank):
         return np.array(chance.sample(range(rank), rank), np.int32)
     if kind < 0.7:
         return np.array(
-            [[chance.choice((0, 0, 1, 2)) for _ in "ab"] for _ in range(rank)], np.int32
+            [
+                [chance.choice((0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, -1)) for _ in "ab"]
+                for _ in range(rank)
+            ],
+            np.int32,
         )
-    count = chance.choice((0, 1, 1, 2, 2, 3, rank))
+    count = chance.choice((0, 1, 1, 2, 2, 3, rank, rank, rank))
     return np.array([chance.choice((-1, 0, 1, 2, 3, 4, 6, 8)) for _ in range(count)], np.int32)
 
 
@@ -174,7 +178,7 @@ def test_tensorflow_imports_what_is_proven(op):
             assert_importable(graph, shapes)
         if proven == IMPORTED:
             break
-    assert proven > 5, refused
+    assert proven >= 3, refused
 
 
 def test_no_proven_op_is_deprecated():
