@@ -15,7 +15,6 @@ from deploykit.freezing.sidecar import (
 )
 from deploykit.freezing.unknown_ops import leave_out_unknown_ops, unknown_ops
 from deploykit.storage.files import MAX_BYTES, read_bytes, write
-from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.checks.text_form import binary_form
 from deploykit.transforms.core.checks.validate import check_ends, read_graph
 from deploykit.transforms.core.checks.wire import check_growth, decoded
@@ -24,7 +23,7 @@ from deploykit.transforms.core.errors import FileError, GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.running.importing import ImportCheck, light_form
+from deploykit.transforms.core.shapes.import_proof import check_import
 
 _MAGIC = {
     b"\x89HDF\r\n\x1a\n": "an HDF5 file",
@@ -107,24 +106,22 @@ def load_importable_graph(
     *,
     needs_output: bool,
 ) -> tuple[Graph, bool]:
-    """Read a frozen graph likewise, one that TensorFlow imports: a child process asks it.
+    """Read a frozen graph likewise, one that TensorFlow imports.
 
     Return whether nodes were left out that TensorFlow does not import, too.
 
     GraphError, too: TensorFlow refuses the graph, or dies of it.
     """
-    if package_folder() is None:  # what reads a graph alone works without TensorFlow
-        return _loaded(Path(path), inputs, outputs, needs_output)
-    with ImportCheck() as tensorflow:
-        return _loaded(Path(path), inputs, outputs, needs_output, tensorflow)
+    graph, is_cut = _loaded(Path(path), inputs, outputs, needs_output)
+    # What reads a graph alone works without TensorFlow.
+    if package_folder() is not None and (graph.outputs or not unknown_ops(graph)):
+        with naming(path):
+            check_import(graph, is_validated=True)
+    return graph, is_cut
 
 
 def _loaded(
-    path: Path,
-    inputs: Iterable[str],
-    outputs: Iterable[str],
-    needs_output: bool,
-    tensorflow: ImportCheck | None = None,
+    path: Path, inputs: Iterable[str], outputs: Iterable[str], needs_output: bool
 ) -> tuple[Graph, bool]:
     content = read_bytes(path)
     with naming(path):
@@ -139,8 +136,6 @@ def _loaded(
             graph.outputs = guess_outputs(graph)
         check_ends(graph)
         is_cut = leave_out_unknown_ops(graph)
-        if tensorflow is not None and (graph.outputs or not unknown_ops(graph)):
-            tensorflow.check(light_form(GraphParts.of(graph)))
     return graph, is_cut
 
 

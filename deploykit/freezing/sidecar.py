@@ -39,10 +39,11 @@ class SignatureNames:
 
     def within(self, graph: Graph) -> "SignatureNames":
         """Return what of it the inputs and outputs of a graph still offer."""
+        inputs, outputs = frozenset(graph.inputs), frozenset(graph.outputs)
         return replace(
             self,
-            inputs={k: v for k, v in self.inputs.items() if v in graph.inputs},
-            outputs={k: v for k, v in self.outputs.items() if v in graph.outputs},
+            inputs={k: v for k, v in self.inputs.items() if v in inputs},
+            outputs={k: v for k, v in self.outputs.items() if v in outputs},
         )
 
     def renamed(self, names: Mapping[str, str]) -> "SignatureNames":

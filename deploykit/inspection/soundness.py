@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from deploykit.freezing.initializers import init_ops
@@ -26,7 +26,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name
 from deploykit.transforms.core.ops import VARIABLE_OPS
 from deploykit.transforms.core.protos import MetaGraphDef
-from deploykit.transforms.core.running.importing import ImportCheck, light_form
+from deploykit.transforms.core.running.importing import ImportCheck, light_form, without_values
 
 _LISTED = 1000  # ops, and nodes of each
 
@@ -94,6 +94,7 @@ class _Survey:
     def __init__(self, facts: GraphFacts) -> None:
         self._facts = facts
         self._functions: set[str] = set()
+        self.nodes: list[Node] = []  # those of the graph, for TensorFlow's importer
         self.custom: dict[str, list[str]] = {}
         self.effects: dict[tuple[str, str], list[tuple[str, str]]] = {}
 
@@ -105,6 +106,7 @@ class _Survey:
             facts.functions = len(self._functions)
         else:
             facts.nodes += 1
+            self.nodes.append(without_values(node))
         name = f"{function}/{node.name}" if function else node.name
         facts.variables += node.op in VARIABLE_OPS
         if not is_known and (node.op in self.custom or len(self.custom) < _LISTED):
@@ -149,7 +151,8 @@ def graph_facts(
         facts.call_depth, facts.expanded_nodes = expansion.depth, expansion.nodes
         excused = _excused(meta, answering if seen.effects else None)
         if not seen.custom:  # TensorFlow would name the first one, and no more
-            tensorflow.check(light_form(GraphParts.read(graph_def)))
+            parts = replace(GraphParts.read(graph_def), nodes=lambda: iter(seen.nodes))
+            tensorflow.check(light_form(parts))
     except GraphError as error:
         facts.problems.append(str(error))
         excused = None

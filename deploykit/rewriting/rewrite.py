@@ -14,12 +14,11 @@ from deploykit.rewriting.proof import Proof
 from deploykit.rewriting.step_report import StepReport
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import Work
-from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.errors import CrashError, LoadError, StepError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.ops import op_defs
 from deploykit.transforms.core.pipeline import Result
-from deploykit.transforms.core.running.importing import ImportCheck, light_form
+from deploykit.transforms.core.shapes.import_proof import check_import
 from deploykit.verification.verify import Verification
 
 PathLike = str | os.PathLike[str]
@@ -138,14 +137,13 @@ def _check_import(model: OpenedModel, result: Graph) -> None:
     """
     if any(node.op not in op_defs() for node in result):
         return
-    with ImportCheck() as tensorflow:
-        try:
-            tensorflow.check(light_form(GraphParts.of(result)))
-        except (LoadError, CrashError) as error:
-            raise LoadError(
-                f"{model.source}: the transforms made a graph that TensorFlow cannot import: "
-                f"{error}; nothing was written"
-            ) from None
+    try:
+        check_import(result, is_validated=False)
+    except (LoadError, CrashError) as error:
+        raise LoadError(
+            f"{model.source}: the transforms made a graph that TensorFlow cannot import: "
+            f"{error}; nothing was written"
+        ) from None
 
 
 def _blame(

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
+from deploykit.freezing.open_model import OpenedModel
 from deploykit.rewriting.step_report import StepReport
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import check_ranges
 
 
-def check_ranges_of(transforms: str, model: str, sha256: str) -> None:
+def check_ranges_of(transforms: str, model: OpenedModel) -> None:
     """Raise MismatchError where a step takes ranges of another model than this one.
 
     PipelineError: the string does not parse. FileError, GraphError: as `load_ranges`.
@@ -17,7 +18,7 @@ def check_ranges_of(transforms: str, model: str, sha256: str) -> None:
         step.arguments.get("ranges") for step in pipeline.parse(transforms) if ":" not in step.name
     )
     for path in dict.fromkeys(filter(None, given)):
-        check_ranges(path, model, sha256)
+        check_ranges(path, model.source, model.sha256)
 
 
 def run_steps(

@@ -8,7 +8,6 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 from deploykit.transforms.core.running.differences import compare
 from deploykit.transforms.core.tensors import Array
@@ -52,7 +51,7 @@ def layer_calls(keras: Any) -> Iterator[LayerCalls]:
         calls.outputs[layer.name, count] = tf.nest.flatten(result, expand_composites=True)
         return result
 
-    with mock.patch.object(keras.layers.Layer, "__call__", called):
+    with _patched(keras.layers.Layer, called):
         yield calls
 
 
@@ -73,8 +72,15 @@ def augmentation_off(keras: Any) -> Iterator[list[str]]:
                 names.append(layer.name)
         return original(layer, *args, **kwargs)
 
-    with mock.patch.object(keras.layers.Layer, "__call__", called):
+    with _patched(keras.layers.Layer, called):
         yield names
+
+
+def _patched(layers: Any, called: Callable[..., Any]) -> Any:
+    """Return a context in which a class of layers is called by another function."""
+    from unittest import mock  # it loads asyncio, which no command but those on Keras needs
+
+    return mock.patch.object(layers, "__call__", called)
 
 
 def _trains_by_default(layer: Any) -> bool:

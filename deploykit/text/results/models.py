@@ -5,11 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from deploykit.freezing.open_model import OpenedModel
-from deploykit.quantization.result import Quantized
-from deploykit.quantization.weights import WeightsInt8
 from deploykit.rewriting.rewrite import Rewriting
 from deploykit.rewriting.step_report import StepReport
-from deploykit.text.results import quantized
 from deploykit.text.tables import Table, new_table, size
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import Verification
@@ -58,6 +55,10 @@ def verification_lines(found: Verification) -> list[str]:
 
 def graph_text(graph: Graph) -> Iterator[str | Table]:
     """Yield what is in a graph, and how it was made where its report says so."""
+    from deploykit.quantization.result import Quantized  # it takes longer than the other tables
+    from deploykit.quantization.weights import WeightsInt8
+    from deploykit.text.results import quantized
+
     made = graph.report
     files: list[File] = [("graph", getattr(made, "bytes", None), len(graph))]
     if getattr(made, "model", None) is not None:

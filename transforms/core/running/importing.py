@@ -63,7 +63,7 @@ def light_form(graph: GraphParts) -> bytes:
     values. Nodes that keep the shape of what they read are left out, as they refuse no shape. The
     graph must be one that `validate` finds sound.
     """
-    kept = list(map(_without_values, graph.nodes()))
+    kept = list(map(without_values, graph.nodes()))
     named = {tensor[1:] for node in kept for tensor in node.control_inputs}
     for node in kept:
         if "_class" in node.attrs:  # another node is placed where this one is
@@ -84,8 +84,8 @@ def light_form(graph: GraphParts) -> bytes:
     return b"".join([*pieces, rest.SerializeToString()])
 
 
-def _without_values(node: Node) -> Node:
-    """Return a node, or a small one in the place of a large constant."""
+def without_values(node: Node) -> Node:
+    """Return a node; a large constant becomes one of the same type and shape without content."""
     if node.op != "Const" or "value" not in node.attrs:
         return node
     tensor = node.attrs["value"].tensor

@@ -4,6 +4,7 @@ It sets its threads to flush them (FTZ and DAZ), which NumPy does not; so a grap
 is not computed here. Those of float16 count as others do: TensorFlow computes with float32.
 """
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,22 @@ def has_subnormals(array: Array) -> bool:
     """Say whether an array holds numbers that TensorFlow takes for 0, in one pass."""
     if array.dtype.kind == "c":
         return has_subnormals(array.real) or has_subnormals(array.imag)
-    if array.dtype.name not in _FRACTIONS or not array.size:
+    unsigned, fraction = _fraction_of(array.dtype)
+    if not fraction or not array.size:
         return False
-    unsigned, fraction = _FRACTIONS[array.dtype.name]
     bits = array.view(unsigned)
     without_sign = unsigned(2 ** (8 * bits.itemsize - 1) - 1)
-    parts: Any = np.nditer(bits, ["external_loop", "buffered"], buffersize=_AT_ONCE)
+    parts: Any = [bits.reshape(-1)]
+    if bits.size > _AT_ONCE:
+        parts = np.nditer(bits, ["external_loop", "buffered"], buffersize=_AT_ONCE)
     # An exponent of 0 with a fraction that is not: 0 itself wraps around to the largest number.
     return any(((part & without_sign) - unsigned(1) < unsigned(fraction)).any() for part in parts)
+
+
+@functools.lru_cache
+def _fraction_of(dtype: np.dtype[Any]) -> tuple[Any, int]:
+    """Return what `_FRACTIONS` has of a type; a fraction of 0: nothing."""
+    return _FRACTIONS.get(dtype.name, (None, 0))  # NumPy makes the name again each time
 
 
 def refuse_subnormals(*arrays: Array) -> None:
