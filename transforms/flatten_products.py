@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.layers import FLOATS
+from deploykit.transforms.core.layers.fused_chain import ADD_OPS
+from deploykit.transforms.core.layers.layers import FLOATS, bias_add, only_reader
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.shapes.sizes import Shape
@@ -32,6 +33,11 @@ class _Product:
     """How many leading axes number the rows."""
     made: tuple[int, ...]
     """The axes of the result behind them."""
+    by_head: Shape = ()
+    """Of a product of all heads: the sizes of the axes that number the rows. In the result, the
+    first of `made`, the heads, comes before the last of them."""
+    bias: Node | None = None
+    """Of a product of all heads: what adds one constant to each of its columns."""
 
 
 def flatten_products(graph: Graph) -> None:
@@ -39,8 +45,10 @@ def flatten_products(graph: Graph) -> None:
 
     MatMul is what other transforms know as a layer: `quantize_static` computes it in 8 bits. A
     MatMul that reads reshaped rows, as tf.tensordot writes it, reads them without what is computed
-    for their shape. The numbers stay, but for the order in which oneDNN or Eigen sums. Left alone
-    are products that also move axes, or whose weights have an axis for the batch.
+    for their shape. A product whose weights have an axis for attention heads, and whose rows have
+    none, becomes one product of all heads and a Transpose; its bias is added before. The numbers
+    stay, but for the order in which oneDNN or Eigen sums. Left alone are other products that move
+    axes, or whose weights differ from one matrix of the batch to the next.
     """
     shapes = Shapes(graph)
     for node in list(graph):
@@ -80,12 +88,68 @@ def _batched(graph: Graph, node: Node, shapes: Shapes) -> _Product | str:
         return "its first factor is transposed"
     if shape is None or len(shape) < max(2, const.value.ndim):
         return "how many axes its first factor has is not known, or it has fewer than its weights"
-    if const.value.ndim < 2 or math.prod(const.value.shape[:-2]) != 1:
-        return "its weights differ from one matrix of the batch to the next"
-    weights = const.value.reshape(const.value.shape[-2:])
-    if node.attr("adj_y", False):
-        weights = weights.T
+    if const.value.ndim < 2:
+        return "its weights are not matrices"
+    matrices = const.value.swapaxes(-1, -2) if node.attr("adj_y", False) else const.value
+    if math.prod(matrices.shape[:-2]) != 1:
+        return _of_heads(graph, node, matrices, shape)
+    weights = matrices.reshape(matrices.shape[-2:])
     return _Product(rows, len(weights), weights, const, len(shape) - 1, weights.shape[1:])
+
+
+def _of_heads(graph: Graph, node: Node, matrices: Array, shape: Shape) -> _Product | str:
+    """Return the product of rows with the matrices of all heads, or why it is none.
+
+    Args:
+        graph: has the node.
+        node: the product, whose second input is constant.
+        matrices: [heads, summed, made], with axes of size 1 before.
+        shape: of the rows.
+    """
+    const = graph.constant(node.data_inputs[1])
+    heads, summed, made = matrices.shape[-3:]
+    if const is None or math.prod(matrices.shape[:-3]) != 1 or (len(shape) > 2 and shape[-3] != 1):
+        return "its weights differ from one matrix of the batch to the next"
+    numbered = (*shape[:-3], shape[-2])
+    if not matrices.size or numbered.count(-1) > 1 or 0 in shape:
+        return "its weights have an axis for heads, and its shape is not known"
+    weights = matrices.reshape(heads, summed, made).transpose(1, 0, 2).reshape(summed, -1)
+    bias = only_reader(graph, node)
+    if bias is not None and not _adds_to_heads(graph, bias, (heads, 1, made)):
+        bias = None
+    rows, kept = _without_new_axes(graph, node.data_inputs[0]), len(numbered)
+    return _Product(rows, summed, weights, const, kept, (heads, made), numbered, bias)
+
+
+def _without_new_axes(graph: Graph, tensor: str) -> str:
+    """Return the tensor from which one differs by axes of size 1 alone."""
+    while not graph.is_input(tensor):
+        node = graph.producer(tensor)
+        if node.op != "ExpandDims" and not (node.op == "StridedSlice" and _takes_all(graph, node)):
+            break
+        tensor = node.data_inputs[0]
+    return tensor
+
+
+def _takes_all(graph: Graph, node: Node) -> bool:
+    """Say whether a StridedSlice takes whole axes and adds new ones."""
+    steps = graph.constant(node.data_inputs[3])
+    if steps is None or node.attr("shrink_axis_mask", 0) or (steps.value != 1).any():
+        return False
+    masks = [node.attr(f"{name}_mask", 0) for name in ("begin", "end", "ellipsis", "new_axis")]
+    begins, ends, ellipsis, new = masks
+    whole = (begins & ends) | ellipsis | new
+    return all(whole >> axis & 1 for axis in range(steps.value.size))
+
+
+def _adds_to_heads(graph: Graph, add: Node, shape: Shape) -> bool:
+    """Say whether a node adds one constant to each column of each head."""
+    constants = [const for t in add.data_inputs if (const := graph.constant(t)) is not None]
+    if add.op not in ADD_OPS or len(constants) != 1 or graph.is_input(add.name):
+        return False
+    value = constants[0].value
+    leading = value.shape[:-3]
+    return value.ndim >= 3 and value.shape[-3:] == shape and math.prod(leading) == 1
 
 
 def _einsum(graph: Graph, node: Node, shapes: Shapes) -> _Product | str:
@@ -147,6 +211,9 @@ def _rewrite(graph: Graph, node: Node, found: _Product, shape: Shape | None) -> 
     product = Node(graph.unique_name(f"{node.name}/product"), "MatMul", (rows, second))
     product = product.with_attrs(T=kind, transpose_a=False, transpose_b=False)
     made = graph.add(_placed(product, node)).name
+    if found.by_head:
+        _move_heads(graph, node, found, made)
+        return
     kept = None if shape is None else shape[: found.kept]
     if kept is not None and kept.count(-1) <= 1 and 0 not in kept:
         sizes = _sizes(graph, node, [*kept, *found.made])
@@ -154,6 +221,23 @@ def _rewrite(graph: Graph, node: Node, found: _Product, shape: Shape | None) -> 
         sizes = _open_sizes(graph, node, found)
     last = Node(node.name, "Reshape", (made, sizes)).with_attrs(T=kind, Tshape=INT32)
     graph.absorb([node], into=_placed(last, node))
+
+
+def _move_heads(graph: Graph, node: Node, found: _Product, made: str) -> None:
+    """Put the bias, a Reshape and a Transpose behind the product of all heads."""
+    kind, replaced = _kind(node), [node]
+    if found.bias is not None:
+        (const,) = (c for t in found.bias.data_inputs if (c := graph.constant(t)) is not None)
+        name = graph.unique_name(f"{node.name}/biased")
+        add = bias_add(graph, name, graph[made], const.value.reshape(-1), "/bias")
+        made, replaced = graph.add(_placed(add, node)).name, [node, found.bias]
+    sizes = [*found.by_head, *found.made]
+    split = _reshape(graph, node, f"{node.name}/by_head", made, sizes)
+    last = found.kept - 1
+    order: Array = np.array([*range(last), last + 1, last, last + 2], np.int32)
+    axes = graph.constant_beside(node, order, f"{node.name}/order").name
+    moved = Node(replaced[-1].name, "Transpose", (split, axes)).with_attrs(T=kind, Tperm=INT32)
+    graph.absorb(replaced, into=_placed(moved, replaced[-1]))
 
 
 def _reshape(graph: Graph, node: Node, name: str, tensor: str, sizes: list[int]) -> str:

@@ -91,6 +91,59 @@ def test_a_product_of_a_batch(op, adj_y):
     assert ops(result)["MatMul"] == 1
 
 
+NEW_AXES = {
+    "slice": lambda x: x[:, None],
+    "ellipsis": lambda x: x[:, None, ...],
+    "expand": lambda x: x,
+    "part": lambda x: x[:, None, ::2],
+}
+HEADS, WIDE, MADE = 3, 6, 5
+BIASES = {
+    "heads": (HEADS, 1, MADE),
+    "batch": (1, HEADS, 1, MADE),
+    "none": None,
+    "all heads alike": (MADE,),
+    "rows": (HEADS, 4, MADE),
+}
+
+
+@pytest.mark.parametrize("adj_y", [False, True])
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("axis", NEW_AXES)
+def test_weights_of_heads_become_one_matrix(axis, bias, adj_y):
+    rows = 8 if axis == "part" else 4
+
+    def make():
+        import tensorflow as tf
+
+        x = tf.abs(tf.compat.v1.placeholder(tf.float32, (None, rows, WIDE), name="x"))
+        new_axis = tf.expand_dims(x, 1) if axis == "expand" else NEW_AXES[axis](x)
+        shape = (HEADS, MADE, WIDE) if adj_y else (HEADS, WIDE, MADE)
+        y = tf.raw_ops.BatchMatMulV2(x=new_axis, y=random(*shape), adj_y=adj_y, name="product")
+        if BIASES[bias] is not None:
+            y = y + random(*BIASES[bias], seed=2)
+        tf.abs(y, name="out")
+
+    result = equal(transform(build(make, ["x"], ["out"]), "fold_constants"))
+    result.prune()
+    counts = ops(result)
+    assert (counts["MatMul"], counts["Transpose"]) == (1, 1)
+    assert counts.get("BiasAdd", 0) == (bias in ("heads", "batch"))
+    assert counts.get("StridedSlice", 0) == (axis == "part")
+
+
+def test_a_product_of_heads_that_others_read_keeps_its_bias_behind_it():
+    def make():
+        import tensorflow as tf
+
+        x = tf.abs(tf.compat.v1.placeholder(tf.float32, (None, 4, WIDE), name="x"))
+        y = tf.raw_ops.BatchMatMulV2(x=x[:, None], y=random(HEADS, WIDE, MADE))
+        tf.add(y + random(HEADS, 1, MADE), tf.abs(y), name="out")
+
+    result = equal(transform(build(make, ["x"], ["out"]), "fold_constants"))
+    assert "BiasAdd" not in ops(result)
+
+
 def test_more_than_one_open_size_is_computed():
     result = equal(net(x=(None, None, 6)), (1, 4), (3, 2), (2, 1))
     assert ops(result)["Shape"] == 1
