@@ -20,6 +20,7 @@ from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.samples import Samples
 from tests.real.conftest import made_by
+from tests.real.encoder import FORMS
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +65,7 @@ def hidden_of(graph: Graph, feeds: list[dict[str, Array]]) -> Array:
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize("form", ["bert", "keras"])
+@pytest.mark.parametrize("form", FORMS)
 def test_mini_lm(tmp_path, form):
     folder = made_by("minilm/build.py")
     graph = deploykit.optimize(deploykit.freeze(folder / form))
