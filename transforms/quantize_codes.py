@@ -7,7 +7,7 @@ import numpy as np
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.bias_correction import add_to_bias
 from deploykit.transforms.core.int8.fake_quant.grids import OPS as FAKE_QUANTS
-from deploykit.transforms.core.int8.fake_quant.grids import form_of_tensor
+from deploykit.transforms.core.int8.fake_quant.grids import TOP, form_of_tensor
 from deploykit.transforms.core.int8.form import Form
 from deploykit.transforms.core.int8.isa import sums_exactly
 from deploykit.transforms.core.int8.misfused import is_misfused
@@ -72,6 +72,9 @@ class _Rounding:
 
     def run(self) -> None:
         chains = {chain.nodes[-1].name: chain for chain in self._plan.chains.values()}
+        for node in tuple(self._graph) if self._plan.has_fake_quants else ():
+            if node.op == ROUNDING and node.attr("narrow_range", False):
+                self._widen(node)
         for name in self._graph.order():
             if name in chains:
                 self._rewrite(chains[name])
@@ -125,6 +128,25 @@ class _Rounding:
                 graph.add(same.with_attrs(T=FLOAT, **{ROUNDS: APART}))
                 read = [same.name if each == tensor else each for each in add.data_inputs]
                 add = graph.replace(add, add.with_data_inputs(*read))
+
+    def _widen(self, node: Node) -> None:
+        """Give a fake-quant of 255 levels one more, which nothing reaches.
+
+        OpenVINO moves the values of 255 levels by half a step where a layer reads them.
+        """
+        graph, form = self._graph, form_of_tensor(self._graph, node)
+        if isinstance(form, str):
+            return
+        free, top = replace(node, device=""), form.top * form.step + form.offset
+        values = {"top": top, "low": form.offset, "high": form.peak + form.offset}
+        ends = [
+            graph.constant_beside(free, np.array(value, np.float32), f"{node.name}/{end}").name
+            for end, value in values.items()
+        ]
+        cut = Node(graph.unique_name(f"{node.name}/cut"), "Minimum", (node.data_inputs[0], ends[0]))
+        cut = replace(cut, device=node.device).with_attrs(T=FLOAT, **{ROUNDS: APART})
+        wide = node.with_data_inputs(graph.add(cut).name, *ends[1:])
+        graph.replace(node, wide.with_attrs(narrow_range=False, **{TOP: form.top}))
 
     def _with_rest_of_zero(self, chain: Chain, reads: Form, codes: Array, steps: Array) -> str:
         """Give a layer's bias what `_shifted` takes of each value; return the layer's name then."""

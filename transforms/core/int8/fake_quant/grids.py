@@ -18,6 +18,8 @@ VARS = "FakeQuantWithMinMaxVars"
 PER_CHANNEL = "FakeQuantWithMinMaxVarsPerChannel"
 OPS = frozenset({ARGS, VARS, PER_CHANNEL})
 BITS = 8
+TOP = "_top"
+"""The attribute of a fake-quant of which fewer codes are in use than its range holds."""
 
 
 @dataclass(frozen=True)
@@ -52,19 +54,21 @@ def grid_of(graph: Graph, node: Node) -> FakeQuantGrid | str:
     low, high = ends
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         return f"the range of fake-quant '{node.name}' is not finite"
-    if not (low < high).all():
+    is_zero = (low == 0) & (high == 0)  # which gives zeros, as a channel without weights has it
+    if not ((low < high) | is_zero).all() or is_zero.all():
         return f"the range of fake-quant '{node.name}' is empty"
     if (low > 0).any() or (high < 0).any():
         place = int(np.argmax(((low > 0) | (high < 0)).reshape(-1)))
         found = f"{low.reshape(-1)[place]:g} to {high.reshape(-1)[place]:g}"
         return f"the range of fake-quant '{node.name}' is {found}, which does not contain zero"
     first, last = np.float32(is_narrow), np.float32(CODES)
-    step = (high - low) / (last - first)
+    step = np.where(is_zero, np.float32(1), (high - low) / (last - first))
     if (step < np.finfo(np.float32).tiny).any():
         return f"the range of fake-quant '{node.name}' is empty"
     zero = np.clip(first - low / step, first, last)
     zero = np.floor(zero + np.float32(0.5))  # halves go away from zero, as in C
-    return FakeQuantGrid(step, first - zero, last - zero)
+    lowest, highest = (np.where(is_zero, np.float32(0), end - zero) for end in (first, last))
+    return FakeQuantGrid(step, lowest, highest)
 
 
 def form_of_tensor(graph: Graph, node: Node) -> Form | str:
@@ -75,7 +79,8 @@ def form_of_tensor(graph: Graph, node: Node) -> Form | str:
     if grid.step.ndim:
         return f"fake-quant '{node.name}' has a range per channel, int8 kernels take one a tensor"
     step, lowest = float(grid.step), float(grid.lowest)
-    return Form(False, CODES * step, lowest * step + 0.0, int(grid.highest - grid.lowest))
+    top = int(node.attr(TOP, grid.highest - grid.lowest))
+    return Form(False, CODES * step, lowest * step + 0.0, top)
 
 
 def _ends(graph: Graph, node: Node) -> tuple[Array, Array] | None:
