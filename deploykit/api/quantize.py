@@ -109,12 +109,20 @@ def _quantized(
 ) -> Graph:
     """Return a model quantized in the mode that it, the options and the data ask for."""
     is_calibrated, is_evaluated = (each is not None for each in data)
+    mode, needs_data = "static", None
+    try:
+        mode = how.resolved_mode(is_calibrated, is_evaluated)
+    except GraphError as error:
+        if is_calibrated or how.mode not in ("auto", "static"):
+            raise
+        needs_data = error  # but a model with fake-quants needs none
     with working("quantize", *(STEPS if is_calibrated else ())) as work:
         opened = open_model(model)
-        states_scales = has_fake_quants(opened.frozen)
-        mode = how.resolved_mode(is_calibrated, is_evaluated, states_scales)
-        if states_scales and mode == "static":
+        if how.mode in ("auto", "static") and has_fake_quants(opened.frozen):
+            how.resolved_mode(is_calibrated, is_evaluated, states_scales=True)
             return _stated(opened, how, data, comparison, target, work)
+        if needs_data is not None:
+            raise needs_data
         if not is_calibrated:
             return _stored(opened, how, mode, comparison, target, work)
         return _calibrated(opened, how, data, comparison, target, work, budget)

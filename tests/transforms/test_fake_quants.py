@@ -252,3 +252,100 @@ def test_every_structure_in_openvino(make):
     codes = stated_codes_graph(read_fake_quants(graph))
     model = OpenVinoModel(b"".join(codes.serialized()), {"x": "x"}, list(codes.outputs))
     assert min(d.sqnr_db for d in compare(run(graph, feed), model.run(feed))) >= LEAST_DB
+
+
+def of_four_bits():
+    y = made(image(), Block(), "first", 1)
+    made(y, Block(bits=4, activation=""), "out", 2)
+
+
+def without_zero():
+    y = layer(image(), Block(), "first", 1)
+    made(rounded(y, 0.5, 2.0, "first/out"), Block(activation=""), "out", 2)
+
+
+def without_fake_quant():
+    y = layer(image(), Block(), "first", 1)
+    made(y, Block(activation=""), "out", 2)
+
+
+def with_float_weights():
+    y = made(image(), Block(), "first", 1, weights=random(3, 3, C, C) / 3)
+    made(y, Block(activation=""), "out", 2)
+
+
+def with_two_signs():
+    """Weights of a range that is not symmetric, as tf.contrib.quantize left them."""
+    weights = rounded(random(3, 3, C, C) / 3, -0.1, 0.34, "asymmetric")
+    y = made(image(), Block(), "first", 1, weights=weights)
+    made(y, Block(activation=""), "out", 2)
+
+
+def with_a_range_per_channel():
+    y = layer(image(), Block(), "first", 1)
+    y = rounded(y, -np.ones(C), np.arange(1, C + 1), "first/out")
+    made(y, Block(activation=""), "out", 2)
+
+
+def with_a_fed_range():
+    import tensorflow as tf
+
+    y = layer(image(), Block(), "first", 1)
+    y = tf.raw_ops.FakeQuantWithMinMaxVars(inputs=y, min=0.0, max=tf.reduce_max(y), name="fed")
+    made(y, Block(activation=""), "out", 2)
+
+
+REASONS = {
+    of_four_bits: {"out": "fake-quant 'out/weights' has 4 bits, expected 8"},
+    without_zero: dict.fromkeys(
+        ("first", "out"),
+        "the range of fake-quant 'first/out' is 0.5 to 2, which does not contain zero",
+    ),
+    without_fake_quant: {
+        "first": "there is no fake-quant behind 'first/activation'",
+        "out": "there is no fake-quant before it, behind 'first/activation'",
+    },
+    with_float_weights: {"first": "its weights have no fake-quant"},
+    with_two_signs: {
+        "first": "the weights behind fake-quant 'asymmetric' have codes -58 to 193 about zero, "
+        "int8 kernels take -128 to 127"
+    },
+    with_a_range_per_channel: dict.fromkeys(
+        ("first", "out"),
+        "fake-quant 'first/out' has a range per channel, int8 kernels take one a tensor",
+    ),
+    with_a_fed_range: {
+        "first": "there is no fake-quant behind 'first/activation'",
+        "out": "the range of fake-quant 'fed' is not constant",
+    },
+}
+
+
+@pytest.mark.parametrize("make", REASONS, ids=lambda make: make.__name__)
+def test_what_stays_float_is_named_and_right(make):
+    graph = net(make, ("out/out",))
+    stated = read_fake_quants(graph)
+    assert stated.plan().reasons == REASONS[make]
+    for each in (stated_codes_graph(stated), stated_int8_graph(stated)):
+        assert compare(run(graph, feeds()), run(each, feeds()))[0].sqnr_db >= LEAST_DB
+
+
+def test_layers_to_keep_in_float():
+    stated = read_fake_quants(net(residual, ("out/out",)))
+    plan = stated.plan(("first",))
+    assert plan.reasons == {"first": "it is to stay float"}
+    assert len(plan.chains) == 3
+
+
+def test_avx2_rounds_codes_that_it_cannot_sum():
+    """They have fewer levels there, as all weights do; other layers keep theirs."""
+    graph = one_block(Block())
+    stated = read_fake_quants(graph)
+    assert stated.rounded_again("vnni") == []
+    assert stated.rounded_again("avx2") == ["first", "second", "last"]
+    codes = stated_codes_graph(stated, "avx2")
+    assert ops(onednn_graph(codes, "avx2")) == ops(stated_int8_graph(stated, "avx2"))
+    found = compare(run(graph, feeds()), run(codes, feeds()))[0].sqnr_db
+    assert 25 <= found < LEAST_DB
+    depthwise = read_fake_quants(one_block(Block("depthwise")))
+    assert depthwise.rounded_again("avx2") == ["last"]
