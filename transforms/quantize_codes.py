@@ -6,8 +6,7 @@ import numpy as np
 
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.bias_correction import add_to_bias
-from deploykit.transforms.core.int8.fake_quant.grids import OPS as FAKE_QUANTS
-from deploykit.transforms.core.int8.fake_quant.grids import TOP, form_of_tensor
+from deploykit.transforms.core.int8.fake_quant.for_openvino import keep_apart, widen
 from deploykit.transforms.core.int8.form import Form
 from deploykit.transforms.core.int8.isa import sums_exactly
 from deploykit.transforms.core.int8.misfused import is_misfused
@@ -25,7 +24,7 @@ from deploykit.transforms.core.int8.stored_codes import (
     WEIGHTS,
 )
 from deploykit.transforms.core.int8.weights import restored
-from deploykit.transforms.core.layers.fused_chain import ADD_OPS, Chain
+from deploykit.transforms.core.layers.fused_chain import Chain
 from deploykit.transforms.core.layers.layers import channel_axes, channel_shape, weights_of
 from deploykit.transforms.core.node import Node, split
 from deploykit.transforms.core.tensors import Array, DType
@@ -72,9 +71,8 @@ class _Rounding:
 
     def run(self) -> None:
         chains = {chain.nodes[-1].name: chain for chain in self._plan.chains.values()}
-        for node in tuple(self._graph) if self._plan.has_fake_quants else ():
-            if node.op == ROUNDING and node.attr("narrow_range", False):
-                self._widen(node)
+        if self._plan.has_fake_quants:
+            widen(self._graph)
         for name in self._graph.order():
             if name in chains:
                 self._rewrite(chains[name])
@@ -93,7 +91,7 @@ class _Rounding:
         inputs = [source, self._weights(layer, const, codes, steps)]
         graph.replace(graph[name], graph[name].with_data_inputs(*inputs))
         if plan.has_fake_quants:
-            self._keep_apart(graph[chain.nodes[-1].name])
+            keep_apart(graph, chain.nodes[-1].name)
             return
         if chain.summand and chain.summand not in plan.forms:
             rounded = self._read_rounded(chain.summand, plan.sums[layer.name])
@@ -105,48 +103,6 @@ class _Rounding:
             node = graph[last]
             made = graph.add(node.with_name(graph.unique_name(f"{last}/float")))
             graph.replace(node, self._rounding(last, made.name, form, node, OF_A_LAYER))
-
-    def _keep_apart(self, made: Node) -> None:
-        """Keep OpenVINO from adding what a layer makes before it is rounded.
-
-        It lets the kernel of the layer add, and forgets the fake-quant in between: 32 dB are left
-        of a net with one such sum. A Minimum at the end of the range changes nothing.
-        """
-        graph = self._graph
-        for add in graph.readers(made.name):
-            if add.op not in ADD_OPS:
-                continue
-            for tensor in dict.fromkeys(add.data_inputs):
-                node = graph.producer(tensor)
-                form = form_of_tensor(graph, node) if node.op in FAKE_QUANTS else ""
-                if isinstance(form, str):
-                    continue
-                name, end = f"{node.name}/apart", form.top * form.step + form.offset
-                free = replace(node, device="")
-                high = graph.constant_beside(free, np.array(end, np.float32), f"{name}/max").name
-                same = Node(graph.unique_name(name), "Minimum", (node.name, high), {}, node.device)
-                graph.add(same.with_attrs(T=FLOAT, **{ROUNDS: APART}))
-                read = [same.name if each == tensor else each for each in add.data_inputs]
-                add = graph.replace(add, add.with_data_inputs(*read))
-
-    def _widen(self, node: Node) -> None:
-        """Give a fake-quant of 255 levels one more, which nothing reaches.
-
-        OpenVINO moves the values of 255 levels by half a step where a layer reads them.
-        """
-        graph, form = self._graph, form_of_tensor(self._graph, node)
-        if isinstance(form, str):
-            return
-        free, top = replace(node, device=""), form.top * form.step + form.offset
-        values = {"top": top, "low": form.offset, "high": form.peak + form.offset}
-        ends = [
-            graph.constant_beside(free, np.array(value, np.float32), f"{node.name}/{end}").name
-            for end, value in values.items()
-        ]
-        cut = Node(graph.unique_name(f"{node.name}/cut"), "Minimum", (node.data_inputs[0], ends[0]))
-        cut = replace(cut, device=node.device).with_attrs(T=FLOAT, **{ROUNDS: APART})
-        wide = node.with_data_inputs(graph.add(cut).name, *ends[1:])
-        graph.replace(node, wide.with_attrs(narrow_range=False, **{TOP: form.top}))
 
     def _with_rest_of_zero(self, chain: Chain, reads: Form, codes: Array, steps: Array) -> str:
         """Give a layer's bias what `_shifted` takes of each value; return the layer's name then."""

@@ -66,7 +66,7 @@ def assert_stated(graph: Graph, layers: int, count: int = 32) -> Graph:
     feed = feeds(count)
     expected = run(graph, feed)
     again = onednn_graph(codes)
-    assert ops(again) == ops(int8)
+    assert {**ops(again), "Const": 0} == {**ops(int8), "Const": 0}
     for each in (stated.graph, codes, int8, again):
         found = run(each, feed)
         assert min(d.sqnr_db for d in compare(expected, found)) >= LEAST_DB
@@ -123,7 +123,8 @@ def joined_twice():
     import tensorflow as tf
 
     y = made(image(), Block(), "first", 1)
-    parts = [made(y, Block(kind=kind), f"{kind}/part", 2) for kind in ("conv", "depthwise")]
+    ends = {"conv": 1.1, "depthwise": 1.7}
+    parts = [made(y, Block(kind), f"{kind}/part", 2, high=ends[kind]) for kind in ends]
     y = rounded(tf.concat(parts, -1), -0.3, 1.2, "joined")
     made(y, Block(activation=""), "out", 3)
 
@@ -205,7 +206,10 @@ def in_functions():
 
 def narrow_activations():
     """255 levels: one code less is in use."""
-    y = layer(image(), Block(activation=""), "first", 1)
+    import tensorflow as tf
+
+    y = rounded(tf.tanh(image() * 2), -0.6, 0.5, "read", narrow=True)
+    y = layer(y, Block(activation=""), "first", 1)
     y = rounded(y, -0.8, 0.9, "first/out", narrow=True)
     y = layer(y, Block("depthwise", activation=""), "second", 2)
     y = rounded(y, -0.8, 0.9, "second/out", narrow=True)

@@ -7,6 +7,7 @@ import numpy as np
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.byte_inputs import bytes_of
+from deploykit.transforms.core.int8.fake_quant.for_openvino import taken_back
 from deploykit.transforms.core.int8.fake_quant.planner import plan_fake_quants
 from deploykit.transforms.core.int8.form import CODES, Form
 from deploykit.transforms.core.int8.plan import Plan, Planner
@@ -62,10 +63,7 @@ def taken_out(graph: Graph) -> tuple[Plan, StoredCodes]:
     is_stated = not any(node.op == ROUNDING and node.attr(ROUNDS) for node in graph)
     found = _Taking(graph).run()
     if is_stated:  # fake-quants of a quantization-aware model round its activations
-        for node in tuple(graph):
-            if node.attr(ROUNDS) == APART:
-                graph.redirect({node.name: node.data_inputs[0]})
-                graph.remove(node)
+        taken_back(graph)
         plan = plan_fake_quants(graph, found.weights, {})
         _check_layers(graph, plan, found)
         return plan, found
