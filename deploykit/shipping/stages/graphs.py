@@ -183,6 +183,12 @@ def _uncalibrated(shipment: Shipment) -> str:
     return "" if shipment.how.calibration is not None else "int8 needs --calibration DATA"
 
 
+def _no_calibration(shipment: Shipment) -> str:
+    """Return why nothing is calibrated, or an empty string."""
+    why = _uncalibrated(shipment)
+    return "the model states its int8 scales" if why and _states_scales(shipment) else why
+
+
 def _no_8_bits(shipment: Shipment) -> str:
     if shipment.how.device == "gpu":
         return "int8 layers run on CPUs only, and --device is gpu"
@@ -206,7 +212,7 @@ CALIBRATE = ShipStage(
     _calibrate,
     ("calibration", "preprocess", "allowed_ops"),
     ("optimize",),
-    left_out=_uncalibrated,
+    left_out=_no_calibration,
     seconds=6,
 )
 QUANTIZE = ShipStage(
