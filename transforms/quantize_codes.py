@@ -6,6 +6,7 @@ import numpy as np
 
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.bias_correction import add_to_bias
+from deploykit.transforms.core.int8.fake_quant.for_openvino import keep_apart, widen
 from deploykit.transforms.core.int8.form import Form
 from deploykit.transforms.core.int8.isa import sums_exactly
 from deploykit.transforms.core.int8.misfused import is_misfused
@@ -70,6 +71,8 @@ class _Rounding:
 
     def run(self) -> None:
         chains = {chain.nodes[-1].name: chain for chain in self._plan.chains.values()}
+        if self._plan.has_fake_quants:
+            widen(self._graph)
         for name in self._graph.order():
             if name in chains:
                 self._rewrite(chains[name])
@@ -79,7 +82,7 @@ class _Rounding:
         graph, plan, layer = self._graph, self._plan, chain.nodes[0]
         source = layer.data_inputs[0]
         reads = plan.reads[layer.name]
-        if plan.forms.get(source) != reads:
+        if plan.forms.get(source) != reads and not plan.has_fake_quants:
             source = self._read_rounded(source, reads)
         const = weights_of(graph, layer)
         assert const is not None
@@ -87,6 +90,9 @@ class _Rounding:
         name = self._with_rest_of_zero(chain, reads, codes, steps)
         inputs = [source, self._weights(layer, const, codes, steps)]
         graph.replace(graph[name], graph[name].with_data_inputs(*inputs))
+        if plan.has_fake_quants:
+            keep_apart(graph, chain.nodes[-1].name)
+            return
         if chain.summand and chain.summand not in plan.forms:
             rounded = self._read_rounded(chain.summand, plan.sums[layer.name])
             add = graph[next(n.name for n in chain.nodes if chain.summand in n.data_inputs)]

@@ -8,7 +8,8 @@ import numpy as np
 
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.form import Form
+from deploykit.transforms.core.int8.fake_quant.grids import OPS as FAKE_QUANTS
+from deploykit.transforms.core.int8.form import CODES, Form
 from deploykit.transforms.core.int8.isa import sums_exactly
 from deploykit.transforms.core.int8.plan import OPS, Plan, plan
 from deploykit.transforms.core.int8.ranges import load_ranges
@@ -142,11 +143,13 @@ class _Rewriting:
         if chain.activation is not None or chain.summand:
             # Relu6 ends where the range does, a sum without one at zero
             fused_ops.append(chain.gelu or "Relu")
+        elif _is_moved(layer, form):
+            fused_ops.append("Relu")
         out = FLOAT if form is None else DType(form.type)
         if form is None:
             fused_ops.append("Dequantize")
         else:
-            host += self._ends(form, layer, form.offset)
+            host += self._ends(form, layer, 0.0 if _is_moved(layer, form) else form.offset)
             fused_ops.append("Requantize")
         attrs: dict[str, Any] = {
             "Tdevice_inputs": types,
@@ -202,6 +205,8 @@ class _Rewriting:
     def _hand_out(self, node: Node, form: Form) -> None:
         """Give a node that makes codes another name, and its own to the floats they stand for."""
         codes = self._graph.add(node.with_name(self._name(node.name, "codes")))
+        if form.top < CODES and node.op in OPS.values():
+            codes = self._cut_off(codes, form)
         self._codes[node.name] = codes.name
         # oneDNN's kernel for SCALED ends the process where a batch is empty
         low, high = form.lowest, form.peak + form.offset
@@ -209,6 +214,18 @@ class _Rewriting:
         floats = Node(node.name, "Dequantize", (codes.name, *ends), {}, node.device)
         floats = floats.with_attrs(T=DType(form.type), mode="MIN_COMBINED", dtype=FLOAT)
         self._graph.replace(node, floats)
+
+    def _cut_off(self, codes: Node, form: Form) -> Node:
+        """Return the node that gives codes up to the largest one in use."""
+        graph, type_ = self._graph, DType(form.type)
+        name = f"{codes.name}/cut"
+        plain = self._bitcast(f"{name}/uint8_in", codes.name, type_, UINT8)
+        top = graph.constant_beside(
+            replace(codes, device=""), np.array(form.top, np.uint8), f"{name}/top"
+        )
+        cut = Node(graph.unique_name(f"{name}/uint8"), "Minimum", (plain, top.name))
+        cut = graph.add(replace(cut.with_attrs(T=UINT8), device=codes.device))
+        return graph[self._bitcast(name, cut.name, UINT8, type_)]
 
     def _parameters(
         self, layer: Node, chain: Chain, reads: Form
@@ -224,6 +241,9 @@ class _Rewriting:
             axes = tuple(axis for axis in range(codes.ndim) if axis not in channel_axes(layer))
             sums = restored(layer, codes, steps).sum(axes, dtype=np.float64).reshape(-1)
             offsets = offsets + (reads.offset - self._in_bias.get(layer.name, 0.0)) * sums
+        made = self._plan.forms.get(chain.nodes[-1].name)
+        if made is not None and _is_moved(layer, made):
+            offsets = offsets - made.offset
         if layer.op == "MatMul" and channel_axes(layer) == (0,):
             codes = np.ascontiguousarray(codes.T)
         peaks = steps * np.float32(LARGEST)
@@ -238,6 +258,8 @@ class _Rewriting:
 
     def _quantize(self, tensor: str, form: Form, layer: Node) -> str:
         """Return the codes of a tensor that is made in float, for a layer."""
+        if self._plan.has_fake_quants:
+            tensor = self._before_fake_quant(tensor, form)
         if (tensor, form) not in self._quantized:
             producer, port = split(tensor)
             name = self._name(f"{producer}_{port}" if port else producer, "quantized")
@@ -255,6 +277,12 @@ class _Rewriting:
             self._graph.add(node.with_attrs(**attrs))
             self._quantized[tensor, form] = name
         return self._quantized[tensor, form]
+
+    def _before_fake_quant(self, tensor: str, form: Form) -> str:
+        """Return what a fake-quant reads, where quantizing that does what the fake-quant does."""
+        node = self._graph.producer(tensor)
+        is_same = node.op in FAKE_QUANTS and form.top == CODES
+        return node.data_inputs[0] if is_same else tensor
 
     def _own_memory(self, codes: str, reader: Node) -> str:
         """Mark what makes a summand, so that nobody merges it with an equal node.
@@ -298,3 +326,11 @@ class _Rewriting:
 
     def _name(self, name: str, part: str) -> str:
         return self._graph.unique_name(f"{name}/{part}")
+
+
+def _is_moved(layer: Node, made: Form | None) -> bool:
+    """Say whether a convolution's bias moves its result by the offset of the codes that it makes.
+
+    Its kernel knows no offset, but cuts off below zero as the range does below its lowest value.
+    """
+    return layer.op != "MatMul" and made is not None and bool(made.offset)

@@ -11,12 +11,14 @@ from deploykit.freezing.sidecar import about, with_engine
 from deploykit.input.samples import open_samples
 from deploykit.photos.class_names import labels_from
 from deploykit.quantization.budget import Budget
+from deploykit.quantization.fake_quant.search import StatedData, quantize_fake_quants
 from deploykit.quantization.preconditions import is_quantized, refuse_quantized
 from deploykit.quantization.requested import DEFAULT, Quantization
 from deploykit.quantization.result import Quantized
 from deploykit.quantization.search import quantize_calibrated
 from deploykit.quantization.search_task import STEPS
 from deploykit.quantization.weights import WeightsInt8, quantize_stored
+from deploykit.rewriting.fake_quant_graph import has_fake_quants
 from deploykit.rewriting.pipelines import OPTIMIZE, PREPARE_LAYERS, quantize_string
 from deploykit.rewriting.proof import by_calibration
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
@@ -59,7 +61,8 @@ def quantize(
     hold, those whose noise costs the least time, then those that are slower. With `engine`, all
     that is so in OpenVINO, and the graph's `about` says that it is to be computed there. Without
     `calibration`, weights alone are stored in 8 bits: the graph shrinks to about a quarter, and is
-    no faster. The graph's `report` says what became of each.
+    no faster. Layers of a quantization-aware model run in int8 by the scales that its fake-quants
+    state, with and without `calibration`. The graph's `report` says what became of each.
 
     Args:
         model: whatever `open_model` takes.
@@ -90,16 +93,39 @@ def quantize(
     how, comparison = with_options("quantize", options, how, comparison)
     budget = Budget(how.budget)  # for all of it
     target = OutputFiles(output, force)
-    is_calibrated, is_evaluated = calibration is not None, evaluation is not None
-    mode = how.resolved_mode(is_calibrated, is_evaluated)
-    if is_calibrated:
+    if calibration is not None:
         _refuse_uncalibrated(comparison)
     target.check(model)
+    return _quantized(model, how, (calibration, evaluation), comparison, target, budget)
+
+
+def _quantized(
+    model: Any,
+    how: Quantization,
+    data: tuple[Any, Any],
+    comparison: Comparison,
+    target: OutputFiles,
+    budget: Budget,
+) -> Graph:
+    """Return a model quantized in the mode that it, the options and the data ask for."""
+    is_calibrated, is_evaluated = (each is not None for each in data)
+    mode, needs_data = "static", None
+    try:
+        mode = how.resolved_mode(is_calibrated, is_evaluated)
+    except GraphError as error:
+        if is_calibrated or how.mode not in ("auto", "static"):
+            raise
+        needs_data = error  # but a model with fake-quants needs none
     with working("quantize", *(STEPS if is_calibrated else ())) as work:
         opened = open_model(model)
+        if how.mode in ("auto", "static") and has_fake_quants(opened.frozen):
+            how.resolved_mode(is_calibrated, is_evaluated, states_scales=True)
+            return _stated(opened, how, data, comparison, target, work)
+        if needs_data is not None:
+            raise needs_data
         if not is_calibrated:
             return _stored(opened, how, mode, comparison, target, work)
-        return _calibrated(opened, how, (calibration, evaluation), comparison, target, work, budget)
+        return _calibrated(opened, how, data, comparison, target, work, budget)
 
 
 def _stored(
@@ -231,21 +257,73 @@ def _calibrated(
         budget=budget,
     )
     found = replace(found, model=opened, nodes=len(graph), fed=fed)
+    return _written(opened, found, how, calibration, comparison, target, work)
+
+
+def _stated(
+    opened: OpenedModel,
+    how: Quantization,
+    data: tuple[Any, Any],
+    comparison: Comparison,
+    target: OutputFiles,
+    work: Work,
+) -> Graph:
+    """Return a graph whose layers run in int8 by the scales that a model's fake-quants state."""
+    graph = opened.frozen
+    opens = {"preprocess": comparison.preprocess, "labels": comparison.labels}
+    opened.refuse_effects(comparison.allowed_ops)
+    given = comparison.data if data[0] is None else data[0]
+    samples = None if given is None else open_samples(given, graph, **opens)
+    known = StatedData()
+    if samples is None:
+        feeds = made_up_feeds(graph, comparison.input_range, comparison.shapes)[0]
+        known = StatedData(feeds)
+    elif data[0] is None:
+        known = StatedData(samples.feeds(), timed_with=samples)
+    else:
+        split = samples.split()
+        known = StatedData(
+            split.held_out.feeds(), split.calibrating.feeds(), timed_with=split.held_out
+        )
+    if data[1] is not None:
+        known = replace(known, evaluation=open_samples(data[1], graph, **opens))
+    found = quantize_fake_quants(graph, known, how, work)
+    fed = {} if samples is None else samples.fed
+    found = replace(found, model=opened, nodes=len(graph), fed=fed)
+    return _written(opened, found, how, samples, comparison, target, work)
+
+
+def _written(
+    opened: OpenedModel,
+    found: Quantized,
+    how: Quantization,
+    samples: Samples | None,
+    comparison: Comparison,
+    target: OutputFiles,
+    work: Work,
+) -> Graph:
+    """Compare what was found with the model, write it, and return it.
+
+    NotQuantizedError: the float32 graph would be the result, and is not allowed.
+    """
+    graph, labels = opened.frozen, comparison.labels
     _require_allowed(opened, how, found)
     if found.use is not None:
-        _require_right(opened, found, calibration)
+        _require_right(opened, found, samples)
     result = found.graph.copy()
     known = about(graph)
-    if calibration.preprocessing is not None:
-        known = replace(known, preprocessing=calibration.preprocessing)
+    if samples is not None:
+        comparison = replace(
+            comparison, data=samples.split().held_out.spread(RUN_ON), preprocess=None
+        )
+        if samples.preprocessing is not None:
+            known = replace(known, preprocessing=samples.preprocessing)
     if labels is not None:
         known = replace(known, labels=tuple(labels_from(labels)))
     result.about = known
     if found.use is not None:
         result.about = with_engine(result, found.use)
-    proof = replace(comparison, data=calibration.split().held_out.spread(RUN_ON)).proof(
-        opened, None if found.is_float else RUN_BAR_DB
-    )
+    proof = comparison.proof(opened, None if found.is_float else RUN_BAR_DB)
 
     def check(path: Path | None) -> Verification:
         work("run the file", 0)
@@ -259,7 +337,7 @@ def _calibrated(
     return result
 
 
-def _require_right(opened: OpenedModel, found: Quantized, calibration: Samples) -> None:
+def _require_right(opened: OpenedModel, found: Quantized, given: Samples | None) -> None:
     """Raise where the engine does not give TensorFlow's answers to all of the graph to be written.
 
     The graph that the search began with was compared before. GraphError: the engine refuses it.
@@ -267,7 +345,7 @@ def _require_right(opened: OpenedModel, found: Quantized, calibration: Samples) 
     """
     assert found.use is not None
     if not found.is_float:
-        samples = calibration.split().held_out.spread(RUN_ON)
+        samples = None if given is None else given.split().held_out.spread(RUN_ON)
         how = Compiling(precision=found.use.precision)
         with naming(opened.source):
             compared_in(

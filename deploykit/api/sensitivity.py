@@ -7,7 +7,9 @@ from typing import Any
 
 from deploykit.freezing.open_model import open_model
 from deploykit.input.samples import open_samples
+from deploykit.quantization.fake_quant.sensitivity import stated_sensitivity
 from deploykit.quantization.sensitivity import STEPS, Sensitivity, measure_sensitivity
+from deploykit.rewriting.fake_quant_graph import has_fake_quants
 from deploykit.rewriting.pipelines import PREPARE_LAYERS
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import working
@@ -26,7 +28,8 @@ def sensitivity(
     """Optimize and calibrate a model as `quantize` does, and rank its layers by their noise.
 
     Each layer alone is put in 8 bits and the signal-to-noise ratio of the answers is measured, in
-    dB: the lower, the noisier. Layers that cannot be in 8 bits are listed with the reason.
+    dB: the lower, the noisier. Layers that cannot be in 8 bits are listed with the reason. Layers
+    of a quantization-aware model have the scales that it states, and are compared with it.
 
     Args:
         model: whatever `open_model` takes.
@@ -55,5 +58,8 @@ def sensitivity(
         known = None if ranges is None else os.fspath(ranges)
         if known is not None:
             check_ranges(known, opened.source, opened.sha256)
-        found = measure_sensitivity(optimized, samples, ranges=known, isa=isa, work=work)
+        if known is None and has_fake_quants(graph):
+            found = stated_sensitivity(graph, samples, isa, work)
+        else:
+            found = measure_sensitivity(optimized, samples, ranges=known, isa=isa, work=work)
     return replace(found, model=opened, nodes=len(optimized), fed=samples.fed)

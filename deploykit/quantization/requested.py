@@ -15,6 +15,7 @@ PREFERENCES = {"accuracy": MIN_SQNR_DB, "speed": 18.0}
 MAX_DROP = 0.01
 MINUTES = 4
 _CALIBRATED = ("prefer", "keep_float", "isa", "engine", "batch", "threads", "budget", "group_by")
+_SEARCHED = ("prefer", "group_by")
 _BY_LABELS = ("metric", "max_drop")
 _WEIGHTS = ("minimum_size", "skip")
 
@@ -24,9 +25,9 @@ class Quantization:
     """What an 8-bit graph has to be."""
 
     mode: str = "auto"
-    """static: compute in 8 bits, with calibrated ranges; weights: store weights in 8 bits and
-    compute in float; nodes: as the Graph Transform Tool did; auto: static with calibration data,
-    else weights."""
+    """static: compute in 8 bits, with calibrated ranges or those that a quantization-aware model
+    states; weights: store weights in 8 bits and compute in float; nodes: as the Graph Transform
+    Tool did; auto: static with calibration data or a quantization-aware model, else weights."""
     min_sqnr: float | None = None
     """Signal to quantization noise of the outputs, in dB, at least; default: 15, and with
     calibration and without evaluation data that of `prefer`."""
@@ -72,9 +73,12 @@ class Quantization:
         """The batch and the threads for which it is to be fast."""
         return Settings(batch=self.batch, threads=self.threads)
 
-    def resolved_mode(self, is_calibrated: bool, is_evaluated: bool) -> str:
+    def resolved_mode(
+        self, is_calibrated: bool, is_evaluated: bool, states_scales: bool = False
+    ) -> str:
         """Return static, weights or nodes.
 
+        `states_scales`: the model has fake-quants, so static needs no calibration data.
         GraphError: something is set that does nothing without data that are not given, or with
         those that are.
         """
@@ -89,14 +93,18 @@ class Quantization:
         if mode not in MODES:
             raise GraphError(f"the mode should be one of {', '.join(MODES)}, not {mode!r}")
         if mode == "auto":
-            mode = "static" if is_calibrated else "weights"
-        if mode == "static" and not is_calibrated:
+            mode = "static" if is_calibrated or states_scales else "weights"
+        is_stated = states_scales and mode == "static"
+        if mode == "static" and not is_calibrated and not is_stated:
             raise GraphError("--mode static needs --calibration DATA")
         if mode != "static" and is_calibrated:
             raise GraphError(f"--calibration is for --mode static, not {mode}")
         if not is_calibrated and is_evaluated:
             raise GraphError("--eval needs --calibration DATA")
-        if is_calibrated:
+        if is_stated:
+            self._refuse(_WEIGHTS, "is for --mode weights")
+            self._refuse(_SEARCHED, "does nothing for a model that states its int8 scales")
+        elif is_calibrated:
             self._refuse(_WEIGHTS, "is for quantizing without --calibration")
         else:
             self._refuse((*_BY_LABELS, *_CALIBRATED), "needs --calibration DATA")

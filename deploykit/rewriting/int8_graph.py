@@ -29,7 +29,7 @@ def int8_graph(
     layer norms. The weights of layers in `rounded` are those that were chosen, of others the
     nearest int8 values. GraphError: as in `quantize_static`.
     """
-    return _after(_written(write_kernels, graph, ranges, isa, keep_float, rounded), _kernels())
+    return kernels_after(_written(write_kernels, graph, ranges, isa, keep_float, rounded))
 
 
 def codes_graph(
@@ -52,6 +52,11 @@ def onednn_graph(codes: Graph, isa: str = "auto") -> Graph:
     GraphError: as in `quantize_static` without ranges.
     """
     return _after(codes, [Step("quantize_static", {"isa": isa}), *_kernels()])
+
+
+def kernels_after(graph: Graph) -> Graph:
+    """Return an int8 graph with the best kernels for what is still float32."""
+    return _after(graph, _kernels())
 
 
 def _written(

@@ -46,7 +46,7 @@ _weights = options.under("Without --calibration")
 @click.option("--mode", type=click.Choice(MODES), default="auto", show_default=True,
               help="static: layers compute in 8 bits; weights: weights are stored in 8 bits, and "
               "layers compute in float; nodes: as the Graph Transform Tool did it; auto: static "
-              "with --calibration, else weights.")  # fmt: skip
+              "with --calibration or for a quantization-aware model, else weights.")  # fmt: skip
 @_static("--calibration", type=PathName("DATA"), help="At least 64 samples like those of real use: "
          "a .npz file of arrays by input name, a folder of TFRecords, images or CSV files, or "
          "DIR/NAME where DIR holds records of several names. Every fourth sample is kept aside to "
@@ -127,6 +127,9 @@ def quantize(
     kept in float32. Without --calibration, only the weights are stored in 8 bits: the file shrinks
     to about a quarter, and the speed stays the same.
 
+    A quantization-aware model states its int8 scales (fake-quants, as TF-MOT leaves them). Its
+    layers run in int8 with these, without --calibration.
+
     int8 is kept unless it is significantly slower than float32 or too inaccurate. Then, and where
     there is nothing to quantize, the command writes nothing and exits with status 5.
 
@@ -185,5 +188,6 @@ def quantize(
         raise
     report.rewritten(graph, output)
     tell(graph.report)
-    if calibration is None and not graph.report.is_float and not as_json:
+    is_stored = not isinstance(graph.report, Quantized)
+    if is_stored and not graph.report.is_float and not as_json:
         logger.info(SLOW if mode == "nodes" else _HINT)

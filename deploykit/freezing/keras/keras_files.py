@@ -38,6 +38,15 @@ _COMPUTES = re.compile(
     r"|random|sets|signal|sparse|strings)\.|compat\.v1\.|experimental\.numpy\.|__operators__\.)?\w+"
 )
 _ACTS = re.compile(r"file|py_func|numpy_function|load|print|save|restore|delete|variable", re.I)
+# Layers of TF-MOT (tensorflow-model-optimization), and what its users do with them.
+_QUANTIZING = frozenset({"QuantizeLayer", "QuantizeWrapper", "QuantizeWrapperV2"})
+_EXPORT_QUANTIZED = (
+    "the model has quantization-aware layers of TF-MOT, whose code is not in the file. Run these "
+    "two lines where tensorflow_model_optimization (tfmot) is installed, and pass FOLDER: "
+    "`with tfmot.quantization.keras.quantize_scope(): model = "
+    "tf_keras.models.load_model('FILE.h5')` and `model.export('FOLDER')`. TF-MOT 0.8 itself cannot "
+    "load the .keras files that it writes: export them in the program that trains"
+)
 _UNKNOWN = re.compile(r"Unknown (\w+): '?([\w>]+)")
 
 
@@ -197,6 +206,8 @@ def _load(path: Path, architecture: bytes | None, files: ExitStack) -> Any:
         custom = f"{unknown[1]} '{unknown[2]}'" if unknown else _custom_part(config)
         if custom is None or isinstance(failed("", error), LimitError):
             raise
+        if any(part.get("class_name") in _QUANTIZING for part in _parts(config)):
+            raise GraphError(_EXPORT_QUANTIZED) from None
         raise GraphError(
             f"the model holds the custom {custom}, whose code is not in the file; in the program "
             "that has it, write the model with model.export('FOLDER') and freeze that folder"

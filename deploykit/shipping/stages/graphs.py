@@ -13,6 +13,7 @@ from deploykit.freezing.open_model import open_model, path_of
 from deploykit.photos.class_names import labels_from
 from deploykit.quantization.requested import Quantization
 from deploykit.quantization.timing.speed import INCONCLUSIVE
+from deploykit.rewriting.fake_quant_graph import has_fake_quants
 from deploykit.rewriting.proof import by_calibration
 from deploykit.shipping.shipment import (
     EIGHT_BITS_FILE,
@@ -131,21 +132,23 @@ def _quantize(shipment: Shipment) -> Outcome:
     }
     document: dict[str, Any] = {}
     used: tuple[str, ...] = ()
-    if is_calibrated:
+    if is_calibrated or _states_scales(shipment):
         options = Quantization(
             engine=how.engine,
             budget=max(shipment.share, 0.5),
             allow_low_accuracy=how.allow_low_accuracy,
             allow_float=True,
         )
-        if how.evaluation is not None:
+        if is_calibrated and how.evaluation is not None:
             options = replace(options, max_drop=how.max_drop)
             if how.labels is not None:
                 named = replace(model.about, labels=tuple(labels_from(how.labels)))
                 model.graph.about = named  # they number the classes that folders name
-        graph = quantize(
-            model, options, calibration=how.calibration, evaluation=how.evaluation, **common
-        )
+        given: dict[str, Any] = {"calibration": how.calibration, "evaluation": how.evaluation}
+        if not is_calibrated:
+            given = {"input_range": how.input_range, "allow_unverified": how.allow_unverified}
+            common["preprocess"] = None
+        graph = quantize(model, options, **given, **common)
         document = graph.report.document()
         document.pop("evaluation", None)  # the stage `accuracy` measures it, also on later data
         if how.evaluation is not None and document["result"] != "int8":
@@ -180,10 +183,25 @@ def _uncalibrated(shipment: Shipment) -> str:
     return "" if shipment.how.calibration is not None else "int8 needs --calibration DATA"
 
 
+def _no_calibration(shipment: Shipment) -> str:
+    """Return why nothing is calibrated, or an empty string."""
+    why = _uncalibrated(shipment)
+    return "the model states its int8 scales" if why and _states_scales(shipment) else why
+
+
 def _no_8_bits(shipment: Shipment) -> str:
     if shipment.how.device == "gpu":
         return "int8 layers run on CPUs only, and --device is gpu"
-    return "" if shipment.how.target == "size" else _uncalibrated(shipment)
+    if shipment.how.target == "size" or _states_scales(shipment):
+        return ""
+    return _uncalibrated(shipment)
+
+
+def _states_scales(shipment: Shipment) -> bool:
+    """Say whether the model has fake-quants, as far as that is known by now."""
+    if not shipment.path(OPTIMIZED_FILE).exists():
+        return False
+    return has_fake_quants(shipment.opened(OPTIMIZED_FILE).frozen)
 
 
 _COMPARED = ("input_range", "allow_unverified", "allowed_ops")
@@ -194,7 +212,7 @@ CALIBRATE = ShipStage(
     _calibrate,
     ("calibration", "preprocess", "allowed_ops"),
     ("optimize",),
-    left_out=_uncalibrated,
+    left_out=_no_calibration,
     seconds=6,
 )
 QUANTIZE = ShipStage(

@@ -36,7 +36,8 @@ def lines(result: Quantized) -> list[str | Table]:
         tried = "were tried" if result.is_float and result.int8_layers else "are"
         said.append(f"{result.int8_layers} of {len(result.layers)} layers {tried} in 8 bits, with "
                      f"weights for {result.isa}")  # fmt: skip
-    for name, found in (("held-out samples", result.judgement), ("evaluation", result.evaluation)):
+    compared = "held-out samples" if result.samples else "compared samples"
+    for name, found in ((compared, result.judgement), ("evaluation", result.evaluation)):
         if found is not None:
             said.append(f"{name}: {_in_words(found)}")
             if found.groups:

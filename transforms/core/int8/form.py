@@ -17,6 +17,8 @@ class Form:
     peak: float
     """What the largest code stands for, without the offset."""
     offset: float = 0.0
+    top: int = CODES
+    """The largest code in use, of codes without a sign: fewer where fake-quants state so."""
 
     @property
     def type(self) -> str:

@@ -73,6 +73,8 @@ class Plan:
     passing: set[str] = field(default_factory=set)
     reasons: dict[str, str] = field(default_factory=dict)
     """By layer that stays float: why."""
+    has_fake_quants: bool = False
+    """Whether fake-quants of the graph itself round what layers read and give."""
 
 
 def plan(graph: Graph, ranges: Ranges, keep_float: Iterable[str] = ()) -> Plan:
@@ -93,6 +95,9 @@ def plan(graph: Graph, ranges: Ranges, keep_float: Iterable[str] = ()) -> Plan:
 
 class Planner:
     """One pass in execution order; what was decided for a node's inputs is known by then."""
+
+    keeps_offset = _RENAMING
+    """Passing ops that hand on codes with an offset."""
 
     def __init__(self, graph: Graph, ranges: Ranges, listed: Collection[str]) -> None:
         self.plan = Plan()
@@ -196,7 +201,7 @@ class Planner:
             return
         form = forms[0]
         assert form is not None
-        if node.op not in _RENAMING and any(each.offset for each in forms if each is not None):
+        if node.op not in self.keeps_offset and any(each.offset for each in forms if each):
             return
         self.plan.passing.add(node.name)
         self.plan.forms[node.name] = form

@@ -7,6 +7,8 @@ import numpy as np
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.byte_inputs import bytes_of
+from deploykit.transforms.core.int8.fake_quant.for_openvino import taken_back
+from deploykit.transforms.core.int8.fake_quant.planner import plan_fake_quants
 from deploykit.transforms.core.int8.form import CODES, Form
 from deploykit.transforms.core.int8.plan import Plan, Planner
 from deploykit.transforms.core.int8.ranges import Ranges
@@ -31,7 +33,7 @@ _CLOSE = 1e-3  # of a step: numbers are stored as float32
 
 def holds_codes(graph: Graph) -> bool:
     """Say whether layers of a graph compute in 8 bits by codes, as `quantize_codes` writes them."""
-    return any(node.op == ROUNDING and node.attr(ROUNDS) for node in graph)
+    return any(node.attr(ROUNDS) for node in graph if node.op in (ROUNDING, "Mul"))
 
 
 @dataclass
@@ -58,9 +60,14 @@ def taken_out(graph: Graph) -> tuple[Plan, StoredCodes]:
         raise GraphError(
             "the graph holds no codes of 8 bits; give it `ranges`, or one that quantize_codes wrote"
         )
+    is_stated = not any(node.op == ROUNDING and node.attr(ROUNDS) for node in graph)
     found = _Taking(graph).run()
-    work = _StoredPlanner(graph, found)
-    plan = work.run()
+    if is_stated:  # fake-quants of a quantization-aware model round its activations
+        taken_back(graph)
+        plan = plan_fake_quants(graph, found.weights, {})
+        _check_layers(graph, plan, found)
+        return plan, found
+    plan = _StoredPlanner(graph, found).run()
     _check(graph, plan, found)
     return plan, found
 
@@ -198,10 +205,8 @@ class _StoredPlanner(Planner):
 
 def _check(graph: Graph, plan: Plan, found: StoredCodes) -> None:
     """Raise GraphError where the plan is not what the codes said."""
+    _check_layers(graph, plan, found)
     for layer in found.weights:
-        if layer not in plan.chains:
-            why = plan.reasons.get(layer, "it is not reached")
-            raise _unknown(graph[layer], f"a layer in codes has a kernel, but {why}")
         source = graph[layer].data_inputs[0]
         said = found.reads.get((layer, source))
         if said is not None and not _are_close(said, plan.reads[layer]):
@@ -217,6 +222,14 @@ def _check(graph: Graph, plan: Plan, found: StoredCodes) -> None:
     for reader, source in found.reads:
         if reader not in plan.chains and (reader, source) not in sums:
             raise _unknown(graph[reader], f"a layer in 8 bits reads the codes of '{source}'")
+
+
+def _check_layers(graph: Graph, plan: Plan, found: StoredCodes) -> None:
+    """Raise GraphError where a layer in codes has no kernel."""
+    for layer in found.weights:
+        if layer not in plan.chains:
+            why = plan.reasons.get(layer, "it is not reached")
+            raise _unknown(graph[layer], f"a layer in codes has a kernel, but {why}")
 
 
 def _are_close(one: Form, other: Form) -> bool:

@@ -1,0 +1,1 @@
+"""Quantize a quantization-aware model by the scales that its fake-quants state."""

@@ -1,0 +1,39 @@
+"""What became of each layer of a quantization-aware model."""
+
+from collections.abc import Collection
+
+from deploykit.quantization.result import LayerOutcome
+from deploykit.rewriting.fake_quant_graph import FakeQuantGraph
+from deploykit.transforms.core.int8.form import Form
+from deploykit.transforms.core.int8.plan import Plan
+from deploykit.transforms.core.layers.layers import LAYER_OPS
+
+
+def stated_layers(stated: FakeQuantGraph, planned: Plan) -> tuple[LayerOutcome, ...]:
+    """Return the outcome of each layer, in execution order."""
+    outcomes = []
+    for node in map(stated.graph.__getitem__, stated.graph.order()):
+        if node.op in LAYER_OPS:
+            chain = planned.chains.get(node.name)
+            form = None if chain is None else planned.forms.get(chain.nodes[-1].name)
+            range_ = None if form is None else _range(form)
+            outcomes.append(
+                LayerOutcome(node.name, node.op, planned.reasons.get(node.name, ""), range_)
+            )
+    return tuple(outcomes)
+
+
+def _range(form: Form) -> tuple[float, float]:
+    return form.offset, form.top * form.step + form.offset
+
+
+def rounding_notes(stated: FakeQuantGraph, isa: str, keep_float: Collection[str]) -> list[str]:
+    """Return a note on layers whose int8 codes `isa` cannot sum, so which are rounded again."""
+    names = stated.rounded_again(isa, keep_float)
+    if not names:
+        return []
+    first = ", ".join(sorted(names)[:3]) + (f" and {len(names) - 3} more" * (len(names) > 3))
+    return [
+        f"the weights of {len(names)} layers are rounded to fewer levels than the model states, as "
+        f"AVX2 sums pairs of products in 16 bits: {first}; --isa vnni keeps them"
+    ]

@@ -1,0 +1,155 @@
+"""Quantization-aware models: TF-MOT's own, and what the command line makes of them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deploykit
+from deploykit.quantization.fake_quant.search import StatedData, quantize_fake_quants
+from deploykit.quantization.fake_quant.sensitivity import stated_sensitivity
+from deploykit.quantization.requested import Quantization
+from deploykit.quantization.result import Quantized
+from deploykit.text.results.quantized import lines
+from deploykit.transforms.core.errors import GraphError, NotQuantizedError
+from deploykit.transforms.core.graph import Graph
+from deploykit.verification.samples import Samples
+from tests.deploykit.conftest import command_line
+from tests.support import random
+from tests.transforms.fake_quant_nets import SIZE, Block, C, feeds, image, layer, made, net
+from tests.transforms.test_fake_quants import LEAST_DB, of_four_bits, residual
+
+ROOT = Path(__file__).parents[3]
+MODELS, FASHION = ROOT / "tests/data/tf_mot", ROOT / "models/fashion/test_1000.npz"
+
+
+@pytest.fixture(scope="module")
+def images() -> dict[str, np.ndarray]:
+    return {"image": np.load(FASHION)["images"][:400]}
+
+
+def quantized(graph: Graph, engine: str = "tensorflow", **data) -> Quantized:
+    return quantize_fake_quants(graph, StatedData(**data), Quantization(engine=engine))
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "openvino"])
+@pytest.mark.parametrize(("name", "layers"), [("mobile", 8), ("plain", 4)])
+def test_models_of_tf_mot(name, layers, engine, images, in_process):
+    """All layers, at least 40 dB, and the same class for all images."""
+    if engine == "openvino":
+        pytest.importorskip("openvino")
+    graph = deploykit.freeze(str(MODELS / f"{name}.pb"))
+    found = quantized(graph, engine, feeds=[images])
+    assert not found.is_float
+    assert (found.int8_layers, len(found.layers)) == (layers, layers)
+    assert found.judgement.sqnr_db >= LEAST_DB
+    assert found.judgement.agreement == 1
+    assert f"{layers} of {layers} layers are in 8 bits" in "\n".join(map(str, lines(found)))
+
+
+def test_a_partly_annotated_model(images, in_process):
+    """Layers that were not annotated are kept in float32 and named; the others state all."""
+    graph = deploykit.freeze(str(MODELS / "partly.pb"))
+    found = quantized(graph, feeds=[images], calibrating=[images])
+    why = {each.layer.split("/")[-2]: each.why_float for each in found.layers}
+    assert why == {
+        "quant_first": "its weights have no fake-quant",
+        "quant_second": "",
+        "quant_third": "",
+        "last": "its weights have no fake-quant",
+    }
+    assert found.judgement.sqnr_db >= LEAST_DB
+
+
+def without_ranges() -> Graph:
+    """Return a net whose weights have fake-quants, and of whose activations one has."""
+
+    def make():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, (None, *SIZE, C), name="x")
+        y = layer(x, Block(), "first", 1)
+        parts = [layer(y, Block(kind=kind), f"{kind}/part", 2) for kind in ("conv", "depthwise")]
+        y = made(tf.concat(parts, -1), Block(), "third", 3)
+        tf.identity(layer(y, Block(activation=""), "last", 4), name="out")
+
+    return net(make)
+
+
+def test_missing_ranges_are_calibrated(in_process):
+    graph = without_ranges()
+    before = quantized(graph, feeds=[feeds()])
+    assert before.is_float
+    assert before.reason == "no layer can run in int8"
+    assert [bool(each.why_float) for each in before.layers] == [True] * 5
+    found = quantized(graph, feeds=[feeds()], calibrating=[feeds(64)])
+    assert (found.int8_layers, found.is_float) == (5, False)
+    assert "so they are calibrated: x, concat, first/activation and 1 more" in found.notes[0]
+    stated = next(each.range for each in found.layers if each.layer == "third")
+    assert stated == pytest.approx((0, 1.9), rel=1e-3)
+    assert found.judgement.sqnr_db >= 25
+
+
+def test_what_cannot_be_int8_is_not_written(in_process, tmp_path):
+    def nothing():
+        layer(image(), Block(), "out", 1)
+
+    graph = net(nothing, ("out/activation",))
+    output = tmp_path / "q.pb"
+    with pytest.raises(NotQuantizedError, match="no layer can run in int8") as raised:
+        deploykit.quantize(graph, output=output)
+    assert not output.exists()
+    assert "no fake-quant behind" in raised.value.report.layers[0].why_float
+    made_float = deploykit.quantize(graph, allow_float=True)
+    assert made_float.report.is_float
+
+
+def test_noise_is_never_written(in_process):
+    graph = net(residual, ("out/out",))
+    with pytest.raises(NotQuantizedError, match=r"too inaccurate: SQNR .* expected at least 199"):
+        deploykit.quantize(graph, min_sqnr=199)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"prefer": "speed"}, "--prefer does nothing for a model that states its int8 scales"),
+        ({"minimum_size": 1}, "--minimum-size is for --mode weights"),
+        ({"keep_float": ["second"]}, "there is no layer 'second'"),
+        ({"engine": "abacus"}, "engine should be one of"),
+    ],
+)
+def test_options_that_do_nothing(options, said):
+    with pytest.raises(GraphError, match=said):
+        deploykit.quantize(net(of_four_bits, ("out/out",)), **options)
+
+
+def test_other_modes_are_as_they_were():
+    """Weights behind fake-quants are no weights to `--mode weights`."""
+    with pytest.raises(NotQuantizedError, match="there is nothing to quantize: no float32 weight"):
+        deploykit.quantize(net(of_four_bits, ("out/out",)), mode="weights", minimum_size=1)
+
+
+def test_layers_are_ranked_by_what_differs_from_the_fake_quants(in_process):
+    graph = net(residual, ("out/out",))
+    samples = Samples.of(graph, {"x": random(64, *SIZE, C)})
+    found = stated_sensitivity(graph, samples)
+    assert {each.layer for each in found.ranking} == {"first", "conv", "depthwise", "out"}
+    assert min(each.sqnr_db for each in found.ranking) >= LEAST_DB
+    assert found.ranges["first"].max == pytest.approx(1.9, rel=1e-3)
+    assert found.together.sqnr_db >= LEAST_DB
+
+
+def test_the_command_line(tmp_path):
+    """Exit status 5 where nothing is int8; else the file is written, and what stays float named."""
+    source, output = tmp_path / "net.pb", tmp_path / "q.pb"
+    deploykit.save_graph(net(of_four_bits, ("out/out",)), source)
+    said = command_line("quantize", source, "-o", output, "--keep-float", "first")
+    assert said.status == 5
+    assert "out stays float: fake-quant 'out/weights' has 4 bits, expected 8" in said.stdout
+    assert not output.exists()
+    said = command_line("quantize", source, "-o", output)
+    assert said.status == 0
+    assert "1 of 2 layers are in 8 bits" in said.stdout
+    assert "--calibration" not in said.stderr  # which would change nothing
+    assert output.exists()

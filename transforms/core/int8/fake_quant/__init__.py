@@ -1,0 +1,1 @@
+"""Int8 from the scales that the fake-quants of a quantization-aware model state."""

@@ -1,0 +1,83 @@
+"""What keeps OpenVINO 2026.4 from rounding otherwise than fake-quants say, and the way back."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.fake_quant.grids import OPS, TOP, VARS, form_of_tensor
+from deploykit.transforms.core.layers.fused_chain import ADD_OPS
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
+
+FLOAT = DType("float32")
+APART = "_apart"
+"""The attribute of a Minimum that is there for OpenVINO alone."""
+
+
+def keep_apart(graph: Graph, made: str) -> None:
+    """Keep OpenVINO from adding what a layer makes before its fake-quant rounds it.
+
+    It lets the kernel of the layer add, and forgets the fake-quant in between: 32 dB are left of a
+    net with one such sum. A Minimum at the end of the range changes nothing.
+    """
+    for add in graph.readers(made):
+        if add.op not in ADD_OPS:
+            continue
+        for tensor in dict.fromkeys(add.data_inputs):
+            node = graph.producer(tensor)
+            form = form_of_tensor(graph, node) if node.op in OPS else ""
+            if isinstance(form, str):
+                continue
+            same = _minimum(graph, node, tensor, form.top * form.step + form.offset)
+            read = [same if each == tensor else each for each in add.data_inputs]
+            add = graph.replace(add, add.with_data_inputs(*read))
+
+
+def widen(graph: Graph) -> None:
+    """Give fake-quants of 255 levels one more level, which nothing reaches.
+
+    OpenVINO moves the values of 255 levels by half a step where a layer reads them.
+    """
+    for node in tuple(graph):
+        if node.op != VARS or not node.attr("narrow_range", False):
+            continue
+        form = form_of_tensor(graph, node)
+        if isinstance(form, str):
+            continue
+        cut = _minimum(graph, node, node.data_inputs[0], form.top * form.step + form.offset)
+        wide = _with_range(graph, node, form.offset, form.peak + form.offset, cut)
+        graph.replace(graph[node.name], wide.with_attrs(narrow_range=False, **{TOP: form.top}))
+
+
+def taken_back(graph: Graph) -> None:
+    """Undo both."""
+    for node in tuple(graph):
+        if node.attr(APART):
+            graph.redirect({node.name: node.data_inputs[0]})
+            graph.remove(node)
+    for node in tuple(graph):
+        if node.op == VARS and TOP in node.attrs:
+            form = form_of_tensor(graph, node)
+            assert not isinstance(form, str)
+            high = form.top * form.step + form.offset
+            narrow = _with_range(graph, node, form.offset, high, node.data_inputs[0])
+            graph.replace(node, narrow.with_attrs(narrow_range=True, **{TOP: None}))
+
+
+def _minimum(graph: Graph, node: Node, tensor: str, high: float) -> str:
+    """Add a Minimum of a tensor and a number, beside a fake-quant; return its name."""
+    name, free = graph.unique_name(f"{node.name}/apart"), replace(node, device="")
+    end = graph.constant_beside(free, np.array(high, np.float32), f"{name}/max").name
+    new = Node(name, "Minimum", (tensor, end), {}, node.device)
+    return graph.add(new.with_attrs(T=FLOAT, **{APART: True})).name
+
+
+def _with_range(graph: Graph, node: Node, low: float, high: float, tensor: str) -> Node:
+    """Return a fake-quant with another range, of a tensor."""
+    free = replace(node, device="")
+    ends = [
+        graph.constant_beside(free, np.array(value, np.float32), f"{node.name}/{end}").name
+        for end, value in (("low", low), ("high", high))
+    ]
+    return node.with_data_inputs(tensor, *ends)
