@@ -1,6 +1,7 @@
 """Keras files: Keras 3 and 2, whole or weights alone, with code in them, damaged."""
 
 import importlib
+import json
 import os
 import shutil
 import subprocess
@@ -271,3 +272,19 @@ def test_weights_of_another_model(tmp_path):
     (tmp_path / "model.json").write_text(text)
     with pytest.raises(GraphError, match=r"Keras cannot load the model: .*shape"):
         deploykit.freeze(keras_2_weights(tmp_path), graph=tmp_path / "model.json")
+
+
+@pytest.mark.parametrize("layer", ["QuantizeLayer", "QuantizeWrapperV2"])
+def test_layers_of_tf_mot_are_exported_by_two_lines(tmp_path, layer):
+    """As TF-MOT writes them: Keras does not know the class."""
+    config = {"module": "keras.layers", "class_name": "Sequential", "config": {"layers": [
+        {"module": "tensorflow_model_optimization.python.core", "class_name": layer,
+         "config": {"name": "q"}, "registered_name": layer}]}}  # fmt: skip
+    path = tmp_path / "m.keras"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", json.dumps(config))
+        archive.writestr("metadata.json", json.dumps({"keras_version": "3.0.0"}))
+    with pytest.raises(
+        GraphError, match=r"quantize_scope\(\): model = .* `model\.export\('FOLDER'"
+    ):
+        deploykit.freeze(str(path))

@@ -5,11 +5,13 @@ import pytest
 from deploykit.freezing.interface import Source
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import FROZEN, OPTIMIZED_FILE, Shipment
-from deploykit.shipping.stages.graphs import CHECK, OPTIMIZE
+from deploykit.shipping.stages.graphs import CALIBRATE, CHECK, OPTIMIZE, QUANTIZE
 from deploykit.shipping.stages.proofs import VERIFY
 from deploykit.transforms.core.errors import GraphError, UnverifiedError
 from deploykit.transforms.core.node import Node
 from tests.support import build, random
+from tests.transforms.fake_quant_nets import net
+from tests.transforms.test_fake_quants import residual
 
 pytestmark = pytest.mark.usefixtures("in_process")
 FITTING = {"x": 5 + abs(random(8, 3))}
@@ -66,3 +68,16 @@ def test_an_op_of_no_tensorflow_matters_where_the_outputs_need_it(tmp_path):
     shipped.source = Source(str(file))
     with pytest.raises(GraphError, match="Mine is no op of TensorFlow"):
         CHECK.run(shipped)
+
+
+def test_a_quantization_aware_model_needs_no_calibration(tmp_path):
+    model = net(residual, ("out/out",))
+    (tmp_path / FROZEN).parent.mkdir(exist_ok=True)
+    shipped = Shipment(Source(model), tmp_path, tmp_path, "m", ShipOptions(), 1.0)
+    assert QUANTIZE.left_out(shipped) == "int8 needs --calibration DATA"  # as far as is known
+    CHECK.run(shipped)
+    OPTIMIZE.run(shipped)
+    assert CALIBRATE.left_out(shipped) == "the model states its int8 scales"
+    assert QUANTIZE.left_out(shipped) == ""
+    found = QUANTIZE.run(shipped).document
+    assert (found["result"], found["int8_layers"], found["all_layers"]) == ("int8", 4, 4)
