@@ -274,10 +274,8 @@ def _stated(
     opened.refuse_effects(comparison.allowed_ops)
     given = comparison.data if data[0] is None else data[0]
     samples = None if given is None else open_samples(given, graph, **opens)
-    known = StatedData()
     if samples is None:
-        feeds = made_up_feeds(graph, comparison.input_range, comparison.shapes)[0]
-        known = StatedData(feeds)
+        known = StatedData(made_up_feeds(graph, comparison.input_range, comparison.shapes)[0])
     elif data[0] is None:
         known = StatedData(samples.feeds(), timed_with=samples)
     else:
