@@ -18,7 +18,7 @@ from deploykit.quantization.result import Quantized
 from deploykit.quantization.search import quantize_calibrated
 from deploykit.quantization.search_task import STEPS
 from deploykit.quantization.weights import WeightsInt8, quantize_stored
-from deploykit.rewriting.fake_quant_graph import has_fake_quants
+from deploykit.rewriting.fake_quant_graph import has_fake_quants, states_weights
 from deploykit.rewriting.pipelines import OPTIMIZE, PREPARE_LAYERS, quantize_string
 from deploykit.rewriting.proof import by_calibration
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
@@ -118,7 +118,8 @@ def _quantized(
         needs_data = error  # but a model with fake-quants needs none
     with working("quantize", *(STEPS if is_calibrated else ())) as work:
         opened = open_model(model)
-        if how.mode in ("auto", "static") and has_fake_quants(opened.frozen):
+        is_stated = states_weights if is_calibrated else has_fake_quants
+        if how.mode in ("auto", "static") and is_stated(opened.frozen):
             how.resolved_mode(is_calibrated, is_evaluated, states_scales=True)
             return _stated(opened, how, data, comparison, target, work)
         if needs_data is not None:

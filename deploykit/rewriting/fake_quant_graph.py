@@ -62,6 +62,11 @@ def has_fake_quants(graph: Graph) -> bool:
     )
 
 
+def states_weights(graph: Graph) -> bool:
+    """Say whether fake-quants state the int8 weights of a layer."""
+    return has_fake_quants(graph) and bool(read_fake_quants(graph).weights)
+
+
 def read_fake_quants(graph: Graph) -> FakeQuantGraph:
     """Return an optimized form of a quantization-aware graph, and what its fake-quants state."""
     work = run_steps(graph, PREPARE_LAYERS)[0].copy()

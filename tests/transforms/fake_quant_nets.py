@@ -76,6 +76,7 @@ def layer(y, block, name, seed=0, channels=C, weights=None):
     if block.norm == "behind" and block.kind != "matmul":
         gamma = random(count, seed=4, low=0.4, high=1.6)
         gamma[-1] *= -1  # its codes change their sign
+        gamma[0] = 0  # as a pruned channel has it
         y = raw.FusedBatchNormV3(
             x=y, scale=gamma, offset=random(count, seed=5) / 4, mean=random(count, seed=6) / 8,
             variance=random(count, seed=7, low=0.5), is_training=False, name=f"{name}/norm",

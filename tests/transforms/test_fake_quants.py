@@ -216,8 +216,17 @@ def narrow_activations():
     made(y, Block(activation=""), "out", 3)
 
 
+def between_two_codes():
+    """A zero point of 42.5: the range is moved by half a step."""
+    import tensorflow as tf
+
+    y = rounded(tf.tanh(image() * 2), -0.2, 1.0, "read")
+    y = rounded(layer(y, Block(activation=""), "first", 1), -0.2, 1.0, "first/out")
+    made(y, Block(activation=""), "out", 2)
+
+
 def of_one_code():
-    """A channel of weights that are all zero, and a gamma of zero."""
+    """A channel of weights that are all zero."""
     weights = random(3, 3, C, C) / 3
     weights[..., 0] = 0
     y = made(image(), Block(), "first", weights=rounded_weights(weights, Block(), "zeros"))
@@ -238,6 +247,7 @@ NETS = {
     products: 3,
     in_functions: 2,
     narrow_activations: 3,
+    between_two_codes: 2,
     of_one_code: 2,
 }
 

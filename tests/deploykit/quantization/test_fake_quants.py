@@ -15,7 +15,7 @@ from deploykit.transforms.core.errors import GraphError, NotQuantizedError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.samples import Samples
 from tests.deploykit.conftest import command_line
-from tests.support import random
+from tests.support import build, random
 from tests.transforms.fake_quant_nets import SIZE, Block, C, feeds, image, layer, made, net
 from tests.transforms.test_fake_quants import LEAST_DB, of_four_bits, residual
 
@@ -153,3 +153,22 @@ def test_the_command_line(tmp_path):
     assert "1 of 2 layers are in 8 bits" in said.stdout
     assert "--calibration" not in said.stderr  # which would change nothing
     assert output.exists()
+
+
+def test_fake_quants_of_activations_alone_need_calibration(in_process):
+    """With it, the model is quantized like one without fake-quants."""
+
+    def make():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, (None, 8), name="x")
+        y = tf.nn.relu(tf.matmul(x, random(8, 16, seed=1)))
+        y = tf.quantization.fake_quant_with_min_max_args(y, 0.0, 4.0)
+        tf.add(tf.matmul(y, random(16, 4, seed=2)), random(4, seed=3), name="out")
+
+    graph = build(make, ["x"], ["out"])
+    with pytest.raises(NotQuantizedError, match="no layer can run in int8"):
+        deploykit.quantize(graph)
+    samples = {"x": random(128, 8, seed=4)}
+    found = deploykit.quantize(graph, calibration=samples, allow_float=True, min_sqnr=10)
+    assert found.report.samples > 0

@@ -1,4 +1,4 @@
-"""What keeps OpenVINO 2026.4 from rounding otherwise than fake-quants say, and the way back."""
+"""Work around OpenVINO 2026.4 rounding differently from TensorFlow, and undo it."""
 
 from dataclasses import replace
 
@@ -35,15 +35,19 @@ def keep_apart(graph: Graph, made: str) -> None:
 
 
 def widen(graph: Graph) -> None:
-    """Give fake-quants of 255 levels one more level, which nothing reaches.
+    """Write the ranges of fake-quants as OpenVINO rounds them like TensorFlow.
 
-    OpenVINO moves the values of 255 levels by half a step where a layer reads them.
+    It rounds a zero point between two codes differently: ranges start and end at a code. It also
+    moves the values of 255 levels by half a step where a layer reads them: these fake-quants get
+    one more level, which no value reaches.
     """
     for node in tuple(graph):
-        if node.op != VARS or not node.attr("narrow_range", False):
-            continue
-        form = form_of_tensor(graph, node)
+        form = form_of_tensor(graph, node) if node.op == VARS else ""
         if isinstance(form, str):
+            continue
+        if not node.attr("narrow_range", False):
+            ends = form.offset, form.peak + form.offset
+            graph.replace(node, _with_range(graph, node, *ends, node.data_inputs[0]))
             continue
         cut = _minimum(graph, node, node.data_inputs[0], form.top * form.step + form.offset)
         wide = _with_range(graph, node, form.offset, form.peak + form.offset, cut)
@@ -51,7 +55,7 @@ def widen(graph: Graph) -> None:
 
 
 def taken_back(graph: Graph) -> None:
-    """Undo both."""
+    """Remove what `keep_apart` and `widen` added."""
     for node in tuple(graph):
         if node.attr(APART):
             graph.redirect({node.name: node.data_inputs[0]})

@@ -66,10 +66,10 @@ def match_codes(layer: Node, weights: Array, stated: Iterable[Array]) -> tuple[A
             error = np.abs(exact - form * factors)
             if (error > _NEAR * np.abs(factors)).any():
                 continue
-            signed = form * np.where(factors < 0, -1, 1)
+            steps = np.abs(factors).astype(np.float32)
+            signed = form * np.where(steps > 0, np.sign(factors), 0)  # a gamma of 0 leaves zeros
             if signed.max(initial=0) > _INT8.max:  # -128 in a channel whose sign changed
                 continue
-            steps = np.abs(factors).astype(np.float32)
             steps[steps == 0] = 1
             return signed.astype(np.int8), steps.reshape(-1)
     return None
