@@ -10,11 +10,11 @@ from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_rang
 from deploykit.transforms.core.layers.biases import chain_of, set_bias
 from deploykit.transforms.core.layers.fused_chain import Chain, chain
 from deploykit.transforms.core.layers.layers import (
-    WEIGHTS,
-    channels_first,
+    has_weights,
+    matrix_of,
     only_reader,
+    set_matrix,
     weights_of,
-    with_weights,
 )
 from deploykit.transforms.core.layers.renaming import rename
 from deploykit.transforms.core.node import Node, normal
@@ -68,9 +68,12 @@ def reuse_dead_channels(graph: Graph, *, ranges: str) -> None:
         if not _is_dense(graph, node):
             continue
         found = _source(graph, original, known, graph[node.name])
-        copies = {} if isinstance(found, str) else _copies(graph, found)
-        if isinstance(found, str) or not copies:
-            graph.skip(node, found if isinstance(found, str) else "no channel can be copied")
+        if isinstance(found, str):
+            graph.skip(node, found)
+            continue
+        copies = _copies(graph, found)
+        if not copies:
+            graph.skip(node, "no channel can be copied")
             continue
         _reuse(graph, found, copies)
         changed += [stage.nodes[-1].name for stage in found.stages]
@@ -81,17 +84,7 @@ def _is_dense(graph: Graph, node: Node, tensor: str = "") -> bool:
     """Say whether a node is a layer that sums over all channels, of `tensor` where one is given."""
     if node.op not in ("Conv2D", "MatMul") or node.attr("transpose_a", False):
         return False
-    return _is_layer(graph, node, tensor)
-
-
-def _is_layer(graph: Graph, node: Node, tensor: str) -> bool:
-    """Say whether a node has finite, constant float32 weights, and reads `tensor`, if given."""
-    if node.attr("T") != "float32" or channels_first(node) or graph.is_input(node.name):
-        return False
-    if tensor and (node.data_inputs[0] != tensor or node.data_inputs[WEIGHTS] == tensor):
-        return False
-    const = weights_of(graph, node)
-    return const is not None and bool(np.isfinite(const.value).all())
+    return has_weights(graph, node, tensor)
 
 
 def _source(graph: Graph, original: Graph, known: Ranges, node: Node) -> _Source | str:
@@ -107,7 +100,7 @@ def _source(graph: Graph, original: Graph, known: Ranges, node: Node) -> _Source
     if not all(each.bias and each.activation is not None for each in stages):
         return "no bias with Relu or Relu6 follows it"
     ranges = [known.tensors[tensor] for tensor in tensors if tensor in known.tensors]
-    weights = _weights(graph, node)
+    weights = matrix_of(graph, node)
     if len(ranges) < len(stages):
         return f"the ranges do not contain '{tensors[-1]}'"
     if not all(len(r.channel_mean) == len(r.channel_max) == weights.shape[-1] for r in ranges):
@@ -122,14 +115,14 @@ def _source(graph: Graph, original: Graph, known: Ranges, node: Node) -> _Source
         return f"'{tensors[-1]}' is an input or output of the graph"
     for other in readers:
         sums = _is_dense(graph, other, tensors[-1])
-        if not sums or _weights(graph, other).shape[-2] != weights.shape[-1]:
+        if not sums or matrix_of(graph, other).shape[-2] != weights.shape[-1]:
             return f"'{other.name}' ({other.op}) does not sum over the channels"
     return _Source(tuple(stages), tuple(ranges), readers, np.flatnonzero(dead))
 
 
 def _is_depthwise(graph: Graph, node: Node, tensor: str) -> bool:
     """Say whether a node has one filter for each channel of a tensor."""
-    if node.op != "DepthwiseConv2dNative" or not _is_layer(graph, node, tensor):
+    if node.op != "DepthwiseConv2dNative" or not has_weights(graph, node, tensor):
         return False
     const = weights_of(graph, node)
     return const is not None and const.shape[-1] == 1
@@ -143,32 +136,13 @@ def _bias(graph: Graph, layer: Chain) -> Array:
     return bias
 
 
-def _weights(graph: Graph, layer: Node) -> Array:
-    """Return weights as float64 [..., in, out], or [h, w, channels] of a depthwise layer."""
-    const = weights_of(graph, layer)
-    assert const is not None
-    weights: Array = const.value.astype(np.float64)
-    if layer.op == "DepthwiseConv2dNative":
-        return weights[..., 0]
-    return weights.T if layer.attr("transpose_b", False) else weights
-
-
-def _set_weights(graph: Graph, layer: Node, weights: Array) -> None:
-    """Give a layer weights in the form in which `_weights` returns them."""
-    const = weights_of(graph, layer)
-    assert const is not None
-    value = weights.T if layer.attr("transpose_b", False) else weights
-    value = np.ascontiguousarray(value.reshape(const.shape), np.float32)
-    graph.replace(layer, with_weights(graph, layer, const, value))
-
-
 def _upper_bounds(graph: Graph, layer: Chain, known: Ranges) -> Array:
     """Return float64 [out]: the largest possible value of each channel before its activation.
 
     That is infinite where the ranges do not say what each channel of its input is. A grouped
     convolution reads more channels than its weights have.
     """
-    weights = _weights(graph, layer.nodes[0])
+    weights = matrix_of(graph, layer.nodes[0])
     read = known.tensors.get(normal(layer.nodes[0].data_inputs[0]))
     if read is None or not len(read.channel_min) == len(read.channel_max) == weights.shape[-2]:
         return np.full(weights.shape[-1], np.inf)
@@ -188,11 +162,11 @@ def _copies(graph: Graph, source: _Source) -> dict[int, list[int]]:
     noise = np.zeros(len(source.ranges[0].channel_max))
     for index, (stage, found) in enumerate(zip(source.stages, source.ranges, strict=True)):
         if index:
-            noise *= np.square(_weights(graph, stage.nodes[0])).sum((0, 1))
+            noise *= np.square(matrix_of(graph, stage.nodes[0])).sum((0, 1))
         noise += _step(found) ** 2 * _fits(source, index)
     power, limits = np.zeros(len(noise)), np.full(len(noise), _MOST_COPIES)
     for reader in source.readers:
-        weights = _weights(graph, reader)
+        weights = matrix_of(graph, reader)
         axes = (*range(weights.ndim - 2), -1)
         steps = np.abs(weights).max((*range(weights.ndim - 1),)) / _LARGEST
         power += np.square(weights).sum(axes)
@@ -234,19 +208,19 @@ def _reuse(graph: Graph, source: _Source, copies: Mapping[int, Sequence[int]]) -
     gains = {slot: 1.0 for slots in copies.values() for slot in slots}
     for index, stage in enumerate(source.stages):
         layer = graph[stage.nodes[0].name]
-        weights, bias = _weights(graph, layer), _bias(graph, stage)
+        weights, bias = matrix_of(graph, layer), _bias(graph, stage)
         for channel, slots in copies.items():
             for number, slot in enumerate(slots, 1):
                 gain = _gain(source, index, channel, number / (len(slots) + 1))
                 weights[..., slot] = weights[..., channel] * gain / gains[slot]
                 bias[slot] = bias[channel] * gain
                 gains[slot] = gain
-        _set_weights(graph, layer, weights)
+        set_matrix(graph, layer, weights)
         set_bias(graph, stage, bias)
     for reader in source.readers:
-        weights = _weights(graph, reader)
+        weights = matrix_of(graph, reader)
         for channel, slots in copies.items():
             weights[..., channel, :] /= len(slots) + 1
             for slot in slots:
                 weights[..., slot, :] = weights[..., channel, :] / gains[slot]
-        _set_weights(graph, graph[reader.name], weights)
+        set_matrix(graph, graph[reader.name], weights)

@@ -11,9 +11,10 @@ from deploykit.transforms.core.layers.biases import lift
 from deploykit.transforms.core.layers.fused_chain import Chain, chain
 from deploykit.transforms.core.layers.layers import (
     is_product,
+    matrix_of,
     only_reader,
+    set_matrix,
     weights_of,
-    with_weights,
 )
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import Array, DType
@@ -88,25 +89,10 @@ def _neurons(graph: Graph, known: Ranges, layer: Node) -> _Neurons | None:
     return _Neurons(before, after, *map(np.array, lists))
 
 
-def _matrix(graph: Graph, layer: Node) -> Array:
-    """Return a product's weights as [in, out], float64."""
-    const = weights_of(graph, layer)
-    assert const is not None
-    found: Array = const.value.astype(np.float64)
-    return found.T if layer.attr("transpose_b", False) else found
-
-
-def _set_matrix(graph: Graph, layer: Node, matrix: Array) -> None:
-    const = weights_of(graph, layer)
-    assert const is not None
-    value = (matrix.T if layer.attr("transpose_b", False) else matrix).astype(np.float32)
-    graph.replace(layer, with_weights(graph, layer, const, np.ascontiguousarray(value)))
-
-
 def _split(graph: Graph, found: _Neurons, limit: float) -> bool:
     """Replace the neurons that matter least, and return whether that was done."""
     layer, after = found.before.nodes[0], found.after
-    inner, outer = _matrix(graph, layer), _matrix(graph, after)
+    inner, outer = matrix_of(graph, layer), matrix_of(graph, after)
     weight = np.square(outer).sum(1)
     # the largest variance that these ends and this mean leave room for
     power = (found.high - found.mean) * (found.mean - found.low) * weight
@@ -122,9 +108,9 @@ def _split(graph: Graph, found: _Neurons, limit: float) -> bool:
     number = np.concatenate([np.arange(1, count + 1) for count in copies])
     inner[:, lost], outer[lost] = inner[:, sources], outer[sources]
     bias[lost] = old[sources] - number * end - old[lost]
-    _set_matrix(graph, layer, inner)
+    set_matrix(graph, layer, inner)
     lift(graph, layer.name, bias)
-    _set_matrix(graph, after, outer)
+    set_matrix(graph, after, outer)
     lift(graph, after.name, means)
     _end_at(graph, graph[found.before.nodes[-1].name], end)
     return True

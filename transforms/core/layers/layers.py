@@ -105,17 +105,49 @@ def bias_add(graph: Graph, name: str, layer: Node, bias: Array, ending: str = "_
     return add.with_attrs(T=layer.attr("T"), data_format=data_format)
 
 
+def matrix_of(graph: Graph, layer: Node) -> Array:
+    """Return weights as float64 [..., in, out], or [h, w, channels] of a depthwise layer.
+
+    The layer has constant weights, and one filter per channel if it is depthwise.
+    """
+    const = weights_of(graph, layer)
+    assert const is not None
+    weights: Array = const.value.astype(np.float64)
+    if layer.op == "DepthwiseConv2dNative":
+        return weights[..., 0]
+    return weights.T if layer.attr("transpose_b", False) else weights
+
+
+def set_matrix(graph: Graph, layer: Node, matrix: Array) -> None:
+    """Give a layer float32 weights in the form in which `matrix_of` returns them."""
+    const = weights_of(graph, layer)
+    assert const is not None
+    value = matrix.T if layer.attr("transpose_b", False) else matrix
+    value = np.ascontiguousarray(value.reshape(const.shape), np.float32)
+    graph.replace(layer, with_weights(graph, layer, const, value))
+
+
+def has_weights(graph: Graph, node: Node, tensor: str = "") -> bool:
+    """Return whether a node has finite, constant float32 weights, and channels last.
+
+    With `tensor`, whether that is what it multiplies with them.
+    """
+    if node.attr("T") != "float32" or channels_first(node) or graph.is_input(node.name):
+        return False
+    if tensor and (node.data_inputs[0] != tensor or node.data_inputs[WEIGHTS] == tensor):
+        return False
+    const = weights_of(graph, node)
+    return const is not None and bool(np.isfinite(const.value).all())
+
+
 def is_product(graph: Graph, node: Node, tensor: str = "") -> bool:
     """Return whether a node is a float32 MatMul of rows with finite, constant weights.
 
     With `tensor`, whether that is what it multiplies with them.
     """
-    if node.op != "MatMul" or node.attr("transpose_a", False) or node.attr("T") != "float32":
+    if node.op != "MatMul" or node.attr("transpose_a", False):
         return False
-    if graph.is_input(node.name) or (tensor and node.data_inputs[0] != tensor):
-        return False
-    const = weights_of(graph, node)
-    return const is not None and bool(np.isfinite(const.value).all())
+    return has_weights(graph, node, tensor)
 
 
 def only_reader(graph: Graph, node: Node) -> Node | None:
