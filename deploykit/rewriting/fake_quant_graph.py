@@ -44,14 +44,12 @@ class FakeQuantGraph:
         """Return the tensors without a range, as `FakeQuantPlanner.missing` does."""
         return FakeQuantPlanner(self.graph, self.weights, self.refused).missing()
 
-    def rounded_again(self, isa: str, keep_float: Collection[str] = ()) -> list[str]:
+    def rounded_again(self, planned: Plan, isa: str) -> list[str]:
         """Return the int8 layers whose codes `isa` cannot sum exactly, so which are rounded."""
         if sums_exactly(isa):
             return []
         return [
-            name
-            for name in self.plan(keep_float).chains
-            if saturates(self.graph[name], self.weights[name][0])
+            name for name in planned.chains if saturates(self.graph[name], self.weights[name][0])
         ]
 
 
@@ -107,17 +105,16 @@ def _written(
     isa: str,
     keep_float: Iterable[str],
 ) -> Graph:
-    exact_sums, kept = sums_exactly(isa), tuple(keep_float)
-    work, planned = stated.graph.copy(), stated.plan(kept)
-    write(work, planned, _chosen(stated, planned, isa, kept), exact_sums)
+    work, planned = stated.graph.copy(), stated.plan(tuple(keep_float))
+    write(work, planned, _chosen(stated, planned, isa), sums_exactly(isa))
     work.prune()
     work.check()
     return work
 
 
-def _chosen(stated: FakeQuantGraph, planned: Plan, isa: str, kept: tuple[str, ...]) -> Rounded:
+def _chosen(stated: FakeQuantGraph, planned: Plan, isa: str) -> Rounded:
     """Return the stated weights of int8 layers, but those that are rounded again."""
-    exact_sums, others = sums_exactly(isa), stated.rounded_again(isa, kept)
+    exact_sums, others = sums_exactly(isa), stated.rounded_again(planned, isa)
     chosen = {}
     for name, chain in planned.chains.items():
         codes, steps = stated.weights[name]

@@ -355,11 +355,11 @@ def test_avx2_rounds_codes_that_it_cannot_sum():
     """They have fewer levels there, as all weights do; other layers keep theirs."""
     graph = one_block(Block())
     stated = read_fake_quants(graph)
-    assert stated.rounded_again("vnni") == []
-    assert stated.rounded_again("avx2") == ["first", "second", "last"]
+    assert stated.rounded_again(stated.plan(), "vnni") == []
+    assert stated.rounded_again(stated.plan(), "avx2") == ["first", "second", "last"]
     codes = stated_codes_graph(stated, "avx2")
     assert ops(onednn_graph(codes, "avx2")) == ops(stated_int8_graph(stated, "avx2"))
     found = compare(run(graph, feeds()), run(codes, feeds()))[0].sqnr_db
     assert 25 <= found < LEAST_DB
     depthwise = read_fake_quants(one_block(Block("depthwise")))
-    assert depthwise.rounded_again("avx2") == ["last"]
+    assert depthwise.rounded_again(depthwise.plan(), "avx2") == ["last"]

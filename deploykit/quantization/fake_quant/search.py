@@ -85,7 +85,7 @@ class _Search:
         """Build the int8 graph for each engine, compare them, and return the best."""
         planned = self.stated.plan(self.how.keep_float)
         isa = "vnni" if sums_exactly(self.how.isa) else "avx2"
-        notes = (*self.notes, *rounding_notes(self.stated, self.how.isa, self.how.keep_float))
+        notes = (*self.notes, *rounding_notes(self.stated, planned, self.how.isa))
         result = Quantized(
             self.stated.graph,
             True,

@@ -1,7 +1,5 @@
 """What became of each layer of a quantization-aware model."""
 
-from collections.abc import Collection
-
 from deploykit.quantization.result import LayerOutcome
 from deploykit.rewriting.fake_quant_graph import FakeQuantGraph
 from deploykit.transforms.core.int8.form import Form
@@ -27,9 +25,9 @@ def _range(form: Form) -> tuple[float, float]:
     return form.offset, form.top * form.step + form.offset
 
 
-def rounding_notes(stated: FakeQuantGraph, isa: str, keep_float: Collection[str]) -> list[str]:
+def rounding_notes(stated: FakeQuantGraph, planned: Plan, isa: str) -> list[str]:
     """Return a note on layers whose int8 codes `isa` cannot sum, so which are rounded again."""
-    names = stated.rounded_again(isa, keep_float)
+    names = stated.rounded_again(planned, isa)
     if not names:
         return []
     first = ", ".join(sorted(names)[:3]) + (f" and {len(names) - 3} more" * (len(names) > 3))
