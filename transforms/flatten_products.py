@@ -92,23 +92,25 @@ def _batched(graph: Graph, node: Node, shapes: Shapes) -> _Product | str:
         return "its weights are not matrices"
     matrices = const.value.swapaxes(-1, -2) if node.attr("adj_y", False) else const.value
     if math.prod(matrices.shape[:-2]) != 1:
-        return _of_heads(graph, node, matrices, shape)
+        return _of_heads(graph, node, const, matrices, shape)
     weights = matrices.reshape(matrices.shape[-2:])
     return _Product(rows, len(weights), weights, const, len(shape) - 1, weights.shape[1:])
 
 
-def _of_heads(graph: Graph, node: Node, matrices: Array, shape: Shape) -> _Product | str:
+def _of_heads(
+    graph: Graph, node: Node, const: Node, matrices: Array, shape: Shape
+) -> _Product | str:
     """Return the product of rows with the matrices of all heads, or why it is none.
 
     Args:
         graph: has the node.
-        node: the product, whose second input is constant.
-        matrices: [heads, summed, made], with axes of size 1 before.
+        node: the product.
+        const: its second input.
+        matrices: what that holds, [heads, summed, made] with axes of size 1 before.
         shape: of the rows.
     """
-    const = graph.constant(node.data_inputs[1])
     heads, summed, made = matrices.shape[-3:]
-    if const is None or math.prod(matrices.shape[:-3]) != 1 or (len(shape) > 2 and shape[-3] != 1):
+    if math.prod(matrices.shape[:-3]) != 1 or (len(shape) > 2 and shape[-3] != 1):
         return "its weights differ from one matrix of the batch to the next"
     numbered = (*shape[:-3], shape[-2])
     if not matrices.size or numbered.count(-1) > 1 or 0 in shape:
