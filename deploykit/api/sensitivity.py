@@ -9,7 +9,7 @@ from deploykit.freezing.open_model import open_model
 from deploykit.input.samples import open_samples
 from deploykit.quantization.fake_quant.sensitivity import stated_sensitivity
 from deploykit.quantization.sensitivity import STEPS, Sensitivity, measure_sensitivity
-from deploykit.rewriting.fake_quant_graph import has_fake_quants
+from deploykit.rewriting.fake_quant_graph import states_weights
 from deploykit.rewriting.pipelines import PREPARE_LAYERS
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import working
@@ -58,7 +58,7 @@ def sensitivity(
         known = None if ranges is None else os.fspath(ranges)
         if known is not None:
             check_ranges(known, opened.source, opened.sha256)
-        if known is None and has_fake_quants(graph):
+        if known is None and states_weights(graph):
             found = stated_sensitivity(graph, samples, isa, work)
         else:
             found = measure_sensitivity(optimized, samples, ranges=known, isa=isa, work=work)
