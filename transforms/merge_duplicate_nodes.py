@@ -85,6 +85,8 @@ def _canonical(node: Node, first: dict[str, str]) -> tuple[str, ...]:
         name = producer_name(tensor)
         twin = first.get(name, name)
         inputs.append(tensor if twin == name else tensor_name(twin, split(tensor)[1]))
+    if not node.control_inputs:
+        return tuple(inputs)
     count = len(inputs) - len(node.control_inputs)
     return (*inputs[:count], *sorted(set(inputs[count:])))
 

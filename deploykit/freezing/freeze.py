@@ -22,7 +22,7 @@ from deploykit.transforms.core.checks.side_effects import cut_off, inputs_behind
 from deploykit.transforms.core.checks.vocabularies import Vocabularies
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.functions import Library, reachable
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.graph import Graph, no_collection
 from deploykit.transforms.core.layers.layers import FLOATS
 from deploykit.transforms.core.node import Node, producer_name, split
 from deploykit.transforms.core.ops import (
@@ -68,17 +68,17 @@ def runs_as_it_stands(graph: Graph, source: Source) -> bool:
 
     It does not where a placeholder is pinned, or where a variable or table has to be filled.
     """
-    for name in graph.ancestors(map(producer_name, graph.outputs)):
-        node = graph[name]
-        if graph.is_input(name):
-            continue
-        if node.op in FEEDABLE_OPS and (name in dict(source.pins) or is_training_switch(node)):
-            return False
-        if node.op in PLACEHOLDER_OPS or contents_of(node.op) in ("filled", "refused"):
-            return False
-        if node.op in VARIABLE_OPS:
-            return False
-    return True
+    ops = {op for op in graph.ops if contents_of(op) in ("filled", "refused")}
+    ops |= PLACEHOLDER_OPS | VARIABLE_OPS
+    pins = dict(source.pins)
+    unsettled = {
+        node.name
+        for node in graph
+        if node.op in ops
+        or (node.op in FEEDABLE_OPS and (node.name in pins or is_training_switch(node)))
+        if not graph.is_input(node.name)
+    }
+    return not unsettled or unsettled.isdisjoint(graph.ancestors(map(producer_name, graph.outputs)))
 
 
 @contextlib.contextmanager
@@ -90,6 +90,7 @@ def naming_errors(path: object) -> Iterator[None]:
         raise error if str(path) in str(error) else type(error)(f"{path}: {error}") from None
 
 
+@no_collection()
 def _frozen(frozen: Graph, initialisers: Initialisers, source: Source) -> Graph:
     """Return a graph with its variables turned into constants, checked."""
     about = frozen.about
@@ -121,6 +122,9 @@ def _check_whole(graph: Graph) -> None:
                 f"its input '{tensor}' is a {types[port]}, a handle to what is not in the graph, "
                 "so no caller could feed it; name other --inputs, or export the model again"
             )
+    held = any(op == "VarHandleOp" or contents_of(op) != "nothing" for op in graph.ops)
+    if not held and not graph.library.function:
+        return
     running = run_part(graph)
     functions = Library(graph).functions
     nodes = [(node.name, node.op) for node in running]
@@ -194,9 +198,11 @@ def _resolved(graph: Graph, pins: dict[str, str], inputs: tuple[str, ...]) -> Gr
 def _tell_what_is_dropped(graph: Graph, initialisers: Initialisers) -> None:
     """Log the trained values that no output needs: users may fetch them, such as transitions."""
     dropped = [node.name for node in graph if _is_unread_value(graph, node)]
-    there = {node.name for node in graph}  # Keras 3 exports a variable as `name` and as `name_1`
-    there |= {re.sub(r"_\d+$", "", name) for name in there}
-    dropped += [name for name in initialisers.trained if name not in there]
+    if initialisers.trained:
+        there = {node.name for node in graph}
+        # Keras 3 exports a variable as `name` and as `name_1`.
+        there |= {re.sub(r"_\d+$", "", name) for name in there}
+        dropped += [name for name in initialisers.trained if name not in there]
     if dropped:
         shown = ", ".join(f"'{name}'" for name in dropped[:3])
         more = f" and {len(dropped) - 3} more" if len(dropped) > 3 else ""

@@ -8,6 +8,7 @@ from typing import Any
 from deploykit.freezing.default_interface import check_outputs, guess_inputs, guess_outputs
 from deploykit.freezing.interface import Interface
 from deploykit.freezing.unknown_ops import leave_out_unknown_ops
+from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.checks.validate import survey, validate
 from deploykit.transforms.core.checks.wire import decoded, field_bytes
 from deploykit.transforms.core.errors import GraphError, nearest
@@ -45,7 +46,7 @@ def read_meta_graph(content: bytes) -> MetaGraphDef:
     Custom ops may be in it, such as those of training; what answers is checked when it is cut out.
     GraphError: it is damaged, or a node is not sound.
     """
-    survey(meta_graph_nodes(content))
+    survey(GraphParts.read(meta_graph_nodes(content)))
     return decoded(content, MetaGraphDef)
 
 

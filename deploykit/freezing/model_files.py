@@ -16,6 +16,7 @@ from deploykit.freezing.saved_models import parse_saved_model
 from deploykit.freezing.sidecar import SignatureNames
 from deploykit.freezing.training_switches import has_boolean_placeholder
 from deploykit.storage.files import read_bytes
+from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.checks.side_effects import Effect, may_act
 from deploykit.transforms.core.checks.validate import survey
 from deploykit.transforms.core.checks.wire import decoded
@@ -48,7 +49,7 @@ class ModelFiles:
         if self._source.graph is not None:
             with naming(self._source.graph):
                 content = graph_bytes(read_bytes(self._source.graph))
-                survey(content)
+                survey(GraphParts.read(content))
                 return MetaGraphDef(graph_def=decoded(content, GraphDef))
         if self.kind == "saved_model":
             return parse_saved_model(self.location.proto, self._source.tags)

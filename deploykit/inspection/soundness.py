@@ -147,12 +147,12 @@ def graph_facts(
     try:
         if meta is not None:
             facts.tags = tuple(tags_of(meta))
-        expansion = survey(graph_def, seen)
+        parts = GraphParts.read(graph_def)
+        expansion = survey(parts, seen)
         facts.call_depth, facts.expanded_nodes = expansion.depth, expansion.nodes
         excused = _excused(meta, answering if seen.effects else None)
         if not seen.custom:  # TensorFlow would name the first one, and no more
-            parts = replace(GraphParts.read(graph_def), nodes=lambda: iter(seen.nodes))
-            tensorflow.check(light_form(parts))
+            tensorflow.check(light_form(replace(parts, nodes=lambda: iter(seen.nodes))))
     except GraphError as error:
         facts.problems.append(str(error))
         excused = None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.rewriting.step_report import StepReport
 from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.graph import Graph, no_collection
 from deploykit.transforms.core.int8.ranges import check_ranges
 
 
@@ -32,9 +32,10 @@ def run_steps(
     """
     steps = pipeline.parse(transforms)
     reports = []
-    for result in pipeline.run(graph, steps):
-        graph = result.graph
-        skipped = result.skipped if result.error is None else (result.error, *result.skipped)
-        reports.append(StepReport(result.transform, result.seconds, len(graph), skipped))
-        on_step(result, len(steps))
+    with no_collection():
+        for result in pipeline.run(graph, steps):
+            graph = result.graph
+            skipped = result.skipped if result.error is None else (result.error, *result.skipped)
+            reports.append(StepReport(result.transform, result.seconds, len(graph), skipped))
+            on_step(result, len(steps))
     return graph, reports

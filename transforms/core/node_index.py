@@ -94,8 +94,9 @@ class NodeIndex:
         found = set(names)
         waiting = list(found)
         while waiting:
-            for tensor in self._nodes[waiting.pop()].inputs:
-                name = producer_name(tensor)
+            for name in self._nodes[waiting.pop()].inputs:
+                if name not in self._nodes:  # it is not the name of a node as it stands
+                    name = producer_name(name)
                 if name not in found and name in self._nodes:
                     found.add(name)
                     waiting.append(name)

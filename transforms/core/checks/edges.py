@@ -3,7 +3,6 @@
 Of each node its name, its ports and the places of its producers are kept, and no more.
 """
 
-import itertools
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
@@ -68,15 +67,14 @@ class Edges:
             for text in node.attrs["_class"].list.s:
                 if text[:5] == b"loc:@":
                     self._colocated.setdefault(text[5:].decode(errors="replace"), place)
-        if ports is None:
-            wanted: Iterable[int] = ()
-        else:
+        wanted: Sequence[int] = ()
+        if ports is not None:
             self._check_count(node, ports[0])
             wanted = ports[0].types()
-        for tensor, type_ in zip(
-            node.inputs, itertools.chain(wanted, itertools.repeat(0)), strict=False
-        ):
+        for tensor, type_ in zip(node.inputs, wanted, strict=False):
             self._link(place, tensor, type_)
+        for tensor in node.inputs[len(wanted) :]:
+            self._link(place, tensor, 0)
         self._ends.append(len(self._producers))
 
     def _check_count(self, node: Node, reads: Ports) -> None:

@@ -60,13 +60,13 @@ def _ignore(function: str, node: Node, is_known: bool) -> None:
     """See a node, and do nothing."""
 
 
-def survey(content: bytes, see: See = _ignore) -> Expansion:
-    """Check the bytes of a GraphDef, and tell of all its nodes; custom ops are let pass.
+def survey(parts: GraphParts, see: See = _ignore) -> Expansion:
+    """Check the parts of a GraphDef, and call `see` with all its nodes; custom ops are let pass.
 
     What a custom op reads and makes is not known. GraphError: anything else that `validate` finds.
     """
-    with printable():
-        return _check(GraphParts.read(content), see)
+    with printable(), no_collection():
+        return _check(parts, see)
 
 
 def check_ends(graph: Graph) -> None:

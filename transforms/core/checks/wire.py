@@ -43,7 +43,7 @@ def fields(content: bytes, wanted: int) -> Iterator[tuple[int, int, int]]:
 
     It starts with its tag and its length. GraphError: the bytes are damaged.
     """
-    place, stop = 0, len(content)
+    place, stop, wanted_tag = 0, len(content), wanted << 3 | _BYTES
     while place < stop:
         start = place
         tag = content[place]
@@ -51,13 +51,17 @@ def fields(content: bytes, wanted: int) -> Iterator[tuple[int, int, int]]:
         if tag > 0x7F:
             tag, place = _varint(content, start, stop)
         if tag & 7 == _BYTES:
-            length, begin = _varint(content, place, stop)
-            place = begin + length
+            if place < stop and content[place] < 0x80:
+                begin = place + 1
+                place = begin + content[place]
+            else:
+                length, begin = _varint(content, place, stop)
+                place = begin + length
         else:
             begin = place = _after(content, place, tag & 7)
         if place > stop:
             raise _damaged(start)
-        if tag == wanted << 3 | _BYTES:
+        if tag == wanted_tag:
             yield start, begin, place
 
 
@@ -136,7 +140,8 @@ def _taken(content: bytes, plan: Plan, allowed: int) -> int:
                 outer.append((stop, plan))
                 stop, plan = place + length, inner
         else:
-            place = _after(content, place, tag & 7)
+            is_short = tag & 7 == 0 and content[place] < 0x80  # a number of one byte
+            place = place + 1 if is_short else _after(content, place, tag & 7)
             if place > stop or tag < 8:  # there is no field 0
                 raise _damaged(place)
             taken += plan[tag][1] if tag in plan else 4

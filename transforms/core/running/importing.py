@@ -11,7 +11,7 @@ from pathlib import Path
 from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.engines.tensorflow_wheel import package_folder
 from deploykit.transforms.core.errors import LoadError
-from deploykit.transforms.core.graph import follow
+from deploykit.transforms.core.graph import follow, no_collection
 from deploykit.transforms.core.node import Node, delimited
 from deploykit.transforms.core.protos import AttrValue, GraphDef, TensorProto
 from deploykit.transforms.core.running.child import Worker, call
@@ -56,6 +56,7 @@ class ImportCheck:
             call(f"{__name__}:import_in_python", graph_def)
 
 
+@no_collection()
 def light_form(graph: GraphParts) -> bytes:
     """Return the bytes of a GraphDef that TensorFlow's importer refuses where it refuses the graph.
 
