@@ -68,6 +68,7 @@ ops: setup  ## rewrite the table of ops from the installed TensorFlow
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m deploykit.transforms.core.ops
 
 protos: setup  ## rewrite the descriptors of messages from the installed packages
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check grpcio-tools
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m deploykit.serving.protocol.write_descriptors
 
 clean:  ## remove .venv and what tools left behind

@@ -17,6 +17,11 @@ from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.call_inputs import requested, with_defaults
 from deploykit.serving.execution.classify_regress import Class, check_some, classes_of, values_of
 from deploykit.serving.execution.engines.engine import ALL, HERE
+from deploykit.serving.execution.open_inference import (
+    check_inputs,
+    check_outputs,
+    chosen_signature,
+)
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.execution.slots import OVERDUE, Slots
 from deploykit.serving.protocol.codec import INPUT_ALIAS
@@ -25,6 +30,7 @@ from deploykit.serving.protocol.names import check_name, check_names
 from deploykit.serving.protocol.signatures import CLASSIFY, DEFAULT, REGRESS, Signature
 from deploykit.transforms.core.tensors import Array
 
+_INT64, _LONGEST_NUMBER = 1 << 63, 40
 NOT_FOUND = "No signature was found with the name: "
 NOT_IN_GRAPH = "Requested signature not found in model graph: "
 
@@ -53,6 +59,20 @@ class Target:
         check_name("the name of the model", self.name)
         check_name("the label of the version", self.label)
         check_name("the name of the signature", self.signature)
+
+    @classmethod
+    def named(cls, name: str, version: str, signature: str = "") -> "Target":
+        """Return whom names mean: a version is a number, a label, or empty for the latest.
+
+        ServingError: there is no name, or the number has more than 63 bits.
+        """
+        if not name:
+            raise ServingError("INVALID_ARGUMENT", "the request names no model")
+        if not (version.isascii() and version.isdigit()):
+            return cls(name, None, version, signature)
+        if len(version) > _LONGEST_NUMBER or int(version) >= _INT64:
+            raise ServingError("INVALID_ARGUMENT", f"version {version[:40]} has more than 63 bits")
+        return cls(name, int(version), "", signature)
 
 
 @dataclass(frozen=True)
@@ -124,6 +144,22 @@ class Plane:
                     "FAILED_PRECONDITION", f'Serving signature key "{name}" not found.'
                 )
             signature = lease.servable.signatures[name]
+            feeds = with_defaults(signature, inputs)
+            found = self._run(lease, name, feeds, requested(signature, outputs))
+            return Answer(target.name, lease.servable.version, name, outputs=found)
+
+    def infer(
+        self, target: Target, inputs: Mapping[str, Array], outputs: Sequence[str], caller: Requester
+    ) -> Answer:
+        """Return outputs as `predict` does, by the rules of the Open Inference Protocol.
+
+        Without a signature it is the default one, or else the only one.
+        """
+        with self._called(target, "ModelInfer", caller) as lease:
+            name = chosen_signature(target.name, target.signature, lease.servable.signatures)
+            signature = lease.servable.signatures[name]
+            check_inputs(signature, inputs)
+            check_outputs(signature, outputs)
             feeds = with_defaults(signature, inputs)
             found = self._run(lease, name, feeds, requested(signature, outputs))
             return Answer(target.name, lease.servable.version, name, outputs=found)

@@ -11,9 +11,10 @@ from deploykit.serving.grpc_server.grpc_calls import GrpcCall, Method, of_messag
 from deploykit.serving.grpc_server.threads import CallThreads
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.names import check_name
+from deploykit.serving.protocol.open_inference_messages import INFERENCE_SERVICE
 from deploykit.serving.protocol.protos import MODEL_SERVICE, PREDICTION_SERVICE
 
-SERVICES = (MODEL_SERVICE, PREDICTION_SERVICE)
+SERVICES = (MODEL_SERVICE, PREDICTION_SERVICE, INFERENCE_SERVICE)
 _NAMES = ("", *SERVICES, *(name.rpartition(".")[2] for name in SERVICES))
 """Those that mean the whole server; TensorFlow Serving answers for the short ones alone."""
 

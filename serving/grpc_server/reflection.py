@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import grpc
-from google.protobuf import descriptor_pool
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import SERVICE_NAME as HEALTH
 from grpc_reflection.v1alpha import reflection
@@ -14,7 +13,7 @@ from grpc_reflection.v1alpha import reflection_pb2 as messages
 from deploykit.serving.grpc_server.health import SERVICES
 from deploykit.serving.grpc_server.threads import CallThreads, answered_by
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.protos import PredictRequest
+from deploykit.transforms.core.protobuf.private_pool import private_pool
 
 _V1 = "grpc.reflection.v1.ServerReflection"  # the messages of v1alpha, renamed
 _PATHS = {f"/{name}/ServerReflectionInfo" for name in (reflection.SERVICE_NAME, _V1)}
@@ -58,9 +57,8 @@ class Reflection(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def _pool() -> Any:
-    """Return a pool of all that this server speaks; the messages may come from a private one."""
-    pool = PredictRequest.DESCRIPTOR.file.pool
-    if pool is not descriptor_pool.Default():
-        for file in (health_pb2.DESCRIPTOR, messages.DESCRIPTOR):
-            pool.AddSerializedFile(file.serialized_pb)
+    """Return a pool of all that this server speaks."""
+    pool = private_pool()
+    for file in (health_pb2.DESCRIPTOR, messages.DESCRIPTOR):
+        pool.AddSerializedFile(file.serialized_pb)
     return pool

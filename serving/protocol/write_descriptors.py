@@ -1,7 +1,13 @@
-"""Write the descriptors of the private pool from the installed packages: `make protos`."""
+"""Write the descriptors of the private pool: `make protos`.
+
+They come from the installed packages and from the .proto files beside this module.
+"""
 
 import gzip
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from google.protobuf import descriptor_pb2
@@ -29,9 +35,22 @@ def main() -> None:
     files = descriptor_pb2.FileDescriptorSet()
     for file in found.values():
         file.CopyToProto(files.file.add())
+    files.MergeFrom(_compiled(Path(__file__).parent))
     content = files.SerializeToString(deterministic=True)
     DESCRIPTORS.write_bytes(gzip.compress(content, 9, mtime=0))
-    sys.stdout.write(f"{DESCRIPTORS}: {len(found)} files\n")
+    sys.stdout.write(f"{DESCRIPTORS}: {len(files.file)} files\n")
+
+
+def _compiled(folder: Path) -> descriptor_pb2.FileDescriptorSet:
+    """Return the descriptors of the .proto files in a folder. Error: protoc refuses them."""
+    with tempfile.TemporaryDirectory() as temporary:
+        target = Path(temporary, "files.binpb")
+        names = sorted(path.name for path in folder.glob("*.proto"))
+        # TensorFlow's own protobuf is in this process, and protoc in it would end it.
+        protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}"]
+        if subprocess.run([*protoc, f"--descriptor_set_out={target}", *names]).returncode:
+            raise Error(f"protoc cannot compile {', '.join(names)} in {folder}")
+        return descriptor_pb2.FileDescriptorSet.FromString(target.read_bytes())
 
 
 def _with_imports(file: Any, known: dict[str, Any]) -> dict[str, Any]:

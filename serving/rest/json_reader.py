@@ -15,6 +15,7 @@ import numpy as np
 
 from deploykit.serving.protocol.errors import ServingError, reported
 from deploykit.serving.rest.http_requests import Buffer
+from deploykit.serving.rest.json_infer import InferDocument
 from deploykit.serving.rest.json_requests import Document, Inputs, read
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import Worker
@@ -155,20 +156,25 @@ def _texts(texts: Sequence[bytes], shape: tuple[int, ...] = ()) -> _Texts:
     return _Texts(b"".join(texts), np.array(list(accumulate(map(len, texts))), np.int64), shape)
 
 
-def _packed(document: Document) -> tuple[str, Mapping[str, Array | _Texts], bool, _Texts]:
+_Packed = tuple[str, Mapping[str, Array | _Texts], bool, _Texts, InferDocument]
+
+
+def _packed(document: Document) -> _Packed:
     inputs = {
         alias: _texts(array.ravel().tolist(), array.shape) if array.dtype == object else array
         for alias, array in document.inputs.items()
     }
-    return document.signature, inputs, document.rows, _texts(document.examples)
+    return (
+        document.signature, inputs, document.rows, _texts(document.examples), document.infer
+    )  # fmt: skip
 
 
-def _unpacked(packed: tuple[str, Mapping[str, Array | _Texts], bool, _Texts]) -> Document:
-    signature, inputs, rows, examples = packed
+def _unpacked(packed: _Packed) -> Document:
+    signature, inputs, rows, examples, infer = packed
     arrays = {
         alias: _array(each) if isinstance(each, _Texts) else each for alias, each in inputs.items()
     }
-    return Document(signature, arrays, rows, examples.apart())
+    return Document(signature, arrays, rows, examples.apart(), infer)
 
 
 def _array(texts: _Texts) -> Array:

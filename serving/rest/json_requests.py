@@ -7,6 +7,7 @@ from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import DEFAULT, Tensor
 from deploykit.serving.rest.json_documents import parse
 from deploykit.serving.rest.json_examples import read_examples
+from deploykit.serving.rest.json_infer import InferDocument, read_infer
 from deploykit.serving.rest.json_tensors import read_inputs
 from deploykit.serving.rest.json_values import refused, signature_name
 from deploykit.transforms.core.tensors import Array
@@ -25,6 +26,10 @@ class Document:
     rows: bool = False
     """Whether the inputs came in rows."""
     examples: Sequence[bytes] = ()
+    infer: InferDocument = field(default_factory=InferDocument)
+    """What a document of the Open Inference Protocol asks beside its inputs."""
+    content: memoryview = field(default_factory=lambda: memoryview(b""))
+    """The binary data behind such a document."""
 
 
 def read(
@@ -34,7 +39,10 @@ def read(
 
     ServingError: it is no such document; or the one that stands in the model's place.
     """
-    document = parse(body, last_feature=method != "predict")
+    document = parse(body, last_feature=method in ("classify", "regress"))
+    if method == "infer":
+        name, arrays, infer = read_infer(document)
+        return Document(name, arrays, infer=infer)
     signature = signature_name(document)
     if method != "predict":
         return Document(signature, examples=read_examples(document))

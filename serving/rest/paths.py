@@ -15,9 +15,15 @@ _CALL = re.compile(
 _READ = re.compile(_WHOM.format("(?:/([^/:]+))?") + "(?:/(metadata))?", re.IGNORECASE | re.ASCII)
 _INT64 = 1 << 63
 _METHODS = {"predict": "Predict", "classify": "Classify", "regress": "Regress",
-            "status": "GetModelStatus", "metadata": "GetModelMetadata"}  # fmt: skip
+            "status": "GetModelStatus", "metadata": "GetModelMetadata",
+            "infer": "ModelInfer", "model_metadata": "ModelMetadata", "model_ready": "ModelReady",
+            "server_metadata": "ServerMetadata"}  # fmt: skip
 
-PROBES = frozenset({"/healthz", "/readyz", "/health", "/ping", "/v2/health/ready", "/"})
+# The Open Inference Protocol: https://github.com/kserve/open-inference-protocol
+_V2 = re.compile(r"/v2(?:/models/([^/?]+)(?:/versions/([^/?]+))?(?:/(ready|infer))?)?/?(?:\?.*)?")
+
+V2_PROBES = frozenset({"/v2/health/ready", "/v2/health/live"})
+PROBES = frozenset({"/healthz", "/readyz", "/health", "/ping", "/"})
 """What load balancers ask by default or by custom: 200 where the server is ready, else 503."""
 
 
@@ -37,6 +43,8 @@ def parse_path(method: str, path: str) -> tuple[str, Target]:
 
     ServingError: there is no such path, or not for this method.
     """
+    if path.startswith("/v2"):
+        return _parse_v2(method, path)
     if method == "POST" and (match := _CALL.fullmatch(path)):
         name, version, label, call = match.groups()
         return call.lower(), _target(name, version, label)
@@ -48,6 +56,23 @@ def parse_path(method: str, path: str) -> tuple[str, Target]:
             raise refused("Missing model name in request.")
         return "models", Target("")
     raise refused(f"Malformed request: {method} {path}")
+
+
+def _parse_v2(method: str, path: str) -> tuple[str, Target]:
+    match = _V2.fullmatch(path)
+    if match is None:
+        raise ServingError("NOT_FOUND", f"Not found: {method} {path}")
+    name, version, act = match.groups()
+    asked = "server_metadata" if name is None else act or "metadata"
+    wanted = ("POST",) if asked == "infer" else ("GET", "HEAD")
+    if method not in wanted:
+        raise refused(f"{path.partition('?')[0]} takes {wanted[0]}, not {method}")
+    if name is None:
+        return asked, Target("")
+    return (
+        asked if asked == "infer" else f"model_{asked}",
+        Target.named(unquote(name), unquote(version or "")),
+    )
 
 
 def method_of(method: str, path: str) -> tuple[str, str]:

@@ -23,12 +23,14 @@ from deploykit.serving.protocol.protos import ModelSpec
 from deploykit.serving.protocol.signatures import UNAVAILABLE, signature_map, unavailable_in
 from deploykit.serving.rest.connection import Response, error_response
 from deploykit.serving.rest.http_requests import Buffer, HttpError, HttpLimits, Request, too_large
+from deploykit.serving.rest.json_infer import split_body
 from deploykit.serving.rest.json_outputs import write_classes, write_outputs, write_values
 from deploykit.serving.rest.json_reader import JsonReader
 from deploykit.serving.rest.json_requests import Document, Inputs
 from deploykit.serving.rest.json_values import refused
 from deploykit.serving.rest.listener import Listener
-from deploykit.serving.rest.paths import PROBES, method_of, parse_path, path_of
+from deploykit.serving.rest.open_inference import OpenInference
+from deploykit.serving.rest.paths import PROBES, V2_PROBES, method_of, parse_path, path_of
 from deploykit.serving.telemetry.monitoring import CONTENT_TYPE, ENTRYPOINT, Metrics
 
 # Of a packed body. Beyond either, no numbers that anybody sends pack as well.
@@ -103,10 +105,12 @@ class Rest:
         """What probes are told; set before `start`."""
         self._log = log
         self.listener.failed = self._failed
-        self._methods: dict[str, Callable[[Target, Document, Requester], bytes]] = {
+        self._open_inference = OpenInference(plane, models, lambda: self.is_ready())
+        self._methods: dict[str, Callable[[Target, Document, Requester], bytes | Response]] = {
             "predict": self._predict,
             "classify": self._classify,
             "regress": self._regress,
+            "infer": self._open_inference.infer,
         }
 
     @property
@@ -162,13 +166,18 @@ class Rest:
         page = self._settings.metrics_path
         if page and path == page and request.method == "GET":
             return Response(200, self._metrics.page(), CONTENT_TYPE)
-        if path.partition("?")[0] in PROBES and request.method in ("GET", "HEAD"):
-            return self._health()
+        plain = path.partition("?")[0]
+        if request.method in ("GET", "HEAD"):
+            if plain in PROBES:
+                return self._health()
+            if plain in V2_PROBES:
+                return self._open_inference.health(plain)
         self.listener.last_began = time.monotonic()
-        if not path.lower().startswith("/v1/"):
+        if not path.lower().startswith(("/v1/", "/v2/")) and plain != "/v2":
             return error_response(404, f"Not found: {request.method} {path}")
         try:
-            response = Response(200, self._answer(request, path))
+            answer = self._answer(request, path)
+            response = answer if isinstance(answer, Response) else Response(200, answer)
         except HttpError as error:
             response = error_response(error.status, str(error))
         except Exception as error:
@@ -183,7 +192,7 @@ class Rest:
             return Response(200, b'{"status":"SERVING"}')
         return Response(503, b'{"status":"NOT_SERVING"}')
 
-    def _answer(self, request: Request, path: str) -> bytes:
+    def _answer(self, request: Request, path: str) -> bytes | Response:
         if request.method == "OPTIONS":
             if re.match("https?://", request.headers.get("origin", "")):
                 return b""
@@ -196,10 +205,16 @@ class Rest:
                 return self._status(target)
             case "metadata":
                 return self._metadata(target)
+            case "server_metadata":
+                return self._open_inference.server_metadata()
+            case "model_metadata":
+                return self._open_inference.model_metadata(target)
+            case "model_ready":
+                return self._open_inference.model_ready(target)
             case _:
                 return self._called(target, asked, request)
 
-    def _called(self, target: Target, method: str, request: Request) -> bytes:
+    def _called(self, target: Target, method: str, request: Request) -> bytes | Response:
         deadline = time.monotonic() + self._seconds if self._seconds > 0 else None
         caller = Requester(deadline, request.gone)
         self._admit()
@@ -215,12 +230,16 @@ class Rest:
         self, target: Target, method: str, request: Request, caller: Requester
     ) -> Document:
         """Return what a call asks; few small documents become arrays at once."""
+        content = memoryview(b"")
         with self._converted(caller):
             body = _body(request, self._settings.limits)
+            if method == "infer":
+                body, content = split_body(body, request.headers)
             taken = self._taken(target) if method == "predict" else {}
             if not self._reader.is_large(body):
-                return self._reader.read(method, body, taken)
-        return self._reader.read(method, body, taken, caller.seconds_left())
+                return replace(self._reader.read(method, body, taken), content=content)
+        document = self._reader.read(method, body, taken, caller.seconds_left())
+        return replace(document, content=content)
 
     def _taken(self, target: Target) -> Inputs | ServingError:
         """Return what a model takes, or why it cannot be asked: its document is read first."""

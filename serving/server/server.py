@@ -1,7 +1,6 @@
 """A server: models, data plane, services and ports put together, started, and drained."""
 
 import contextlib
-import functools
 import logging
 import threading
 import time
@@ -19,6 +18,7 @@ from deploykit.serving.execution.servable import Servable
 from deploykit.serving.execution.uploads import Uploads
 from deploykit.serving.grpc_server.grpc_calls import GrpcCalls
 from deploykit.serving.grpc_server.health import Health
+from deploykit.serving.grpc_server.open_inference import InferenceService
 from deploykit.serving.grpc_server.reflection import Reflection
 from deploykit.serving.grpc_server.services import ModelService, PredictionService
 from deploykit.serving.grpc_server.threads import CallThreads
@@ -26,6 +26,7 @@ from deploykit.serving.grpc_server.unfinished_requests import UnfinishedRequests
 from deploykit.serving.lifecycle.model_config import ModelSettings, model_settings, read_models
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.open_inference_messages import METHODS
 from deploykit.serving.protocol.version_status import AVAILABLE, END, VersionStatus
 from deploykit.serving.rest.http_requests import HttpLimits
 from deploykit.serving.rest.rest import Rest, RestSettings
@@ -166,6 +167,7 @@ class Server:
         methods = {
             **PredictionService(self.plane, as_content).methods(),
             **ModelService(self.models, self._reload).methods(),
+            **InferenceService(self.plane, self.models, self.health.is_serving).methods(),
             **self.health.methods(),
         }
         write = self._log_of("grpc")
@@ -178,7 +180,14 @@ class Server:
         return Batches(batching, self.settings.slots, self.metrics.queued)
 
     def _log_of(self, protocol: str) -> Callable[..., None] | None:
-        return None if self.log is None else functools.partial(self.log.write, protocol)
+        log = self.log
+        if log is None:
+            return None
+
+        def write(method: str, *facts: Any) -> None:
+            log.write(f"{protocol}-v2" if method in METHODS else protocol, method, *facts)
+
+        return write
 
     def _rest(self) -> Rest:
         settings = self.settings

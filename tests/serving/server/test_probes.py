@@ -12,7 +12,7 @@ from tests.serving.served import Served, free_port
 from tests.serving.small_models import half_plus
 from tests.waiting import until
 
-PATHS = ["/healthz", "/readyz", "/health", "/ping", "/v2/health/ready", "/", "/healthz?verbose"]
+PATHS = ["/healthz", "/readyz", "/health", "/ping", "/", "/healthz?verbose"]
 
 
 def ask(server, path, method="GET", body=None):

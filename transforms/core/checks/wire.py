@@ -6,6 +6,7 @@ end. The format: https://protobuf.dev/programming-guides/encoding/
 """
 
 import functools
+import sys
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -38,14 +39,18 @@ _LONG = (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64, FieldDescripto
 Plan = dict[int, tuple["Plan | None", int, int]]
 
 
-def fields(content: bytes, wanted: int) -> Iterator[tuple[int, int, int]]:
+def fields(content: bytes, wanted: int, most: int = sys.maxsize) -> Iterator[tuple[int, int, int]]:
     """Yield where each message or text that is a field of a message starts, begins and ends.
 
-    It starts with its tag and its length. GraphError: the bytes are damaged.
+    It starts with its tag and its length. GraphError: the bytes are damaged, or there are more than
+    `most` fields of any kind.
     """
-    place, stop, wanted_tag = 0, len(content), wanted << 3 | _BYTES
+    place, stop, wanted_tag, count = 0, len(content), wanted << 3 | _BYTES, 0
     while place < stop:
         start = place
+        count += 1
+        if count > most:
+            raise GraphError(f"it has more than {most} fields")
         tag = content[place]
         place += 1
         if tag > 0x7F:

@@ -1,0 +1,102 @@
+"""What the Open Inference Protocol asks of a model beside a run of it: versions, signatures, types.
+
+Like the data plane it knows arrays and names, and neither gRPC nor HTTP.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from deploykit.serving.protocol.open_inference_tensors import datatype_of, refused, shape_of
+from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor
+from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
+from deploykit.transforms.core.tensors import Array, type_of
+
+
+def chosen_signature(model: str, named: str, signatures: Mapping[str, Signature]) -> str:
+    """Return the signature that a request means: the named, the default, or the only one.
+
+    ServingError: there is none, or one of several has to be named.
+    """
+    name = named or (DEFAULT if DEFAULT in signatures else "")
+    if not name and len(signatures) == 1:
+        name = next(iter(signatures))
+    if name in signatures:
+        return name
+    known = ", ".join(signatures) or "none"
+    if named:
+        raise refused(f"model '{model}' has no signature '{name}'; it has {known}")
+    raise refused(
+        f"model '{model}' has no signature '{DEFAULT}'; name one of {known} in the parameter "
+        "'signature_name'"
+    )
+
+
+def check_inputs(signature: Signature, inputs: Mapping[str, Array]) -> None:
+    """Raise ServingError for inputs of other names or datatypes than a signature takes."""
+    for name, array in inputs.items():
+        if name not in signature.inputs:
+            raise refused(f"unexpected input '{name}', expected {_listed(signature.inputs)}")
+        wanted, got = signature.inputs[name].dtype, type_of(array)
+        if wanted != got:
+            raise refused(
+                f"input '{name}' has datatype {datatype_of(got)}, expected {datatype_of(wanted)}"
+            )
+    for name in signature.inputs:
+        if name not in inputs and name not in signature.proto.defaults:
+            raise refused(f"input '{name}' is missing, expected {_listed(signature.inputs)}")
+
+
+def check_outputs(signature: Signature, outputs: Sequence[str]) -> None:
+    """Raise ServingError for outputs that a signature does not have."""
+    for name in outputs:
+        if name not in signature.outputs:
+            raise refused(f"unknown output '{name}', expected {_listed(signature.outputs)}")
+
+
+@dataclass(frozen=True)
+class TensorMetadata:
+    """A tensor of a model as metadata has it."""
+
+    name: str
+    datatype: str
+    shape: Sequence[int]
+    """-1: any size."""
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> "list[TensorMetadata]":
+        """Return those of one side of a signature."""
+        return [
+            cls(name, datatype_of(tensor.dtype), shape_of(tensor))
+            for name, tensor in tensors.items()
+        ]
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """A model: the versions that can be called, and the tensors of a signature."""
+
+    name: str
+    versions: Sequence[str]
+    inputs: Sequence[TensorMetadata]
+    outputs: Sequence[TensorMetadata]
+
+
+def is_available(statuses: Iterable[VersionStatus]) -> bool:
+    """Say whether one of some versions can be called."""
+    return any(each.state == AVAILABLE for each in statuses)
+
+
+def model_metadata(
+    name: str, signatures: Mapping[str, Signature], statuses: Iterable[VersionStatus]
+) -> ModelMetadata:
+    """Return what is known of a model and its signature. ServingError: one of several is meant."""
+    signature = signatures[chosen_signature(name, "", signatures)]
+    versions = [str(each.version) for each in statuses if each.state == AVAILABLE]
+    inputs, outputs = map(TensorMetadata.of, (signature.inputs, signature.outputs))
+    return ModelMetadata(name, versions, inputs, outputs)
+
+
+def _listed(tensors: Mapping[str, Tensor]) -> str:
+    shown = [f"'{each.name}' ({each.datatype} {list(each.shape)})"
+             for each in TensorMetadata.of(tensors)]  # fmt: skip
+    return ", ".join(shown) or "none"

@@ -1,0 +1,104 @@
+"""The Open Inference Protocol (KServe v2) over gRPC: requests -> data plane -> answers."""
+
+from collections.abc import Callable
+from typing import Any
+
+from deploykit import __version__
+from deploykit.serving.execution.data_plane import Plane, Target
+from deploykit.serving.execution.open_inference import is_available, model_metadata
+from deploykit.serving.grpc_server.grpc_calls import GrpcCall, Method, of_messages, parsed
+from deploykit.serving.lifecycle.models import Models
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.names import check_name
+from deploykit.serving.protocol.open_inference_messages import (
+    EXTENSIONS,
+    INFERENCE_SERVICE,
+    METHODS,
+    PLATFORM,
+    SERVER_NAME,
+    InferResponse,
+    ModelInferRequest,
+    message,
+    read_request,
+    split_request,
+    write_response,
+)
+from deploykit.transforms.core.errors import GraphError
+
+
+class InferenceService:
+    """ServerLive, ServerReady, ModelReady, ServerMetadata, ModelMetadata and ModelInfer."""
+
+    def __init__(self, plane: Plane, models: Models[Any], is_ready: Callable[[], bool]) -> None:
+        """Answer about these models; `is_ready` says whether the server is."""
+        self._plane = plane
+        self._models = models
+        self._is_ready = is_ready
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by their paths."""
+        found = {
+            "ServerLive": self._server_live,
+            "ServerReady": self._server_ready,
+            "ModelReady": self._model_ready,
+            "ServerMetadata": self._server_metadata,
+            "ModelMetadata": self._model_metadata,
+        }
+        methods = {
+            name: Method(of_messages(message(f"{name}Request"), answer))
+            for name, answer in found.items()
+        }
+        methods["ModelInfer"] = Method(self._model_infer, computes=True)
+        return {f"/{INFERENCE_SERVICE}/{name}": methods[name] for name in METHODS}
+
+    def _server_live(self, _: Any, __: GrpcCall) -> Any:
+        return message("ServerLiveResponse")(live=True)
+
+    def _server_ready(self, _: Any, __: GrpcCall) -> Any:
+        return message("ServerReadyResponse")(ready=self._is_ready())
+
+    def _model_ready(self, request: Any, call: GrpcCall) -> Any:
+        target = _target(request.name, request.version, call)
+        try:
+            ready = is_available(self._models.status(target.name, target.version, target.label))
+        except ServingError:  # there is no such model or version
+            ready = False
+        return message("ModelReadyResponse")(ready=ready)
+
+    def _server_metadata(self, _: Any, __: GrpcCall) -> Any:
+        return message("ServerMetadataResponse")(
+            name=SERVER_NAME, version=__version__, extensions=EXTENSIONS
+        )
+
+    def _model_metadata(self, request: Any, call: GrpcCall) -> Any:
+        target = _target(request.name, request.version, call)
+        _, signatures = self._plane.signatures(target)
+        found = model_metadata(target.name, signatures, self._models.status(target.name))
+        response = message("ModelMetadataResponse")(
+            name=found.name, versions=found.versions, platform=PLATFORM
+        )
+        for tensors, into in ((found.inputs, response.inputs), (found.outputs, response.outputs)):
+            for each in tensors:
+                into.add(name=each.name, datatype=each.datatype, shape=each.shape)
+        return response
+
+    def _model_infer(self, request: bytes, call: GrpcCall) -> bytes:
+        try:
+            head, raw = split_request(request)
+        except GraphError as error:
+            words = f"this is no ModelInferRequest: {error}"
+            raise ServingError("INVALID_ARGUMENT", words) from None
+        asked = parsed(ModelInferRequest, head)
+        target = _target(asked.model_name, asked.model_version, call)
+        given = read_request(asked, raw)
+        target = Target(target.name, target.version, target.label, given.signature)
+        answer = self._plane.infer(target, given.inputs, given.outputs, call.caller())
+        response = InferResponse(answer.name, str(answer.version), given.id, answer.outputs)
+        return write_response(response, is_raw=bool(raw) or not given.inputs)
+
+
+def _target(name: str, version: str, call: GrpcCall) -> Target:
+    """Return whom a request is for, and note it for the log. ServingError: no such name can be."""
+    check_name("the name of the model", name)
+    call.model = name
+    return Target.named(name, version)

@@ -1,0 +1,164 @@
+"""Messages of the Open Inference Protocol over gRPC: ModelInferRequest read, answers written.
+
+Raw contents are neither parsed nor copied by protobuf: they are cut out of the request's bytes, and
+appended to the answer's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from deploykit.serving.protocol.names import check_name, check_names
+from deploykit.serving.protocol.open_inference_tensors import (
+    from_raw,
+    from_values,
+    output_datatype,
+    refused,
+    strings,
+    to_raw,
+)
+from deploykit.serving.protocol.varints import varint
+from deploykit.transforms.core.checks.wire import fields
+from deploykit.transforms.core.protobuf.private_pool import private_messages
+from deploykit.transforms.core.tensors import Array
+
+INFERENCE_SERVICE = "inference.GRPCInferenceService"
+METHODS = ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata",
+           "ModelInfer")  # fmt: skip
+SERVER_NAME, PLATFORM = "deploykit", "tensorflow_savedmodel"
+EXTENSIONS = ("binary_tensor_data", "parameters")
+SIGNATURE_NAME = "signature_name"
+"""The parameter that chooses a signature."""
+
+_messages: dict[str, Any] = private_messages(
+    "inference",
+    [f"{name}{kind}" for name in METHODS for kind in ("Request", "Response")],
+)
+ModelInferRequest: Any = _messages["ModelInferRequest"]
+ModelInferResponse: Any = _messages["ModelInferResponse"]
+
+_RAW_INPUT, _RAW_OUTPUT = 7, 6  # fields of a ModelInferRequest and of a ModelInferResponse
+_MOST_FIELDS = 4096  # of a request: inputs, outputs and raw contents
+_CONTENTS = {
+    "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
+    "INT32": "int_contents", "INT64": "int64_contents", "UINT8": "uint_contents",
+    "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
+    "FP32": "fp32_contents", "FP64": "fp64_contents", "BYTES": "bytes_contents",
+}  # fmt: skip
+"""The typed field of each datatype; FP16 and BF16 have none."""
+
+
+def message(name: str) -> Any:
+    """Return the class of a message, such as `ServerLiveResponse`."""
+    return _messages[name]
+
+
+@dataclass(frozen=True)
+class InferRequest:
+    """What a request asks, over gRPC or HTTP."""
+
+    model: str
+    version: str = ""
+    """Empty: the server chooses."""
+    signature: str = ""
+    """Empty: the default one."""
+    id: str = ""
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+    outputs: Sequence[str] = ()
+    """Empty: all."""
+
+
+@dataclass(frozen=True)
+class InferResponse:
+    """What a model answered, over gRPC or HTTP."""
+
+    model: str
+    version: str
+    id: str
+    outputs: Mapping[str, Array]
+
+
+def split_request(content: bytes) -> tuple[bytes, list[memoryview]]:
+    """Return a ModelInferRequest without its raw contents, and these. GraphError: it is damaged."""
+    view = memoryview(content)
+    head: list[bytes | memoryview] = []
+    raw: list[memoryview] = []
+    place = 0
+    for start, begin, end in fields(content, _RAW_INPUT, most=_MOST_FIELDS):
+        head.append(view[place:start])
+        raw.append(view[begin:end])
+        place = end
+    return b"".join([*head, view[place:]]), raw
+
+
+def read_request(request: Any, raw: Sequence[memoryview]) -> InferRequest:
+    """Return what a ModelInferRequest asks. ServingError: an input does not fit its datatype."""
+    if raw and len(raw) != len(request.inputs):
+        raise refused(
+            f"the request has {len(request.inputs)} inputs and {len(raw)} raw_input_contents, "
+            "expected as many"
+        )
+    check_name("the id of the request", request.id)
+    inputs: dict[str, Array] = {}
+    for number, tensor in enumerate(request.inputs):
+        if tensor.name in inputs:
+            raise refused(f"input '{tensor.name}' occurs twice in the request")
+        inputs[tensor.name] = _input(tensor, raw[number] if raw else None)
+    outputs = [output.name for output in request.outputs]
+    check_names("the name of an output", outputs)
+    return InferRequest(
+        request.model_name,
+        request.model_version,
+        _signature(request.parameters),
+        request.id,
+        inputs,
+        outputs,
+    )
+
+
+def write_response(response: InferResponse, is_raw: bool) -> bytes:
+    """Return the bytes of a ModelInferResponse; FP16 and BF16 have raw contents alone.
+
+    ServingError: the protocol has no datatype for an output.
+    """
+    datatypes = {name: output_datatype(name, each) for name, each in response.outputs.items()}
+    is_raw = is_raw or not set(datatypes.values()) <= _CONTENTS.keys()
+    head = ModelInferResponse(
+        model_name=response.model, model_version=response.version, id=response.id
+    )
+    pieces: list[bytes | memoryview] = []
+    for name, array in response.outputs.items():
+        datatype = datatypes[name]
+        tensor = head.outputs.add(name=name, datatype=datatype, shape=array.shape)
+        if is_raw:
+            content = to_raw(array)
+            pieces += (varint(_RAW_OUTPUT << 3 | 2) + varint(len(content)), content)
+        else:
+            values = strings(array) if datatype == "BYTES" else array.reshape(-1).tolist()
+            getattr(tensor.contents, _CONTENTS[datatype]).extend(values)
+    return b"".join([head.SerializeToString(), *pieces])
+
+
+def _input(tensor: Any, raw: memoryview | None) -> Array:
+    if raw is not None:
+        if tensor.HasField("contents"):
+            raise refused(
+                f"input '{tensor.name}' has contents and raw_input_contents, expected one of them"
+            )
+        return from_raw(tensor.name, tensor.datatype, tensor.shape, raw)
+    if tensor.datatype in ("FP16", "BF16"):
+        raise refused(
+            f"input '{tensor.name}' of datatype {tensor.datatype} has no raw_input_contents, which "
+            "alone hold this datatype"
+        )
+    values = getattr(tensor.contents, _CONTENTS.get(tensor.datatype, "bytes_contents"))
+    return from_values(tensor.name, tensor.datatype, tensor.shape, values)
+
+
+def _signature(parameters: Mapping[str, Any]) -> str:
+    if SIGNATURE_NAME not in parameters:
+        return ""
+    value = parameters[SIGNATURE_NAME]
+    if value.WhichOneof("parameter_choice") != "string_param":
+        raise refused(f"the parameter '{SIGNATURE_NAME}' is no string")
+    return str(value.string_param)

@@ -1,0 +1,211 @@
+"""JSON documents of the Open Inference Protocol: requests read, answers written.
+
+The binary data extension puts contents behind the document, in the order of its inputs or outputs;
+`binary_data_size` says how many bytes each has.
+https://github.com/kserve/open-inference-protocol/blob/main/specification/protocol/inference_rest.md
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.names import check_name
+from deploykit.serving.protocol.open_inference_messages import SIGNATURE_NAME, InferResponse
+from deploykit.serving.protocol.open_inference_tensors import (
+    TYPES,
+    from_raw,
+    output_datatype,
+    refused,
+    strings,
+    to_raw,
+    value_count,
+)
+from deploykit.serving.rest.http_requests import Buffer
+from deploykit.serving.rest.json_outputs import to_json
+from deploykit.serving.rest.json_tensors import to_array
+from deploykit.serving.rest.json_values import shown
+from deploykit.transforms.core.tensors import Array
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+_JSON, _BINARY = "application/json", "application/octet-stream"
+
+
+@dataclass(frozen=True)
+class BinaryInput:
+    """An input whose contents stand behind the document."""
+
+    datatype: str
+    shape: tuple[int, ...]
+    size: int
+    """Bytes."""
+
+
+@dataclass(frozen=True)
+class InferDocument:
+    """What a document asks beside its signature and the inputs that it holds itself."""
+
+    id: str = ""
+    binary_inputs: Mapping[str, BinaryInput] = field(default_factory=dict)
+    outputs: Mapping[str, bool] = field(default_factory=dict)
+    """Those that are requested, and whether as binary data; none: all."""
+    is_binary: bool = False
+    """Whether outputs are answered as binary data of which the request does not say it."""
+
+
+def split_body(body: Buffer, headers: Mapping[str, str]) -> tuple[Buffer, memoryview]:
+    """Return the document and the binary data behind it. ServingError: they are not so long."""
+    text = headers.get(HEADER_LENGTH.lower())
+    if text is None:
+        return body, memoryview(b"")
+    length = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
+    if not 0 <= length <= len(body):
+        raise refused(
+            f"{HEADER_LENGTH} is {text[:40]}, expected the bytes of the JSON document, of "
+            f"{len(body)} in the body"
+        )
+    view = memoryview(body)
+    return view[:length], view[length:]
+
+
+def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], InferDocument]:
+    """Return the signature, the inputs in the document, and what else it asks.
+
+    ServingError: it is not as the protocol has it, or an input does not fit its datatype.
+    """
+    parameters = _parameters(document, "the request")
+    inputs: dict[str, Array] = {}
+    binary: dict[str, BinaryInput] = {}
+    for number, tensor in enumerate(_objects(document, "inputs")):
+        name, datatype = (_text(tensor, key, f"inputs[{number}]") for key in ("name", "datatype"))
+        if name in inputs or name in binary:
+            raise refused(f"input '{name}' occurs twice in the request")
+        shape = _shape(name, tensor.get("shape"))
+        count = value_count(name, datatype, shape)
+        size = _parameters(tensor, f"input '{name}'").get("binary_data_size")
+        if size is None:
+            inputs[name] = _array(name, datatype, shape, count, tensor)
+        elif type(size) is not int or size < 0 or "data" in tensor:
+            raise refused(
+                f"input '{name}': binary_data_size is {shown(size)}, expected a number of bytes "
+                "and no data"
+            )
+        else:
+            binary[name] = BinaryInput(datatype, shape, size)
+    if not inputs and not binary and "inputs" not in document:
+        raise refused("the request has no inputs")
+    default = parameters.get("binary_data_output", False)
+    outputs: dict[str, bool] = {}
+    for number, output in enumerate(_objects(document, "outputs")):
+        name = _text(output, "name", f"outputs[{number}]")
+        check_name("the name of an output", name)
+        asked = _parameters(output, f"output '{name}'").get("binary_data", default)
+        outputs[name] = bool(asked)
+    signature = parameters.get(SIGNATURE_NAME, "")
+    if type(signature) is not str:
+        raise refused(f"the parameter '{SIGNATURE_NAME}' is no string")
+    request_id = document.get("id", "")
+    if type(request_id) is not str:
+        raise refused(f"the id of the request is {shown(request_id)}, expected a string")
+    check_name("the id of the request", request_id)
+    return signature, inputs, InferDocument(request_id, binary, outputs, bool(default))
+
+
+def binary_arrays(inputs: Mapping[str, BinaryInput], content: memoryview) -> dict[str, Array]:
+    """Return the inputs behind a document. ServingError: they are not as long as it says."""
+    expected = sum(each.size for each in inputs.values())
+    if expected != len(content):
+        raise refused(
+            f"{len(content)} bytes follow the JSON document, but binary_data_size adds up to "
+            f"{expected}"
+        )
+    arrays, place = {}, 0
+    for name, each in inputs.items():
+        part = content[place : place + each.size]
+        arrays[name] = from_raw(name, each.datatype, each.shape, part)
+        place += each.size
+    return arrays
+
+
+def write_infer(
+    response: InferResponse, asked: InferDocument
+) -> tuple[bytes, str, Sequence[tuple[str, str]]]:
+    """Return the body of an answer, its content type, and its headers.
+
+    ServingError: the protocol or JSON has no form for an output.
+    """
+    outputs: list[dict[str, Any]] = []
+    contents: list[bytes | memoryview] = []
+    for name, array in response.outputs.items():
+        datatype = output_datatype(name, array)
+        tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
+        if asked.outputs.get(name, asked.is_binary):
+            contents.append(to_raw(array))
+            tensor["parameters"] = {"binary_data_size": len(contents[-1])}
+        elif datatype == "BYTES":
+            tensor["data"] = _texts(name, array)
+        else:
+            tensor["data"] = orjson.Fragment(to_json(name, array.reshape(-1)))
+        outputs.append(tensor)
+    document: dict[str, Any] = {"model_name": response.model, "model_version": response.version}
+    if response.id:
+        document["id"] = response.id
+    text = orjson.dumps({**document, "outputs": outputs})
+    if not contents:
+        return text, _JSON, ()
+    return b"".join([text, *contents]), _BINARY, ((HEADER_LENGTH, str(len(text))),)
+
+
+def _array(
+    name: str, datatype: str, shape: tuple[int, ...], count: int, tensor: Mapping[str, Any]
+) -> Array:
+    """Return data in nested lists, or in one list in row-major order."""
+    if "data" not in tensor:
+        raise refused(f"input '{name}' has no data")
+    array = to_array(name, tensor["data"], TYPES[datatype])
+    if array.shape != shape and not (array.ndim == 1 and array.size == count):
+        raise refused(
+            f"input '{name}' has data of shape {list(array.shape)}, expected {list(shape)} or one "
+            f"list of {count} values"
+        )
+    return array.reshape(shape)
+
+
+def _shape(name: str, sizes: Any) -> tuple[int, ...]:
+    if type(sizes) is not list or not set(map(type, sizes)) <= {int}:
+        raise refused(f"input '{name}' has shape {shown(sizes)}, expected a list of whole numbers")
+    return tuple(sizes)
+
+
+def _objects(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
+    found = document.get(key, [])
+    if type(found) is not list or not set(map(type, found)) <= {dict}:
+        raise refused(f"'{key}' is {shown(found)}, expected a list of objects")
+    return found
+
+
+def _text(tensor: Mapping[str, Any], key: str, where: str) -> str:
+    value = tensor.get(key)
+    if type(value) is not str:
+        raise refused(f"{where}: its {key} is {shown(value)}, expected a string")
+    return value
+
+
+def _parameters(tensor: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    found = tensor.get("parameters", {})
+    if type(found) is not dict:
+        raise refused(f"{where}: its parameters are {shown(found)}, expected an object")
+    return found
+
+
+def _texts(name: str, array: Array) -> list[str]:
+    try:
+        return [item.decode() for item in strings(array)]
+    except UnicodeDecodeError:
+        raise ServingError(
+            "INVALID_ARGUMENT",
+            f"output '{name}' holds bytes that are no UTF-8 text; request it as binary data with "
+            "its parameter binary_data",
+        ) from None

@@ -1,0 +1,86 @@
+"""The Open Inference Protocol (KServe v2) over HTTP: documents <-> data plane."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+from deploykit import __version__
+from deploykit.serving.execution.data_plane import Plane, Requester, Target
+from deploykit.serving.execution.open_inference import (
+    TensorMetadata,
+    is_available,
+    model_metadata,
+)
+from deploykit.serving.lifecycle.models import Models
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.open_inference_messages import (
+    EXTENSIONS,
+    PLATFORM,
+    SERVER_NAME,
+    InferResponse,
+)
+from deploykit.serving.rest.connection import Response, error_response
+from deploykit.serving.rest.json_infer import binary_arrays, write_infer
+from deploykit.serving.rest.json_requests import Document
+
+
+class OpenInference:
+    """Answers to what is asked under `/v2`."""
+
+    def __init__(self, plane: Plane, models: Models[Any], is_ready: Callable[[], bool]) -> None:
+        """Answer about these models; `is_ready` says whether the server is."""
+        self._plane = plane
+        self._models = models
+        self._is_ready = is_ready
+
+    def health(self, path: str) -> Response:
+        """Answer a probe: alive as long as it can answer, ready once models are."""
+        if path.endswith("/live"):
+            return Response(200, b'{"live":true}')
+        is_ready = self._is_ready()
+        return Response(200 if is_ready else 503, orjson.dumps({"ready": is_ready}))
+
+    def server_metadata(self) -> bytes:
+        """Return what the server is."""
+        return orjson.dumps(
+            {"name": SERVER_NAME, "version": __version__, "extensions": list(EXTENSIONS)}
+        )
+
+    def model_ready(self, target: Target) -> Response:
+        """Say whether a model, or a version of it, can be called; 404: there is none."""
+        try:
+            is_ready = is_available(self._models.status(target.name, target.version, target.label))
+        except ServingError as error:
+            return error_response(404, error.message)
+        found = {"name": target.name, "ready": is_ready}
+        return Response(200 if is_ready else 503, orjson.dumps(found))
+
+    def model_metadata(self, target: Target) -> bytes:
+        """Return the versions of a model, and what it takes and gives. ServingError: none."""
+        _, signatures = self._plane.signatures(target)
+        found = model_metadata(target.name, signatures, self._models.status(target.name))
+        document: dict[str, Any] = {
+            "name": found.name,
+            "versions": found.versions,
+            "platform": PLATFORM,
+            "inputs": _plain(found.inputs),
+            "outputs": _plain(found.outputs),
+        }
+        return orjson.dumps(document)
+
+    def infer(self, target: Target, document: Document, caller: Requester) -> Response:
+        """Return the outputs of a model. ServingError: it cannot be called so."""
+        asked = document.infer
+        inputs = {**document.inputs, **binary_arrays(asked.binary_inputs, document.content)}
+        answer = self._plane.infer(target, inputs, list(asked.outputs), caller)
+        response = InferResponse(answer.name, str(answer.version), asked.id, answer.outputs)
+        body, content_type, headers = write_infer(response, asked)
+        return Response(200, body, content_type, headers)
+
+
+def _plain(tensors: Sequence[TensorMetadata]) -> list[dict[str, Any]]:
+    return [
+        {"name": each.name, "datatype": each.datatype, "shape": list(each.shape)}
+        for each in tensors
+    ]
