@@ -13,7 +13,7 @@ from tests.benchmarks.figures import show
 NAMES = (
     "start_up", "large_graphs", "resnet50", "real_models", "transforms", "overhead", "judge",
     "tuning", "records", "input", "verdicts", "speed", "int8", "peers", "serving", "cpu_per_call",
-    "photos", "batch_inference", "planning",
+    "photos", "batch_inference", "planning", "protocols",
 )  # fmt: skip
 GPU = "gpu"
 
