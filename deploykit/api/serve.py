@@ -6,8 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from deploykit.api.shipped import ShippedFolder, check_served_models, shipped_in
-from deploykit.api.tuned_flags import check_batch, tuned_flags
-from deploykit.benchmarking.results import load_tuned
 from deploykit.benchmarking.settings import Settings
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.server import process, workers
@@ -68,13 +66,19 @@ def serve(
         name, tuned = _taken(shipped, tuned)
     file = None if tuned is None or isinstance(tuned, Settings) else os.fspath(tuned)
     if file is not None:
+        from deploykit.benchmarking.results import load_tuned
+
         name, tuned = file, load_tuned(file)
     if isinstance(tuned, Settings):
+        from deploykit.api.tuned_flags import tuned_flags
+
         flags, batch = tuned_flags(flags, tuned, name)
     settings = settings_of(base_dir, flags, batch)
     if file is not None:
         check_served_models(file, settings.models)
     if batch is not None:
+        from deploykit.api.tuned_flags import check_batch
+
         check_batch(settings.models, batch, name)
     try:
         if settings.workers > 1:
