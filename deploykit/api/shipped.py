@@ -217,6 +217,7 @@ def tuned_settings(model: Any, tuned: str | os.PathLike[str] | None, sha256: str
 
     FileError, GraphError: they cannot be read. MismatchError: the file is of another model.
     """
+    from deploykit.benchmarking.results import load_tuned
     from deploykit.freezing.open_model import path_of
 
     paths = path_of(model)
