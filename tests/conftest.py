@@ -13,6 +13,7 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+os.environ.setdefault("DEPLOYKIT_CACHE_DIR", "")  # no test finds what another run compiled
 
 pytest.register_assert_rewrite("tests.support")  # it shows how texts differ
 

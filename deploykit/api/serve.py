@@ -2,13 +2,13 @@
 
 import logging
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from deploykit.api.shipped import ShippedFolder, check_served_models, shipped_in
-from deploykit.api.tuned_flags import check_batch, tuned_flags
-from deploykit.benchmarking.results import load_tuned
 from deploykit.benchmarking.settings import Settings
+from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.server import process, workers
 from deploykit.serving.server.process import RunningServer
@@ -67,21 +67,36 @@ def serve(
         flags = replace(flags, model_name=flags.model_name or shipped.name)
         name, tuned = _taken(shipped, tuned)
     file = None if tuned is None or isinstance(tuned, Settings) else os.fspath(tuned)
-    if file is not None:
-        name, tuned = file, load_tuned(file)
-    if isinstance(tuned, Settings):
-        flags, batch = tuned_flags(flags, tuned, name)
+    if tuned is not None:
+        flags, batch = _with_tuned(flags, tuned, file or name)
     settings = settings_of(base_dir, flags, batch)
     if file is not None:
         check_served_models(file, settings.models)
     if batch is not None:
-        check_batch(settings.models, batch, name)
+        _check_batch(settings.models, batch, file or name)
     try:
         if settings.workers > 1:
             return workers.start(settings)
         return process.start(settings)
     except ServingError as error:
         raise GraphError(error.message) from None
+
+
+# Most servers start without what `tune` found, and so without these imports.
+def _with_tuned(
+    flags: ServerFlags, tuned: str | os.PathLike[str] | Settings, name: str
+) -> tuple[ServerFlags, int | None]:
+    from deploykit.api.tuned_flags import tuned_flags
+    from deploykit.benchmarking.results import load_tuned
+
+    settings = tuned if isinstance(tuned, Settings) else load_tuned(tuned)
+    return tuned_flags(flags, settings, name)
+
+
+def _check_batch(models: Iterable[ModelSettings], batch: int, name: str) -> None:
+    from deploykit.api.tuned_flags import check_batch
+
+    check_batch(models, batch, name)
 
 
 def _shipped_in(base_dir: str | os.PathLike[str] | None) -> ShippedFolder | None:

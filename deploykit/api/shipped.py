@@ -1,5 +1,6 @@
 """What `deploykit ship` left in a folder, as a server takes it: a model, its name, its settings."""
 
+# A server without such a folder starts without what only this needs, so functions import that.
 import logging
 import os
 from collections.abc import Iterable, Mapping
@@ -8,13 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from deploykit.benchmarking.results import check_tuned, load_tuned
 from deploykit.benchmarking.settings import Settings
 from deploykit.exporting.provenance import exported_from
-from deploykit.freezing.interface import Source
-from deploykit.freezing.model_files import ModelFiles
-from deploykit.freezing.open_model import path_of
-from deploykit.hardware.machine import machine
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import Latest, find_versions
 from deploykit.storage.documents import load_document
@@ -93,6 +89,8 @@ def _tuned_beside(report: ShipReport, version: Path | None = None) -> FoundSetti
 
     `version` is the folder that is served of it: it has to be exported from the same model.
     """
+    from deploykit.benchmarking.results import load_tuned
+
     path = report.tuned
     if path is None:
         return FoundSettings(None)
@@ -118,6 +116,8 @@ def check_served_models(tuned: str | os.PathLike[str], models: Iterable[ModelSet
 
     Models that are not there yet are not compared.
     """
+    from deploykit.benchmarking.results import check_tuned
+
     known: dict[str, str] = {}
     for model in models:
         try:
@@ -135,6 +135,9 @@ def check_served_models(tuned: str | os.PathLike[str], models: Iterable[ModelSet
 
 def _files_sha256(folder: str) -> str:
     """Return the SHA-256 of a SavedModel's files as `tune` knows it; empty: it has none."""
+    from deploykit.freezing.interface import Source
+    from deploykit.freezing.model_files import ModelFiles
+
     try:
         return ModelFiles(Source(folder)).sha256
     except Error:
@@ -142,6 +145,8 @@ def _files_sha256(folder: str) -> str:
 
 
 def _warn_of_another_machine(tuned: Path) -> None:
+    from deploykit.hardware.machine import machine
+
     found = load_document(tuned, "tuned").get("machine")
     there = found if isinstance(found, Mapping) else {}
     here = machine()
@@ -192,6 +197,8 @@ def tuned_of(base_dir: Any, tuned: str | os.PathLike[str] | None) -> Settings:
 
     FileError, GraphError: they cannot be read.
     """
+    from deploykit.benchmarking.results import load_tuned
+
     if tuned is not None:
         return load_tuned(tuned)
     shipped, _ = shipped_in(base_dir)
@@ -210,6 +217,9 @@ def tuned_settings(model: Any, tuned: str | os.PathLike[str] | None, sha256: str
 
     FileError, GraphError: they cannot be read. MismatchError: the file is of another model.
     """
+    from deploykit.benchmarking.results import load_tuned
+    from deploykit.freezing.open_model import path_of
+
     paths = path_of(model)
     if tuned is not None:
         return _of_one_thread(load_tuned(tuned, {"".join(paths) or "the model": sha256}))

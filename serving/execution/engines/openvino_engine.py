@@ -5,15 +5,24 @@ as many calls at once as there are slots, and once more for a call that has all 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 
+from deploykit import __version__
 from deploykit.serving.execution.engines.deadlines import OVERDUE, Deadline
 from deploykit.serving.execution.engines.engine import ALL, HERE, Loading
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.transforms.core.engines.compiled_cache import (
+    CompiledCache,
+    CompiledGraph,
+    key_of,
+)
 from deploykit.transforms.core.engines.engine_manifest import EngineFolder, EngineSignature
 from deploykit.transforms.core.engines.engines import OPENVINO, version_of
-from deploykit.transforms.core.engines.openvino_model import Compiling, OpenVinoModel
+from deploykit.transforms.core.engines.openvino_model import Compiling, OpenVinoModel, imported
 from deploykit.transforms.core.engines.session import cut
 from deploykit.transforms.core.errors import GraphError, lacks_memory
+from deploykit.transforms.core.files.reading import sha256_of
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.free_memory import give_back
 from deploykit.transforms.core.tensors import Array
@@ -26,8 +35,13 @@ class OpenVinoEngine:
     any_shape = frozenset[str]()
     hands_over = True
 
-    def __init__(self, content: EngineFolder, loading: Loading) -> None:
-        """Compile what lies beside a version. GraphError: OpenVINO refuses it."""
+    def __init__(
+        self, content: EngineFolder, loading: Loading, kept: "KeptGraphs | None" = None
+    ) -> None:
+        """Compile what lies beside a version, or load what is `kept`.
+
+        GraphError: OpenVINO refuses it. KeyError: not all of it is kept.
+        """
         self.version = version_of(OPENVINO)
         self.spreads = loading.slots > 1
         self.needs_rows = not content.takes_empty
@@ -35,9 +49,9 @@ class OpenVinoEngine:
         slots = max(loading.slots, 1)
         threads = slots * max(loading.intra_op, 0)  # 0: all cores
         precision = content.use.precision
-        self._beside = _compiled(content, Compiling(threads, slots, precision))
+        self._beside = _compiled(content, Compiling(threads, slots, precision), kept)
         alone = Compiling(threads, 1, precision)
-        self._alone = _compiled(content, alone) if self.spreads else self._beside
+        self._alone = _compiled(content, alone, kept) if self.spreads else self._beside
 
     @property
     def signatures(self) -> list[str]:
@@ -61,17 +75,60 @@ class OpenVinoEngine:
         graph = (self._alone if slot == ALL else self._beside)[signature]
         return graph.run(chosen, feeds, None if slot == HERE else seconds)
 
+    def keep(self, kept: "KeptGraphs") -> None:
+        """Keep what was compiled for the next start."""
+        for graphs in (self._beside, self._alone):
+            for graph in graphs.values():
+                graph.keep(kept)
+
     def close(self) -> None:
         """Give all memory back. Nobody may be calling it any more."""
         self._beside, self._alone = {}, {}
         give_back()
 
 
+class KeptGraphs:
+    """The graphs of a version that were compiled at an earlier start on this machine, and tried."""
+
+    def __init__(self, cache: CompiledCache, manifest: Path, loading: Loading) -> None:
+        """Look for them in a cache, by all that decides how they are compiled and tried.
+
+        The manifest has the SHA-256 of the graph and of the answers that it is compared with.
+        """
+        self._cache = cache
+        self._facts = {
+            "openvino": imported().get_version(),
+            "deploykit": __version__,
+            "allowed_ops": sorted(loading.allowed_ops),
+            "manifest": sha256_of(manifest),
+        }
+
+    def key(self, part: bytes, outputs: Sequence[str], compiling: Compiling) -> str:
+        """Return the key of a graph."""
+        return key_of(
+            part, {**self._facts, "outputs": list(outputs), "compiling": asdict(compiling)}
+        )
+
+    def load(self, key: str) -> CompiledGraph:
+        """Return a graph. KeyError: it is not kept."""
+        if (found := self._cache.get(key)) is None:
+            raise KeyError(key)
+        return found
+
+    def keep(self, key: str, graph: CompiledGraph) -> None:
+        """Keep a graph."""
+        self._cache.put(key, graph)
+
+
 class _CompiledGraph:
     """What computes all signatures that have the same inputs."""
 
     def __init__(
-        self, graph_def: GraphDef, signatures: Sequence[EngineSignature], compiling: Compiling
+        self,
+        graph_def: GraphDef,
+        signatures: Sequence[EngineSignature],
+        compiling: Compiling,
+        kept: KeptGraphs | None,
     ) -> None:
         ranks = {}
         for each in signatures[0].inputs.values():
@@ -81,7 +138,13 @@ class _CompiledGraph:
         outputs = {tensor.name for each in signatures for tensor in each.outputs.values()}
         self._outputs = {name: place for place, name in enumerate(sorted(outputs))}
         part, fed = cut(graph_def, ranks, list(self._outputs))
-        self._model = OpenVinoModel(part, fed, list(self._outputs), compiling)
+        self._given = part, list(self._outputs), compiling
+        graph = None if kept is None else kept.load(kept.key(*self._given))
+        self._model = OpenVinoModel(part, fed, list(self._outputs), compiling, graph)
+
+    def keep(self, kept: KeptGraphs) -> None:
+        """Keep it for the next start."""
+        kept.keep(kept.key(*self._given), self._model.compiled())
 
     def run(
         self, signature: EngineSignature, feeds: Mapping[str, Array], seconds: float | None
@@ -101,7 +164,9 @@ class _CompiledGraph:
         }
 
 
-def _compiled(content: EngineFolder, compiling: Compiling) -> dict[str, _CompiledGraph]:
+def _compiled(
+    content: EngineFolder, compiling: Compiling, kept: KeptGraphs | None
+) -> dict[str, _CompiledGraph]:
     """Return what computes each signature."""
     alike: dict[frozenset[str], list[str]] = {}
     for name, signature in content.signatures.items():
@@ -109,6 +174,7 @@ def _compiled(content: EngineFolder, compiling: Compiling) -> dict[str, _Compile
         alike.setdefault(fed, []).append(name)
     graph_def, found = GraphDef.FromString(content.graph_def), dict[str, _CompiledGraph]()
     for names in alike.values():
-        graph = _CompiledGraph(graph_def, [content.signatures[name] for name in names], compiling)
+        signatures = [content.signatures[name] for name in names]
+        graph = _CompiledGraph(graph_def, signatures, compiling, kept)
         found |= dict.fromkeys(names, graph)
     return found

@@ -11,6 +11,7 @@ from typing import Any
 from deploykit.serving.execution.damaged_photos import damaged_photo, filled_up, photos_taken
 from deploykit.serving.execution.empty_batches import needs_rows
 from deploykit.serving.execution.engines.engine import ALL, HERE, Loading
+from deploykit.serving.execution.engines.tensorflow_start import start_tensorflow
 from deploykit.serving.execution.free_shapes import free_inputs
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import SERVE, Signature
@@ -73,21 +74,22 @@ class TensorFlowEngine:
 
         GraphError: TensorFlow refuses it.
         """
-        import tensorflow as tf
-
+        parts = start_tensorflow()
         self.version = version_of(TENSORFLOW)
         self._signatures = dict(signatures)
         self.any_shape, self.needs_rows = traits.any_shape, traits.needs_rows
         self._photos = traits.photos
         self._inter_op = loading.inter_op
-        self._op_error = tf.errors.OpError
-        self._run_options = tf.compat.v1.RunOptions
+        self._op_error = parts.errors.OpError
+        self._run_options = parts.config.RunOptions
+        self._wrapper = parts.wrapper
         self._here: bytes = self._run_options(inter_op_thread_pool=_HERE).SerializeToString()
-        graph = tf.Graph()
-        self._session: Any = tf.compat.v1.Session(graph=graph, config=_config(loading))
+        graph = parts.ops.Graph()
+        config = _config(loading, parts.config.ConfigProto)
+        self._session: Any = parts.session.Session(graph=graph, config=config)
         try:
             with graph.as_default(), quiet(logging.ERROR):  # the loader is deprecated, it says
-                tf.compat.v1.saved_model.loader.load(self._session, [SERVE], str(folder))
+                parts.loader.load(self._session, [SERVE], str(folder))
             self._tensors = {
                 tensor.name: graph.get_tensor_by_name(tensor.name)._as_tf_output()
                 for signature in self._signatures.values()
@@ -209,15 +211,13 @@ class TensorFlowEngine:
 
     def _session_run(self, options: bytes, fed: Mapping[Any, Array], fetches: list[Any]) -> Any:
         """Run the session below its Python wrapper, whose checks take longer than a small model."""
-        from tensorflow.python.client import pywrap_tf_session as session
-
-        buffer = session.TF_NewBufferFromString(options)
+        buffer = self._wrapper.TF_NewBufferFromString(options)
         try:
-            return session.TF_SessionRun_wrapper(
+            return self._wrapper.TF_SessionRun_wrapper(
                 self._session._session, buffer, fed, fetches, [], None
             )
         finally:
-            session.TF_DeleteBuffer(buffer)
+            self._wrapper.TF_DeleteBuffer(buffer)
 
     def _within(self, seconds: float | None, key: str, slot: int) -> bytes:
         """Return RunOptions that end a call when its time is over; one without a deadline stays."""
@@ -244,11 +244,9 @@ class TensorFlowEngine:
         return wanted
 
 
-def _config(loading: Loading) -> Any:
+def _config(loading: Loading, kind: Any) -> Any:
     """Return the ConfigProto of a session: threads of its own, and one for each slot."""
-    import tensorflow as tf
-
-    config = tf.compat.v1.ConfigProto(
+    config = kind(
         intra_op_parallelism_threads=loading.intra_op,
         inter_op_parallelism_threads=abs(loading.inter_op),
         use_per_session_threads=True,

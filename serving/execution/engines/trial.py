@@ -9,13 +9,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
-
 from deploykit.serving.execution.engines.engine import HERE, Loading
-from deploykit.serving.execution.engines.openvino_engine import OpenVinoEngine
+from deploykit.serving.execution.engines.openvino_engine import KeptGraphs, OpenVinoEngine
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.transforms.core.checks.side_effects import refuse_side_effects
-from deploykit.transforms.core.engines.engine_folder import FOLDER, read
+from deploykit.transforms.core.engines.compiled_cache import CompiledCache
+from deploykit.transforms.core.engines.engine_folder import FOLDER, MANIFEST, read
 from deploykit.transforms.core.engines.engine_manifest import EngineAnswer, EngineFolder
 from deploykit.transforms.core.engines.openvino_model import imported
 from deploykit.transforms.core.engines.proof import Answered, departure
@@ -34,12 +33,28 @@ def engine_of(folder: Path, content: EngineFolder, loading: Loading) -> OpenVino
     TensorFlow answers. RefusedError: its graph would act beyond the model.
     """
     start = time.monotonic()
+    cache = CompiledCache.of_user()
+    kept = None if cache is None else KeptGraphs(cache, folder / FOLDER / MANIFEST, loading)
+    if kept is not None and (found := _kept(content, loading, kept)) is not None:
+        words = "%s: OpenVINO %s, compiled and tried at an earlier start; it took %.1f s"
+        logger.info(words, folder, found.version, time.monotonic() - start)
+        return found
     mebibytes = call(f"{__name__}:tried", str(folder), loading, runs="OpenVINO")
     engine = OpenVinoEngine(content, loading)
+    if kept is not None:
+        engine.keep(kept)
     seconds = time.monotonic() - start
     words = "%s: OpenVINO %s gives TensorFlow's answers here; it took %.0f MiB and %.1f s to try"
     logger.info(words, folder, engine.version, mebibytes, seconds)
     return engine
+
+
+def _kept(content: EngineFolder, loading: Loading, kept: KeptGraphs) -> OpenVinoEngine | None:
+    """Return an engine of graphs that an earlier start kept; None: not all can be loaded."""
+    try:
+        return OpenVinoEngine(content, loading, kept)
+    except (KeyError, GraphError):
+        return None
 
 
 def tried(folder: str, loading: Loading) -> float:
@@ -47,6 +62,8 @@ def tried(folder: str, loading: Loading) -> float:
 
     Raises what `engine_of` says.
     """
+    import psutil
+
     content = read(Path(folder))
     if content is None:
         raise GraphError(f"{folder}: {FOLDER} is gone")

@@ -42,7 +42,7 @@ MOST_ANSWERS = 1 << 30
 """Bytes of answers; a batch of the largest photos takes some ten megabytes."""
 SAVED_MODEL, _VARIABLES = "saved_model.pb", "variables/variables.index"
 _DESCRIPTION = "assets.extra/deploykit.json"
-_MANIFEST, _GRAPH, _ANSWERS = "manifest.json", "graph.pb", "answers.pb"
+MANIFEST, _GRAPH, _ANSWERS = "manifest.json", "graph.pb", "answers.pb"
 _MOST_TEXT = 16 << 20
 
 
@@ -61,7 +61,7 @@ def files(
     bound = {SAVED_MODEL: saved_model, _VARIABLES: variables}
     document = {"format": FORMAT, "kind": KIND, "version_files": bound, **digests, **said}
     written = f"{json.dumps(document, indent=2)}\n".encode()
-    found = {_GRAPH: content.graph_def, _ANSWERS: answers, _MANIFEST: written}
+    found = {_GRAPH: content.graph_def, _ANSWERS: answers, MANIFEST: written}
     return {f"{FOLDER}/{name}": [each] for name, each in found.items()}
 
 
@@ -100,7 +100,7 @@ def read(version_folder: Path) -> EngineFolder | None:
     folder = version_folder / FOLDER
     if not os.path.lexists(folder):
         return None
-    manifest = folder / _MANIFEST
+    manifest = folder / MANIFEST
     try:
         document = read_json(manifest, "manifest of an engine", _MOST_TEXT)
         if not isinstance(document, dict) or document.get("kind") != KIND:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from deploykit.transforms.core.engines.compiled_cache import CompiledGraph
 from deploykit.transforms.core.engines.executed_ops import Executed, NodeNames
 from deploykit.transforms.core.engines.openvino_limits import check_fed, check_types
 from deploykit.transforms.core.errors import GraphError, LoadError
@@ -58,6 +59,7 @@ class OpenVinoModel:
         inputs: Mapping[str, str],
         outputs: Sequence[str],
         compiling: Compiling = DEFAULT,
+        kept: CompiledGraph | None = None,
     ) -> None:
         """Read and compile it, for batches of any size.
 
@@ -66,6 +68,8 @@ class OpenVinoModel:
             inputs: the Placeholder that each input is fed to.
             outputs: the tensors to be returned.
             compiling: for what it is compiled.
+            kept: what `compiled` returned of the same graph, outputs and settings, which is loaded
+                instead; then `executed` knows no names.
 
         LoadError: OpenVINO does not know an op, or refuses the graph.
         """
@@ -75,8 +79,6 @@ class OpenVinoModel:
         check_types(parsed)
         self._names = NodeNames(parsed.node)
         with _refused("cannot load the graph"):
-            model = read(graph_def, outputs, self._names)
-            needed = {_plain(each.any_name) for each in model.inputs if each.get_target_inputs()}
             config = {
                 "PERF_COUNT": compiling.profiles,
                 "INFERENCE_PRECISION_HINT": compiling.precision,  # its own choice may be bf16
@@ -84,11 +86,18 @@ class OpenVinoModel:
                 "INFERENCE_NUM_THREADS": compiling.threads,
                 "ENABLE_CPU_PINNING": False,
             }
-            self._compiled = openvino.Core().compile_model(model, "CPU", config)
+            if kept is None:
+                model = read(graph_def, outputs, self._names)
+                read_inputs = [each for each in model.inputs if each.get_target_inputs()]
+                self._needed = frozenset(_plain(each.any_name) for each in read_inputs)
+                self._compiled = openvino.Core().compile_model(model, "CPU", config)
+            else:
+                self._needed = kept.needed
+                self._compiled = openvino.Core().import_model(kept.blob, "CPU", config)
         places = {_plain(each.any_name): place for place, each in enumerate(self._compiled.inputs)}
         self._inputs = {tensor: places.get(name) for tensor, name in inputs.items()}
         fed = {node.name: type_name(node.attr["dtype"].type) for node in parsed.node}
-        self._types = {tensor: fed[n] if n in needed else "" for tensor, n in inputs.items()}
+        self._types = {tensor: fed[n] if n in self._needed else "" for tensor, n in inputs.items()}
         types = [each.get_element_type().get_type_name() for each in self._compiled.outputs]
         self._bfloats = [place for place, type_ in enumerate(types) if type_ == "bf16"]
         self._idle: queue.LifoQueue[Any] = queue.LifoQueue()
@@ -119,6 +128,10 @@ class OpenVinoModel:
             raise
         finally:
             self._idle.put(request)
+
+    def compiled(self) -> CompiledGraph:
+        """Return what loads faster than the graph, on this machine and with this OpenVINO."""
+        return CompiledGraph(self._needed, self._compiled.export_model().getvalue())
 
     def executed(self) -> tuple[Executed, ...]:
         """Return the ops that OpenVINO made of the graph, in the order in which they run.

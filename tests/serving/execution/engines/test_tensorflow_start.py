@@ -1,0 +1,61 @@
+"""TensorFlow's start for a server: without its whole Python API, which can still be had."""
+
+import subprocess
+import sys
+
+START = """
+import sys
+from deploykit.serving.execution.engines.tensorflow_start import start_tensorflow
+parts = start_tensorflow()
+assert parts is start_tensorflow()
+print("keras" in sys.modules, "tensorflow._api.v2" in sys.modules, "tensorflow" in sys.modules)
+"""
+LATER = """
+import tensorflow as tf
+import keras
+assert int(tf.add(1, 2)) == 3
+assert parts.ops.Graph is tf.Graph
+assert parts.session.Session is tf.compat.v1.Session
+assert tf.executing_eagerly() and tf.Variable([1.0]).dtype == tf.float32
+assert keras.Sequential([keras.layers.Dense(1)])(tf.ones([1, 2])).shape == (1, 1)
+print("works")
+"""
+
+
+def run(program):
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_whole_of_tensorflow_works_afterwards():
+    assert run(START + LATER) == ["False False False", "works"]
+
+
+def test_what_was_imported_before_is_used():
+    assert run("import tensorflow\n" + START + LATER)[-1] == "works"
+
+
+def test_plugins_are_loaded_by_tensorflow_itself(tmp_path):
+    (tmp_path / "tensorflow-plugins").mkdir()
+    found = run(f"import sys\nsys.path.append({str(tmp_path)!r})\n{START}")
+    assert found[-1].endswith("True")
+
+
+def test_modules_that_a_release_moved_are_found_after_a_full_import():
+    program = START.replace(
+        "parts = start",
+        "from deploykit.serving.execution.engines import tensorflow_start as starting\n"
+        "modules, calls = starting._modules, []\n"
+        "def once():\n"
+        "    calls.append(1)\n"
+        "    if len(calls) == 1:\n"
+        "        raise ImportError('it lies elsewhere')\n"
+        "    return modules()\n"
+        "starting._modules = once\n"
+        "parts = start",
+        1,
+    )
+    assert run(program + LATER)[-1] == "works"
