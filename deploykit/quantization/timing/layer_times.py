@@ -35,6 +35,7 @@ FEWEST = 4  # rounds, after which it is asked again and again whether these are 
 CALLS = 2  # traced, in each round
 LEAST, USUAL = 0.1, 0.5
 """Quantiles of calls."""
+FAR_AHEAD = 1.5  # times as fast, so that a comparison of whole graphs would say the same
 PROBED = (1_000, 30_000, 300_000, 1_000_000)  # elements
 FLOAT, CODES = DType("float32"), DType("quint8")
 _SCALED = {"mode": "SCALED"}
@@ -107,6 +108,15 @@ class LayerTimes:
     """What nothing else that the machine did can have made shorter."""
     usual: Times
     """The medians."""
+
+    @property
+    def onednn_is_far_ahead(self) -> bool:
+        """Whether the float layers take far longer on Eigen, in all calls that are looked at."""
+        return all(
+            sum(part.eigen for part in each.parts.values())
+            > FAR_AHEAD * sum(part.onednn for part in each.parts.values())
+            for each in (self.least, self.usual)
+        )
 
 
 def layer_times(

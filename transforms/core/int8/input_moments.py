@@ -12,7 +12,7 @@ from deploykit.transforms.core.shapes.sizes import Shape
 from deploykit.transforms.core.tensors import Array
 
 ROWS_AN_INPUT = 4  # that are looked at, for each weight of an output channel
-FEWEST_ROWS = 32768
+FEWEST_ROWS = 16384
 LARGEST = 4608  # inputs at once: [3, 3, 512]; of a larger product, parts are rounded apart
 
 
