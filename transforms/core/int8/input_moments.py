@@ -12,7 +12,8 @@ from deploykit.transforms.core.shapes.sizes import Shape
 from deploykit.transforms.core.tensors import Array
 
 ROWS_AN_INPUT = 4  # that are looked at, for each weight of an output channel
-FEWEST_ROWS = 16384
+FEWEST_ROWS = 32768
+FEWEST_ROWS_OF_CHANNEL = 4096  # of a DepthwiseConv2dNative, which has few moments
 LARGEST = 4608  # inputs at once: [3, 3, 512]; of a larger product, parts are rounded apart
 
 
@@ -39,8 +40,10 @@ class InputMoments:
     def of(cls, layer: Node, kernel: Shape, batches: int) -> "InputMoments":
         """Return empty sums, for a layer whose input comes in so many batches."""
         found = cls(layer, kernel, 0)
-        size = kernel[0] * kernel[1] if layer.op == "DepthwiseConv2dNative" else found.inputs
-        found.rows = max(ROWS_AN_INPUT * size, FEWEST_ROWS) // batches + 1
+        size, fewest = found.inputs, FEWEST_ROWS
+        if layer.op == "DepthwiseConv2dNative":
+            size, fewest = kernel[0] * kernel[1], FEWEST_ROWS_OF_CHANNEL
+        found.rows = max(ROWS_AN_INPUT * size, fewest) // batches + 1
         return found
 
     @property
@@ -79,7 +82,7 @@ class InputMoments:
             return
         if self.center is None:
             self.center = rows.mean(-2, dtype=np.float64, keepdims=True).astype(np.float32)
-        rows = rows - self.center
+        rows -= self.center
         self.count += rows.shape[-2]
         self.total = self.total + rows.sum(-2, dtype=np.float64)
         parts = [rows] if rows.ndim == 3 else [rows[:, part] for part in self.parts]
@@ -98,7 +101,7 @@ class InputMoments:
         ]
 
     def _rows(self, values: Array) -> Array:
-        """Return [rows, inputs], or [channels, rows, inputs]; positions are evenly spread."""
+        """Return a copy, [rows, inputs] or [channels, rows, inputs], of positions evenly spread."""
         if self.layer.op == "MatMul":
             if self.layer.attr("transpose_a", False):
                 values = values.T
@@ -108,7 +111,8 @@ class InputMoments:
         at = np.unravel_index(self._chosen(count * high * wide), (count, high, wide))
         taken = windows[at]  # [rows, in, h, w]
         if self.layer.op == "DepthwiseConv2dNative":
-            return taken.reshape(*taken.shape[:2], -1).swapaxes(0, 1)
+            of_channel = taken.reshape(*taken.shape[:2], -1).transpose(1, 2, 0)
+            return np.ascontiguousarray(of_channel).swapaxes(1, 2)  # else no BLAS multiplies them
         return taken.transpose(0, 2, 3, 1).reshape(len(taken), -1)
 
     def _chosen(self, count: int) -> Array:
