@@ -13,7 +13,6 @@ from deploykit.transforms.core.tensors import Array
 
 ROWS_AN_INPUT = 4  # that are looked at, for each weight of an output channel
 FEWEST_ROWS = 32768
-FEWEST_ROWS_OF_CHANNEL = 4096  # of a DepthwiseConv2dNative, which has few moments
 LARGEST = 4608  # inputs at once: [3, 3, 512]; of a larger product, parts are rounded apart
 
 
@@ -40,10 +39,8 @@ class InputMoments:
     def of(cls, layer: Node, kernel: Shape, batches: int) -> "InputMoments":
         """Return empty sums, for a layer whose input comes in so many batches."""
         found = cls(layer, kernel, 0)
-        size, fewest = found.inputs, FEWEST_ROWS
-        if layer.op == "DepthwiseConv2dNative":
-            size, fewest = kernel[0] * kernel[1], FEWEST_ROWS_OF_CHANNEL
-        found.rows = max(ROWS_AN_INPUT * size, fewest) // batches + 1
+        size = kernel[0] * kernel[1] if layer.op == "DepthwiseConv2dNative" else found.inputs
+        found.rows = max(ROWS_AN_INPUT * size, FEWEST_ROWS) // batches + 1
         return found
 
     @property
