@@ -34,6 +34,7 @@ from deploykit.transforms.core.errors import (
     naming,
 )
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.child import reused_children
 from deploykit.verification.bar import QUANTIZED_BAR_DB
 from deploykit.verification.engines.engine_check import compared_in
 from deploykit.verification.sample_inputs import made_up_feeds
@@ -225,6 +226,7 @@ def _refuse_uncalibrated(comparison: Comparison) -> None:
             raise GraphError(f"{option} is for quantizing without --calibration")
 
 
+@reused_children()
 def _calibrated(
     opened: OpenedModel,
     how: Quantization,
@@ -261,6 +263,7 @@ def _calibrated(
     return _written(opened, found, how, calibration, comparison, target, work)
 
 
+@reused_children()
 def _stated(
     opened: OpenedModel,
     how: Quantization,

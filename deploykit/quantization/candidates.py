@@ -13,6 +13,7 @@ from deploykit.quantization.result import LayerOutcome, Quantized, layer_outcome
 from deploykit.quantization.search_task import SearchTask
 from deploykit.quantization.sensitivity import Noise
 from deploykit.quantization.target import EngineTarget
+from deploykit.quantization.timing.layer_times import LayerTimes
 from deploykit.quantization.timing.speed import FEWER, INT8, Standing, faster, undecided
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
@@ -79,7 +80,7 @@ def best_of(
         graphs = _graphs(task, found, candidates)
         is_on = _onednn_is_on(candidates, found)
         entrants = [
-            each.target.entrants(task.graph, int8, task.how.settings, is_on)
+            each.target.entrants(task.graph, int8, task.how.settings, is_on, _times(each))
             for each, int8 in zip(candidates, graphs, strict=True)
         ]
         with task.step("compare") as advance:
@@ -116,6 +117,10 @@ def _graphs(
             int8 = {n: chosen.built(task, each.target, each.stays_float(n)) for n in names}
         graphs.append(int8)
     return graphs
+
+
+def _times(of: Candidate) -> LayerTimes | None:
+    return None if of.choice is None else of.choice.times
 
 
 def _onednn_is_on(candidates: Sequence[Candidate], found: Calibrated | None) -> bool:

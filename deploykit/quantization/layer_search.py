@@ -373,8 +373,15 @@ def _timed(
                 data=task.timed_with,
                 rounds=rounds,
                 advance=advance,
+                decided=lambda times: _are_fast(found.graph, timed, times),
             )
         except (GraphError, CrashError) as error:
             task.notes.append(f"single layers could not be timed: {error}")
             return None, timed
     return times, timed
+
+
+def _are_fast(graph: Graph, timed: Plan, times: LayerTimes) -> bool:
+    """Return whether no layer is slower in int8 by these times, nor may be."""
+    found = choose(graph, timed, times)
+    return not found.stay_float and not found.undecided

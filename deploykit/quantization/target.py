@@ -103,20 +103,26 @@ class EngineTarget:
         return {name: time / 1e3 for name, time in found.items()}
 
     def entrants(
-        self, graph: Graph, int8: Mapping[str, Graph], settings: Settings, onednn_is_on: bool
+        self,
+        graph: Graph,
+        int8: Mapping[str, Graph],
+        settings: Settings,
+        onednn_is_on: bool,
+        times: LayerTimes | None = None,
     ) -> Entrants:
         """Return what is compared: the float graph as it runs best here, and those in 8 bits.
 
-        `onednn_is_on`: whether TensorFlow runs plain ops on oneDNN with these settings.
+        `onednn_is_on`: whether TensorFlow runs plain ops on oneDNN with these settings. `times`:
+        of layers, by which the float graph without oneDNN may be known to be slower.
         """
         how = self.settings(settings)
         graphs = {name: (each, how) for name, each in ({PLAIN: graph} | dict(int8)).items()}
         if not self.is_tensorflow:
             return Entrants(graphs, f" in {self.title}")
-        if onednn_is_on:
-            graphs[WITHOUT_ONEDNN] = graph, replace(settings, onednn=False)
-        else:
+        if not onednn_is_on:
             graphs[ON_ONEDNN_KERNELS] = with_onednn_kernels(graph), settings
+        elif times is None or not times.onednn_is_far_ahead:
+            graphs[WITHOUT_ONEDNN] = graph, replace(settings, onednn=False)
         return Entrants(graphs)
 
 

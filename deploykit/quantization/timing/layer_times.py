@@ -10,7 +10,7 @@ told twice: as the least disturbed tenth of the calls has it, and as their media
 import contextlib
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,12 +31,17 @@ from deploykit.transforms.use_onednn_kernels import KERNELS, use_onednn_kernels
 from deploykit.verification.samples import Data
 
 ROUNDS = 12
+FEWEST = 4  # rounds, after which it is asked again and again whether these are enough
 CALLS = 2  # traced, in each round
 LEAST, USUAL = 0.1, 0.5
 """Quantiles of calls."""
+FAR_AHEAD = 1.5  # times as fast, so that a comparison of whole graphs would say the same
 PROBED = (1_000, 30_000, 300_000, 1_000_000)  # elements
 FLOAT, CODES = DType("float32"), DType("quint8")
 _SCALED = {"mode": "SCALED"}
+
+_Calls = dict[str, list[dict[str, int]]]
+"""By graph: the nanoseconds of each node, call by call."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,15 @@ class LayerTimes:
     usual: Times
     """The medians."""
 
+    @property
+    def onednn_is_far_ahead(self) -> bool:
+        """Whether the float layers take far longer on Eigen, in all calls that are looked at."""
+        return all(
+            sum(part.eigen for part in each.parts.values())
+            > FAR_AHEAD * sum(part.onednn for part in each.parts.values())
+            for each in (self.least, self.usual)
+        )
+
 
 def layer_times(
     graph: Graph,
@@ -111,28 +125,27 @@ def layer_times(
     plan: Plan,
     settings: Settings,
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
     data: Data | None = None,
     rounds: int = ROUNDS,
     advance: Advance = lambda name, count: None,
+    decided: Callable[[LayerTimes], bool] = lambda found: False,
 ) -> LayerTimes:
-    """Measure each part of a plan, in turn: each graph in a process of its own, round by round.
+    """Measure each part of a plan: graphs in turn, round by round.
 
     Args:
         graph: the float graph, and `int8` what became of it with `plan`.
         int8: the 8-bit graph.
         plan: which layers are in 8 bits.
         settings: the batch, the threads and the environment.
-        shapes: as in `benchmark`.
         data: as in `benchmark`.
         rounds: how often each graph has its turn.
         advance: called before each turn with what is done and how many turns there are.
+        decided: whether these times are enough, asked after every FEWEST rounds.
 
     GraphError: as in `benchmark`, or TensorFlow cannot run a graph. CrashError: it died.
     """
     onednn = with_onednn_kernels(graph)
-    feeds = batches(graph, settings.batch, shapes or {}, data)
-    probed = _conversions()
+    feeds, probed = batches(graph, settings.batch, {}, data), _conversions()
     ramps = tuple(np.linspace(0, 1, size, dtype=np.float32) for size in PROBED)
     graphs = {
         "Eigen": (graph, feeds, replace(settings, onednn=False)),
@@ -140,16 +153,9 @@ def layer_times(
         "8 bits": (int8, feeds, settings),
         "conversions": (probed, (ramps,), settings),
     }
-    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
-        jobs = {}
-        for name, (each, fed, how) in graphs.items():
-            path = Path(folder, f"{name}.pb")
-            spill(each, path)
-            jobs[name] = Job(str(path), each.inputs, each.outputs, fed, how)
-        calls, is_on = _traced(jobs, rounds, advance)
     elements = _elements(graph, feeds[0])
 
-    def at(share: float) -> Times:
+    def at(share: float, calls: _Calls, is_on: bool) -> Times:
         times = {name: _quantiles(each, share) for name, each in calls.items()}
         quantized, dequantized = _converted(int8, times["8 bits"])
         return Times(
@@ -162,7 +168,18 @@ def layer_times(
             onednn_is_on=is_on,
         )
 
-    return LayerTimes(at(LEAST), at(USUAL))
+    def found(calls: _Calls, is_on: bool) -> LayerTimes:
+        return LayerTimes(at(LEAST, calls, is_on), at(USUAL, calls, is_on))
+
+    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+        jobs = {name: _job(Path(folder, f"{name}.pb"), *each) for name, each in graphs.items()}
+        return _traced(jobs, rounds, advance, found, decided)
+
+
+def _job(path: Path, graph: Graph, feeds: tuple[tuple[Array, ...], ...], settings: Settings) -> Job:
+    """Write a graph to a file, and return how it is measured."""
+    spill(graph, path)
+    return Job(str(path), graph.inputs, graph.outputs, feeds, settings)
 
 
 def with_onednn_kernels(graph: Graph) -> Graph:
@@ -174,26 +191,37 @@ def with_onednn_kernels(graph: Graph) -> Graph:
 
 
 def _traced(
-    jobs: Mapping[str, Job], rounds: int, advance: Advance
-) -> tuple[dict[str, list[dict[str, int]]], bool]:
-    """Return the time of each node in each call, by job, and whether plain ops run on oneDNN."""
-    calls: dict[str, list[dict[str, int]]] = {name: [] for name in jobs}
+    jobs: Mapping[str, Job],
+    rounds: int,
+    advance: Advance,
+    found: Callable[[_Calls, bool], LayerTimes],
+    decided: Callable[[LayerTimes], bool],
+) -> LayerTimes:
+    """Return what is found of the calls of each job, and of whether plain ops run on oneDNN.
+
+    Jobs with the same settings share a process.
+    """
+    calls: _Calls = {name: [] for name in jobs}
     steps = rounds * len(jobs)
     with contextlib.ExitStack() as stack:
-        workers = {}
-        for name, job in jobs.items():  # they start side by side; the first question waits
+        workers: dict[str, Worker] = {}
+        for how in dict.fromkeys(job.settings for job in jobs.values()):
             kind = "deploykit.quantization.timing.traced_ops:Tracer"
-            workers[name] = Worker(kind, job, forced=job.settings.environment)
-            stack.callback(workers[name].close)
-        for name, worker in workers.items():
+            own = {name: job for name, job in jobs.items() if job.settings == how}
+            worker = Worker(kind, own, forced=how.environment)
+            stack.callback(worker.close)
+            workers |= dict.fromkeys(own, worker)
+        for name, worker in workers.items():  # they start side by side; the first question waits
             advance(f"load {name}", steps + len(jobs))
             worker.ask("ready")
-        is_on = workers["8 bits"].ask("onednn")
-        for _ in range(rounds):
+        is_on = workers["8 bits"].ask("onednn", "8 bits")
+        for number in range(1, rounds + 1):
             for name, worker in workers.items():
                 advance(name, steps + len(jobs))
-                calls[name] += worker.ask("trace", CALLS)
-    return calls, is_on
+                calls[name] += worker.ask("trace", name, CALLS)
+            if not number % FEWEST and decided(found(calls, is_on)):
+                break
+    return found(calls, is_on)
 
 
 def _quantiles(calls: Sequence[Mapping[str, int]], share: float) -> dict[str, int]:

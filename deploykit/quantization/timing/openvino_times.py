@@ -6,7 +6,7 @@ codes where a layer gives them. So a conversion costs what is executed for it, m
 
 import random
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measuring import Advance, spill
 from deploykit.benchmarking.settings import Settings
 from deploykit.quantization.timing.layer_times import (
+    FEWEST,
     LEAST,
     USUAL,
     LayerTimes,
@@ -60,6 +61,7 @@ def openvino_times(
     data: Data | None = None,
     rounds: int,
     advance: Advance = lambda name, count: None,
+    decided: Callable[[LayerTimes], bool] = lambda found: False,
 ) -> LayerTimes:
     """Measure each part of a plan; in each round, both graphs are compiled and called in turn.
 
@@ -71,22 +73,12 @@ def openvino_times(
         data: as in `benchmark`.
         rounds: how often each graph has its turn.
         advance: called before each turn with what is done and how many turns there are.
+        decided: as in `layer_times`.
 
     GraphError: as in `benchmark`, or OpenVINO cannot run a graph. CrashError: it died.
     """
     feeds = batches(graph, settings.batch, {}, data)
     taken: dict[str, list[dict[str, int]]] = {"float": [], "8 bits": []}
-    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
-        jobs = {}
-        for name, each in (("float", graph), ("8 bits", codes)):
-            path = Path(folder, f"{name}.pb")
-            spill(each, path)
-            jobs[name] = Job(str(path), each.inputs, each.outputs, feeds, settings)
-        with closing(Worker(f"{__name__}:Profiles", jobs, runs=TITLES[OPENVINO])) as worker:
-            for _ in range(rounds):
-                for name in random.sample([*jobs], len(jobs)):
-                    advance(name, rounds * len(jobs))
-                    taken[name].append(_by_node(worker.ask("taken", name, CALLS)))
 
     def at(share: float) -> Times:
         in_float, in_codes = (_quantile(taken[name], share) for name in ("float", "8 bits"))
@@ -100,7 +92,23 @@ def openvino_times(
             onednn_is_on=True,
         )
 
-    return LayerTimes(at(LEAST), at(USUAL))
+    def found() -> LayerTimes:
+        return LayerTimes(at(LEAST), at(USUAL))
+
+    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+        jobs = {}
+        for name, each in (("float", graph), ("8 bits", codes)):
+            path = Path(folder, f"{name}.pb")
+            spill(each, path)
+            jobs[name] = Job(str(path), each.inputs, each.outputs, feeds, settings)
+        with closing(Worker(f"{__name__}:Profiles", jobs, runs=TITLES[OPENVINO])) as worker:
+            for number in range(1, rounds + 1):
+                for name in random.sample([*jobs], len(jobs)):
+                    advance(name, rounds * len(jobs))
+                    taken[name].append(_by_node(worker.ask("taken", name, CALLS)))
+                if not number % FEWEST and decided(found()):
+                    break
+    return found()
 
 
 class Profiles:

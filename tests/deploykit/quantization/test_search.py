@@ -66,8 +66,10 @@ class Clock:
         self.interval: tuple[float, float, float] | None = None
         self.beside_fewer: SpeedVerdict | None = None
         self.asked = list[tuple[str, ...]]()
+        self.is_decided: bool | None = None
+        """Whether fewer rounds were enough."""
 
-    def layer_times(self, graph, int8, plan, settings, *, data, rounds, advance):
+    def layer_times(self, graph, int8, plan, settings, *, data, rounds, advance, decided):
         self.asked.append(("times",))
         advance("8 bits", 1)
         names, none = {*plan.chains, *plan.passing}, Line(0.0, 0.0)
@@ -77,7 +79,9 @@ class Clock:
             parts = {name: PartTimes(60_000, 50_000, int8_ns.get(name, 1_000)) for name in names}
             return Times(parts, {}, {}, none, none, {}, True)
 
-        return LayerTimes(times(**self.least_ns), times())
+        found = LayerTimes(times(**self.least_ns), times())
+        self.is_decided = decided(found)
+        return found
 
     def faster(self, graph, entrants, *, data, depth, advance):
         found = []
@@ -124,6 +128,7 @@ def test_all_layers_that_are_right_and_fast(net, data, clock):
     assert found.samples == 48
     assert found.gain.ratio.value == 2
     assert clock.asked == [("times",), (INT8,)]
+    assert clock.is_decided
     values = [run(each, data) for each in (net, found.graph)]
     noise = np.square(values[0][0] - values[1][0]).sum() / np.square(values[0][0]).sum()
     assert -10 * np.log10(noise) >= 15, "it is as right as it was said to be"
@@ -134,6 +139,7 @@ def test_a_layer_that_is_slow_stays_float(net, data, clock):
     found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
     assert int8_of(found) == {"conv", "depthwise", "linear"}
     assert why(found, "dense") == "it is no faster in 8 bits"
+    assert not clock.is_decided
     assert "MatMul" in ops(found.graph)
     assert clock.asked == [("times",), (INT8, FEWER)]
 
@@ -283,9 +289,9 @@ def test_a_batch_larger_than_what_is_held_out_is_filled(net, data, clock, monkey
     fed = []
     times = target.layer_times
 
-    def layer_times(*arguments, data, rounds, advance):
+    def layer_times(*arguments, data, rounds, advance, decided):
         fed.append(data.count)
-        return times(*arguments, data=data, rounds=rounds, advance=advance)
+        return times(*arguments, data=data, rounds=rounds, advance=advance, decided=decided)
 
     monkeypatch.setattr(target, "layer_times", layer_times)
     quantize_calibrated(net, data, Quantization(min_sqnr=15, batch=32))

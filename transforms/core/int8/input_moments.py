@@ -79,7 +79,7 @@ class InputMoments:
             return
         if self.center is None:
             self.center = rows.mean(-2, dtype=np.float64, keepdims=True).astype(np.float32)
-        rows = rows - self.center
+        rows -= self.center
         self.count += rows.shape[-2]
         self.total = self.total + rows.sum(-2, dtype=np.float64)
         parts = [rows] if rows.ndim == 3 else [rows[:, part] for part in self.parts]
@@ -98,7 +98,7 @@ class InputMoments:
         ]
 
     def _rows(self, values: Array) -> Array:
-        """Return [rows, inputs], or [channels, rows, inputs]; positions are evenly spread."""
+        """Return a copy, [rows, inputs] or [channels, rows, inputs], of positions evenly spread."""
         if self.layer.op == "MatMul":
             if self.layer.attr("transpose_a", False):
                 values = values.T
@@ -108,7 +108,8 @@ class InputMoments:
         at = np.unravel_index(self._chosen(count * high * wide), (count, high, wide))
         taken = windows[at]  # [rows, in, h, w]
         if self.layer.op == "DepthwiseConv2dNative":
-            return taken.reshape(*taken.shape[:2], -1).swapaxes(0, 1)
+            of_channel = taken.reshape(*taken.shape[:2], -1).transpose(1, 2, 0)
+            return np.ascontiguousarray(of_channel).swapaxes(1, 2)  # else no BLAS multiplies them
         return taken.transpose(0, 2, 3, 1).reshape(len(taken), -1)
 
     def _chosen(self, count: int) -> Array:

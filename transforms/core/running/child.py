@@ -17,10 +17,10 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from deploykit.transforms.core.engines.extras import missing_package
 from deploykit.transforms.core.errors import (
@@ -81,6 +81,7 @@ class Limits:
 
 limits = Limits()
 
+_CREATING = 3  # parts of a message that asks for something new: what, of what, and limits
 _STACK = re.compile(r"\*\*\* |@ +0x")
 _STAMP = re.compile(r"^[IWEF]\d{4} \S+ +\d+ ")  # severity, time and thread of a line of the log
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -106,6 +107,84 @@ def call(
         return worker.created()
 
 
+@contextlib.contextmanager
+def reused_children() -> Iterator[None]:
+    """Within the block, a child whose work is done does the next one in the same environment.
+
+    So TensorFlow, whose import takes seconds, is imported less often. A child with settings that
+    are `forced` serves once, and so does one that failed: nothing measured depends on earlier work.
+    """
+    global _idle
+    before, _idle = _idle, []
+    try:
+        yield
+    finally:
+        found, _idle = _idle, before
+        for each in found:
+            each.end()
+
+
+@dataclass
+class _Child:
+    """A process that creates objects and answers questions on them, one after the other."""
+
+    process: "subprocess.Popen[bytes]"
+    environment: Mapping[str, str]
+    questions: BinaryIO
+    answers: BinaryIO
+    log: BinaryIO
+    """What it writes to standard error."""
+
+    @classmethod
+    def started(cls, environment: Mapping[str, str]) -> "_Child":
+        """Start it, in a session of its own."""
+        read_questions, write_questions = os.pipe()
+        read_answers, write_answers = os.pipe()
+        log = tempfile.TemporaryFile(prefix="deploykit-")  # noqa: SIM115  see end
+        ends = [read_questions, write_answers]
+        numbers = map(str, (*ends, os.getpid()))
+        process = lifetime.start(
+            lambda: subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__, *numbers],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr if limits.show_log else subprocess.DEVNULL,
+                stderr=None if limits.show_log else log,
+                pass_fds=ends,
+                start_new_session=True,
+            )
+        )
+        for end in ends:
+            os.close(end)
+        questions, answers = os.fdopen(write_questions, "wb"), os.fdopen(read_answers, "rb")
+        return cls(process, environment, questions, answers, log)
+
+    @classmethod
+    def idle(cls, environment: Mapping[str, str]) -> "_Child | None":
+        """Return one of `reused_children` that has this environment, if there is one."""
+        for each in _idle or ():
+            if each.environment == environment:
+                assert _idle is not None
+                _idle.remove(each)
+                each.log.seek(0)
+                each.log.truncate()
+                return each
+        return None
+
+    def end(self) -> None:
+        """End it at once; it holds nothing that could be lost."""
+        self.process.kill()
+        self.process.wait()
+        with contextlib.suppress(BrokenPipeError):  # of what was not read any more
+            self.questions.close()
+        self.answers.close()
+        self.log.close()
+
+
+_NOTHING = ("builtins:dict", (), limits)  # for a child to create
+_idle: list[_Child] | None = None  # None: each child ends when its work is done
+
+
 class Worker:
     """What a function or class ("package.module:name") makes in a child process, and its methods.
 
@@ -127,34 +206,19 @@ class Worker:
         line: it wins, and None removes a variable. The child sees a GPU only where
         CUDA_VISIBLE_DEVICES is in `forced`. `runs` is what runs there, as errors call it.
         """
-        self._runs = runs
-        read_questions, write_questions = os.pipe()
-        read_answers, write_answers = os.pipe()
-        self._log = tempfile.TemporaryFile(prefix="deploykit-")  # noqa: SIM115  see close
-        ends = [read_questions, write_answers]
-        numbers = map(str, (*ends, os.getpid()))
-        self._process = lifetime.start(
-            lambda: subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, *numbers],
-                env=_environment(env or {}, forced or {}),
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr if limits.show_log else subprocess.DEVNULL,
-                stderr=None if limits.show_log else self._log,
-                pass_fds=ends,
-                start_new_session=True,
-            )
-        )
-        for end in ends:
-            os.close(end)
-        self._questions = os.fdopen(write_questions, "wb")
-        self._answers = os.fdopen(read_answers, "rb")
+        self._runs, self._serves_once = runs, forced is not None
+        self._is_closed = False
+        self._is_ready = False  # to be reused: all that it was asked it has answered
+        environment = _environment(env or {}, forced or {})
+        found = None if self._serves_once else _Child.idle(environment)
+        self._child = found or _Child.started(environment)
         memory = own_work.default_cap() if limits.memory is None else limits.memory
         self._send((kind, arguments, replace(limits, memory=memory)))
 
     @property
     def pid(self) -> int:
         """The number of the process."""
-        return self._process.pid
+        return self._child.process.pid
 
     def created(self) -> Any:
         """Return what was created, where it is plain data; raises what `ask` raises."""
@@ -169,39 +233,43 @@ class Worker:
         return self._ask((method, arguments))
 
     def close(self) -> None:
-        """End the process at once; it holds nothing that could be lost."""
-        self._process.kill()
-        self._process.wait()
-        with contextlib.suppress(BrokenPipeError):  # of what was not read any more
-            self._questions.close()
-        self._answers.close()
-        self._log.close()
+        """End the process at once, unless another worker is to reuse it."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if _idle is None or self._serves_once or not self._is_ready:
+            self._child.end()
+        else:
+            self._send(_NOTHING)  # it drops what it holds
+            _idle.append(self._child)
 
     def _ask(self, message: Any) -> Any:
+        self._is_ready = False
         with own_work.waiting():
             self._send(message)
-            if not select.select([self._answers], [], [], limits.seconds)[0]:
-                self._process.kill()
+            if not select.select([self._child.answers], [], [], limits.seconds)[0]:
+                self._child.process.kill()
                 raise LimitError(
                     f"{self._runs} did not finish within {limits.seconds:g} seconds (--timeout)"
                 )
             try:
-                kind, value = pickle.load(self._answers)
+                kind, value = pickle.load(self._child.answers)
             except (EOFError, pickle.UnpicklingError):
                 raise self._death() from None
         if kind == "error":
             raise value
+        self._is_ready = True
         return value
 
     def _send(self, message: Any) -> None:
         with contextlib.suppress(BrokenPipeError):  # the child died; the answer will say so
-            pickle.dump(message, self._questions, protocol=5)  # large arrays are not copied
-            self._questions.flush()
+            pickle.dump(message, self._child.questions, protocol=5)  # large arrays are not copied
+            self._child.questions.flush()
 
     def _death(self) -> Error:
-        status = self._process.wait()
-        self._log.seek(0)
-        log = self._log.read().decode(errors="replace")
+        status = self._child.process.wait()
+        self._child.log.seek(0)
+        log = self._child.log.read().decode(errors="replace")
         said = [line.strip() for line in log.splitlines()]
         lines = [line for line in said if line and not _STACK.match(line)]
         fatal = [line for line in lines if line.startswith("F") and _STAMP.match(line)]
@@ -243,21 +311,28 @@ def python_path() -> str:
 
 
 def _serve(questions: int, answers: int) -> None:
-    """Make what the first message names, and answer the others until there are no more."""
-    with open(questions, "rb") as inbox, open(answers, "wb") as outbox:
-        kind, arguments, given = pickle.load(inbox)
-        own_work.lift_cap(given.memory)
-        own_work.bound_internal_runs(given.internal)
-        created = _outcome(lambda: _named(kind)(*arguments))
-        with contextlib.suppress(EOFError):  # whoever asked is gone
-            while True:
-                message = pickle.load(inbox)
-                answer = created
-                if message is not None and created[0] == "value":
-                    method, arguments = message
-                    answer = _outcome(lambda: getattr(created[1], method)(*arguments))  # noqa: B023
-                pickle.dump(answer, outbox, protocol=5)
-                outbox.flush()
+    """Create what each message of three names, and answer the others, until there are no more."""
+    created: tuple[str, Any] = "value", None
+    with (
+        open(questions, "rb") as inbox,
+        open(answers, "wb") as outbox,
+        contextlib.suppress(EOFError),
+    ):
+        while True:  # until whoever asks is gone
+            message = pickle.load(inbox)
+            if message is not None and len(message) == _CREATING:
+                kind, arguments, given = message
+                own_work.lift_cap(given.memory)
+                own_work.bound_internal_runs(given.internal)
+                created = "value", None  # two would take more memory than one
+                created = _outcome(lambda: _named(kind)(*arguments))  # noqa: B023
+                continue
+            answer = created
+            if message is not None and created[0] == "value":
+                method, arguments = message
+                answer = _outcome(lambda: getattr(created[1], method)(*arguments))  # noqa: B023
+            pickle.dump(answer, outbox, protocol=5)
+            outbox.flush()
 
 
 def _named(name: str) -> Any:

@@ -30,6 +30,7 @@ from deploykit.quantization.timing.speed import (
     undecided,
 )
 from deploykit.rewriting.int8_graph import int8_graph
+from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from tests.deploykit.benchmarking.made_up_results import measurement, result
@@ -345,3 +346,20 @@ def test_who_is_measured(net, monkeypatch, is_on):
             standing(False)
         assert measured.pop(speed.ON_ONEDNN_KERNELS) == settings
     assert measured == {PLAIN: settings, INT8: settings}
+
+
+@pytest.mark.parametrize(
+    ("least", "usual", "is_compared"),
+    [(2.0, 2.0, False), (1.2, 2.0, True), (2.0, 1.2, True), (0.5, 0.5, True)],
+)
+def test_eigen_is_left_out_only_where_all_calls_say_that_it_is_slow(least, usual, is_compared):
+    none = Line(0.0, 0.0)
+    times = LayerTimes(
+        *(
+            Times({"layer": PartTimes(int(1000 * each), 1000, 500)}, {}, {}, none, none, {}, True)
+            for each in (least, usual)
+        )
+    )
+    graph = Graph()
+    found = IN_TENSORFLOW.entrants(graph, {INT8: graph}, Settings(), True, times)
+    assert found.graphs.keys() == {PLAIN, INT8} | ({WITHOUT_ONEDNN} if is_compared else set())

@@ -243,3 +243,49 @@ def test_what_is_asked_for_on_the_command_line_wins(monkeypatch):
     with contextlib.closing(child.Worker(f"{HERE}:Counter", 0, forced=forced)) as worker:
         names = ("DEPLOYKIT_TEST_A", "DEPLOYKIT_TEST_B")
         assert [worker.ask("variable", name) for name in names] == ["forced", None]
+
+
+class Counted:
+    """Tells its process, and what an earlier one left there."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        Counted.made += 1
+
+    def found(self) -> tuple[int, int]:
+        return os.getpid(), Counted.made
+
+
+def counted(fails: bool = False, **settings) -> tuple[int, int]:
+    with contextlib.closing(child.Worker(f"{HERE}:Counted", **settings)) as worker:
+        found = worker.ask("found")
+        if fails:
+            with pytest.raises(BugError):
+                worker.ask("no such method")
+    worker.close()  # once more changes nothing
+    return found
+
+
+def test_a_child_is_reused_in_the_same_environment_alone():
+    first, alone = counted(), counted()
+    assert first[0] != alone[0]
+    with child.reused_children():
+        first = counted()
+        assert counted() == (first[0], 2)
+        assert counted(forced={})[0] != first[0]
+        assert counted(env={"DEPLOYKIT_TEST": "1"})[0] != first[0]
+        assert counted(fails=True) == (first[0], 3)
+        assert counted()[0] != first[0]
+    assert child._idle is None
+
+
+def test_a_reused_child_has_the_limits_and_the_log_of_its_work():
+    with child.reused_children():
+        child.call(f"{HERE}:writes_to_its_log")
+        with pytest.raises(CrashError, match="it said nothing"):
+            child.call(f"{HERE}:leaves_without_an_answer")
+
+
+def writes_to_its_log():
+    os.write(2, b"F0000 00:00:1.2 3 b.cc:5] earlier work")
