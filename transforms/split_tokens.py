@@ -9,7 +9,7 @@ import numpy as np
 from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, REDUCTION_OPS
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, normal, tensor_name
+from deploykit.transforms.core.node import Node, normal, split, tensor_name
 from deploykit.transforms.core.ops import output_types
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.shapes.sizes import Shape
@@ -83,23 +83,21 @@ class _Splitting:
         self._tokens = shape[1]
         self._splits: dict[str, _Split] = {}
         self._parts: dict[str, list[str]] = {}
+        self._cuts: dict[tuple[str, int], list[str]] = {}
 
     def run(self) -> None:
         graph, order = self._graph, self._graph.order()
         first = graph[self._start]
-        axis = graph.constant_beside(first, np.array(1, np.int32), f"{first.name}/axis")
-        cut = Node(graph.unique_name(f"{first.name}/parts"), "Split", (axis.name, first.name))
-        cut = graph.add(cut.with_attrs(T=_kind(first), num_split=self._count))
-        ports = range(self._count)
-        self._parts[first.name] = [tensor_name(cut.name, port) for port in ports]
+        self._parts[first.name] = self._cut(first.name, 1)
         self._splits[first.name] = _Split(1)
         done = [node for node in order if node != first.name and self._take(graph[node])]
         for each in reversed(done):
             self._join(graph[each])
         if not done:
             graph.skip(first, "nothing that reads it is computed for each token alone")
+            cut = graph.producer(self._parts[first.name][0])
             graph.remove(cut)
-            graph.remove(axis)
+            graph.remove(graph.producer(cut.inputs[0]))
 
     def _take(self, node: Node) -> bool:
         """Compute a node in parts where that can be, and say whether it can."""
@@ -133,12 +131,27 @@ class _Splitting:
         if tensor in self._parts:
             return self._parts[tensor][part]
         const, shape = self._graph.constant(tensor), self.shape(node.name)
-        assert const is not None
+        sizes = self.shape(tensor)
         assert shape is not None
-        axis = const.value.ndim - (len(shape) - plan.result.axis)
+        assert sizes is not None
+        axis = len(sizes) - (len(shape) - plan.result.axis)
+        if const is None:
+            return self._cut(tensor, axis)[part]
         piece = np.split(const.value, self._count, axis)[part]
         name = f"{const.name}/part_{part}"
         return self._graph.constant_beside(const, piece, name, const.attr("dtype")).name
+
+    def _cut(self, tensor: str, axis: int) -> list[str]:
+        """Return the parts of a tensor that lies as a whole along an axis."""
+        if (tensor, axis) not in self._cuts:
+            graph, node = self._graph, self._graph.producer(tensor)
+            place = graph.constant_beside(node, np.array(axis, np.int32), f"{node.name}/axis")
+            name = graph.unique_name(f"{node.name}/parts")
+            cut = Node(name, "Split", (place.name, tensor), {}, node.device)
+            cut = graph.add(cut.with_attrs(T=_kind(node, split(tensor)[1]), num_split=self._count))
+            ports = range(self._count)
+            self._cuts[tensor, axis] = [tensor_name(cut.name, port) for port in ports]
+        return self._cuts[tensor, axis]
 
     def _join(self, node: Node) -> None:
         """Put a node that makes one of the parts in the place of one that is still read."""
@@ -210,8 +223,7 @@ class _Splitting:
             sizes = self.shape(tensor) or ()
             if place in found or len(sizes) < end or sizes[len(sizes) - end] == 1:
                 continue
-            is_cut = sizes[len(sizes) - end] == self._tokens and mixed == {False}
-            if not is_cut or self._graph.constant(tensor) is None:
+            if sizes[len(sizes) - end] != self._tokens or mixed == {True}:
                 return None
             read.append(place)
         return _Plan(_Split(rank - end, mixed.pop()), tuple(read))
@@ -313,11 +325,11 @@ class _Splitting:
         return _Plan(_Split(split.axis), (0,)) if split is not None and split.sizes else None
 
 
-def _kind(node: Node) -> DType:
-    """Return the type of what a node gives."""
+def _kind(node: Node, port: int = 0) -> DType:
+    """Return the type of an output of a node."""
     types = output_types(node)
     assert types
-    return DType(types[0])
+    return DType(types[port])
 
 
 Rule = Callable[[_Splitting, Node], _Plan | None]

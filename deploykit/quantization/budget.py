@@ -50,6 +50,8 @@ class Budget:
     held_out: int = 0
     calibrating: int = 0
     batch: int = 1
+    later: int = 0
+    """Starts of the int8 graph that are compared once it is found, in other forms or settings."""
     began: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,7 +97,7 @@ class Budget:
     @property
     def last(self) -> float:
         """What comes after the comparison of graphs: the file is written and run."""
-        return ENDINGS + RUNS * self.start
+        return ENDINGS + RUNS * self.start + self.to_compare(DEPTHS[-1], self.later)
 
     @property
     def for_trials(self) -> float:

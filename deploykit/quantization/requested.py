@@ -14,7 +14,8 @@ PREFERENCES = {"accuracy": MIN_SQNR_DB, "speed": 18.0}
 """What answers have to keep at least, in dB, where nothing else is asked of them."""
 MAX_DROP = 0.01
 MINUTES = 4
-_CALIBRATED = ("prefer", "keep_float", "isa", "engine", "batch", "threads", "budget", "group_by")
+_CALIBRATED = ("prefer", "keep_float", "isa", "engine", "batch", "threads", "budget", "group_by",
+               "whole_tokens")  # fmt: skip
 _SEARCHED = ("prefer", "group_by")
 _BY_LABELS = ("metric", "max_drop")
 _WEIGHTS = ("minimum_size", "skip")
@@ -52,6 +53,10 @@ class Quantization:
     """static: threads inside an op, and ops at once, to be fast for; default: TensorFlow's."""
     budget: float = MINUTES
     """static: minutes that all of it may take; where that cannot do, it is said what is needed."""
+    whole_tokens: bool = False
+    """static: never compute the tokens of an encoder in two parts at once (`split_tokens`). By
+    default, TensorFlow's int8 graph does where that is significantly faster here, with `threads`
+    or with those that suit it: for one request at a time, not for several."""
     group_by: str | None = None
     """static: the array, column or feature with the group of each sample, such as its source, or
     of images `folder`: of the evaluation data, or else of the calibration data. Noise and agreement

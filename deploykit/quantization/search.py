@@ -33,6 +33,7 @@ from deploykit.quantization.rounding.round_in_time import round_first
 from deploykit.quantization.search_task import SearchTask, task_of
 from deploykit.quantization.sensitivity import Noise
 from deploykit.quantization.target import EngineTarget, targets
+from deploykit.quantization.timing.token_parts import choose_parts, later
 from deploykit.storage.resume_file import State
 from deploykit.text.progress import Work
 from deploykit.transforms.core.errors import Error
@@ -85,10 +86,27 @@ def quantize_calibrated(
         ranges = str(Path(folder, "ranges.json"))
         task = task_of(graph, samples, how, labelled, state, work, ranges, budget)
         with _explained(task.state):
+            if not how.whole_tokens:
+                budget.later = later(graph, how.settings)
             engines, why = targets(task)
-            outcome = _outcome(task, engines)
+            outcome = _in_parts(task, _outcome(task, engines))
     task.state.forget()
     return replace(outcome, engine_reason=why) if why else outcome
+
+
+def _in_parts(task: SearchTask, outcome: Quantized) -> Quantized:
+    """Return an int8 graph for TensorFlow with its tokens in parts, where that is faster."""
+    if outcome.is_float or outcome.use is not None or task.how.whole_tokens:
+        return outcome
+    with task.step("compare") as advance:
+        graph, note = choose_parts(
+            outcome.graph,
+            task.how.settings,
+            data=task.timed_with,
+            budget=task.budget,
+            advance=advance,
+        )
+    return replace(outcome, graph=graph, notes=(*outcome.notes, *filter(None, [note])))
 
 
 def _outcome(task: SearchTask, engines: Sequence[EngineTarget]) -> Quantized:

@@ -124,6 +124,7 @@ WHOLE = {
     "a sum of tokens by Einsum": lambda tf, y: tf.raw_ops.Einsum(
         inputs=[y, tf.constant(random(T, 3))], equation="abc,bd->acd"
     ),
+    "what saw all tokens": lambda tf, y: y + tf.cumsum(y, 1) + tf.cumsum(y, 1),
     "the next token": lambda tf, y: y[:, 1:] - y[:, :-1],
 }
 
@@ -141,7 +142,14 @@ PARTLY = {
     "mean of channels": lambda tf, y: tf.reduce_mean(y, 2),
     "turned": lambda tf, y: tf.transpose(y, [1, 0, 2]),
     "rows": lambda tf, y: tf.nn.softmax(tf.reshape(y, [-1, C])),
+    "another input": lambda tf, y: y + tf.gather(tf.constant(random(2, C)), kinds(tf)),
 }
+
+
+def kinds(tf):
+    """Return a second input, as the types of tokens are one."""
+    given = tf.compat.v1.placeholder_with_default(np.arange(T)[np.newaxis] % 2, (None, T))
+    return tf.identity(given)
 
 
 @pytest.mark.parametrize("name", PARTLY)

@@ -51,7 +51,7 @@ def coordinates(
         if flight > 1:
             streams.append({"threads": (1, flight), "concurrency": flight})
             streams.append({"threads": usual, "concurrency": flight})
-    alone = dict.fromkeys([(cores, 1), (max(1, cores // 2), 1), (1, 1)])
+    alone = dict.fromkeys([(cores, 1), (1, cores), (max(1, cores // 2), 1), (1, 1)])
     lean = [{"executor": "caller", "threads": (1, 1)}]  # many small ops gain by both alone
     if "threads" in kept:
         lean = []

@@ -77,6 +77,9 @@ _weights = options.under("Without --calibration")
          "fast [default: 1].")  # fmt: skip
 @_static("--threads", type=Threads(), default=(), metavar="AxB", help="Threads inside an op x ops "
          "at the same time for which it should be fast [default: TensorFlow's].")  # fmt: skip
+@_static("--whole-tokens", is_flag=True, help="Never compute the tokens of an encoder in two "
+         "parts at once. By default, they are where that is significantly faster for one request "
+         "at a time.")  # fmt: skip
 @_static("--budget", type=Finite(above=0), default=MINUTES, show_default=True, metavar="MINUTES",
          help="How long the command may take. Where it needs more at least, it says so once it "
          "knows.")  # fmt: skip
@@ -112,6 +115,7 @@ def quantize(
     engine: str,
     batch: int | None,
     threads: tuple[tuple[int, int], ...],
+    whole_tokens: bool,
     budget: float,
     group_by: str | None,
     allow_low_accuracy: bool,
@@ -158,6 +162,7 @@ def quantize(
         batch=batch,
         threads=threads[0] if threads else None,
         budget=budget,
+        whole_tokens=whole_tokens,
         group_by=group_by,
         allow_low_accuracy=allow_low_accuracy,
         allow_float=allow_float,

@@ -18,6 +18,8 @@ from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.measuring import Advance, measure, spill
+from deploykit.benchmarking.playing import Decided
+from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.seating import Contestant
 from deploykit.benchmarking.settings import CONFIDENCE, Settings
 from deploykit.benchmarking.statistics import Ratio, summary
@@ -181,28 +183,53 @@ def faster(
 
     Errors are those of `benchmark`. KeyboardInterrupt: it was interrupted.
     """
-    batch = next(iter(entrants[0].graphs.values()))[1].batch
+    result = measured_in_turn(
+        graph,
+        {each.full(name): one for each in entrants for name, one in each.graphs.items()},
+        shapes=shapes,
+        data=data,
+        depth=depth,
+        advance=advance,
+        decided=lambda taken: _are_decided(standings(entrants, taken, LOOK_CONFIDENCE)),
+    )
+    busy = result.conditions.busy if result.conditions else ""
+    found = standings(entrants, result.measurements, busy=busy)
+    return [replace(e, gain=e.gain and replace(e.gain, measured=e.measured)) for e in found]
+
+
+def measured_in_turn(
+    graph: Graph,
+    named: Mapping[str, tuple[Graph, Settings]],
+    *,
+    data: Data | None,
+    depth: Depth,
+    advance: Advance,
+    decided: Decided,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> BenchmarkResult:
+    """Measure graphs in turn, on the inputs of one, in the batch of the first settings.
+
+    Errors are those of `benchmark`. KeyboardInterrupt: it was interrupted.
+    """
+    batch = next(iter(named.values()))[1].batch
     feeds = batches(graph, batch, shapes or {}, data)
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         contestants = list[Contestant]()
-        for each in entrants:
-            for name, (run, how) in each.graphs.items():
-                path = Path(folder, f"{len(contestants)}.pb")
-                sha256 = spill(run, path)
-                job = Job(str(path), run.inputs, run.outputs, feeds, how)
-                contestants.append(Contestant(each.full(name), name, sha256, job))
+        for name, (run, how) in named.items():
+            path = Path(folder, f"{len(contestants)}.pb")
+            sha256 = spill(run, path)
+            job = Job(str(path), run.inputs, run.outputs, feeds, how)
+            contestants.append(Contestant(name, name, sha256, job))
         result = measure(
             contestants,
             seconds=depth.seconds,
             warm_up=depth.warm_up,
             advance=advance,
-            decided=lambda taken: _are_decided(standings(entrants, taken, LOOK_CONFIDENCE)),
+            decided=decided,
         )
     if result.interrupted:
         raise KeyboardInterrupt
-    busy = result.conditions.busy if result.conditions else ""
-    found = standings(entrants, result.measurements, busy=busy)
-    return [replace(e, gain=e.gain and replace(e.gain, measured=e.measured)) for e in found]
+    return result
 
 
 def standings(

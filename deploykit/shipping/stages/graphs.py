@@ -138,6 +138,7 @@ def _quantize(shipment: Shipment) -> Outcome:
             budget=max(shipment.share, 0.5),
             allow_low_accuracy=how.allow_low_accuracy,
             allow_float=True,
+            whole_tokens=is_calibrated and how.target == "throughput",
         )
         if is_calibrated and how.evaluation is not None:
             options = replace(options, max_drop=how.max_drop)

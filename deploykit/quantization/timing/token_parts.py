@@ -1,0 +1,176 @@
+"""Whether an encoder runs faster with its tokens in two parts: both graphs are measured in turn."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from deploykit.benchmarking.comparison.speed_verdict import (
+    FASTER,
+    LOOK_CONFIDENCE,
+    SpeedVerdict,
+    judge,
+)
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.measuring import Advance
+from deploykit.benchmarking.settings import CONFIDENCE, Settings
+from deploykit.hardware.machine import usable_cores
+from deploykit.quantization.budget import Budget
+from deploykit.quantization.timing.speed import measured_in_turn
+from deploykit.rewriting.transform import run_steps
+from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.split_tokens import PRODUCTS
+from deploykit.verification.samples import BATCH, Samples
+from deploykit.verification.verify import verify
+
+WHOLE, PARTS = "tokens as a whole", "tokens in two parts"
+_PRODUCTS = PRODUCTS | {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"}
+_COMPARED = BATCH + 1
+"""Samples on which both graphs are compared: a batch, in which some could be mixed up, and one."""
+
+Named = Mapping[str, tuple[Graph, Settings]]
+
+
+@dataclass(frozen=True)
+class TokenParts:
+    """A graph that computes most of its matrix products for two parts of the tokens."""
+
+    graph: Graph
+    tensor: str
+    """The input whose tokens are split."""
+
+
+def in_parts(graph: Graph) -> TokenParts | None:
+    """Return a graph in parts from the best input on; None: that does not split most products."""
+    best, most = None, _products(graph) / 2
+    for tensor in graph.inputs:
+        with contextlib.suppress(Error):  # another shape than [batch, tokens, ...]
+            result = run_steps(graph, f'split_tokens(tensor="{tensor}")')[0]
+            if (more := _products(result) - _products(graph)) > most:
+                best, most = TokenParts(result, tensor), more
+    return best
+
+
+def _products(graph: Graph) -> int:
+    return sum(node.op in _PRODUCTS for node in graph)
+
+
+def ways(whole: Graph, parts: Graph, settings: Settings) -> dict[str, tuple[Graph, Settings]]:
+    """Return how both graphs run, by a name; empty: not so that two parts run at once.
+
+    Without threads in the settings: TensorFlow's own, and those with which either may be fastest.
+    """
+    cores = usable_cores()
+    if settings.threads is not None:
+        tried = [settings] if min(settings.threads[1], cores) > 1 else []
+        alone = list[Settings]()
+    else:
+        tried = [settings, replace(settings, threads=(1, cores))] if cores > 1 else []
+        alone = [replace(settings, threads=(1, 1), executor="caller")] if tried else []
+    found = {f"{WHOLE}, {how}": (whole, how) for how in (*tried, *alone)}
+    return found | {f"{PARTS}, {how}": (parts, how) for how in tried}
+
+
+def starts_of(named: Named) -> int:
+    """Return how many processes run them: graphs with the same settings share one."""
+    return len({how for _, how in named.values()})
+
+
+def later(graph: Graph, settings: Settings) -> int:
+    """Return how many starts `choose_parts` will need for the int8 form of a graph."""
+    found = in_parts(graph)
+    return 0 if found is None else starts_of(ways(graph, found.graph, settings))
+
+
+@dataclass(frozen=True)
+class PartsVerdict:
+    """How fast the tokens in parts are beside the whole, each as it runs fastest."""
+
+    beside: SpeedVerdict
+    """The least clear of the best parts' comparisons with the ways to run the whole."""
+    settings: Settings
+    """With which the parts run best."""
+    is_slower_as_asked: bool
+    """Whether the parts are slower by the wall clock with the settings that were asked for."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the parts are significantly faster, and not slower as asked."""
+        return self.beside.kind == FASTER and not self.is_slower_as_asked
+
+    def said(self, tensor: str) -> str:
+        """Return what was chosen and why, in a sentence."""
+        if self.is_kept:
+            threads = "x".join(map(str, self.settings.threads or ()))
+            how = f" with threads {threads}" if threads else ""
+            return (
+                f"the tokens of {tensor} are computed in two parts at once, as that is{how} "
+                f"{self.beside.verdict}"
+            )
+        why = self.beside.verdict
+        if self.beside.kind == FASTER:
+            why += ", but slower with TensorFlow's own threads"
+        return f"the tokens of {tensor} are not computed in two parts, as that is {why}"
+
+
+def judged(
+    named: Named, measured: Sequence[Measurement], confidence: float = CONFIDENCE, busy: str = ""
+) -> PartsVerdict:
+    """Return what measurements of `ways` tell; the first of the whole is how it was asked for."""
+    by_name = {each.name: each for each in measured}
+    wholes, parts = (
+        [by_name[name] for name in named if name.startswith(kind)] for kind in (WHOLE, PARTS)
+    )
+
+    def beside(part: Measurement) -> SpeedVerdict:
+        found = (judge(each, part, confidence=confidence, busy=busy) for each in wholes)
+        return min(found, key=lambda each: each.wall.low)
+
+    best = max(parts, key=lambda each: beside(each).wall.value)
+    as_asked = judge(wholes[0], parts[0], confidence=confidence, busy=busy)
+    return PartsVerdict(beside(best), best.settings, as_asked.wall.high < 1)
+
+
+def choose_parts(
+    graph: Graph,
+    settings: Settings,
+    *,
+    data: Samples,
+    budget: Budget,
+    advance: Advance = lambda name, count: None,
+) -> tuple[Graph, str]:
+    """Return a graph with its tokens in parts where that is significantly faster, else as it is.
+
+    The second value says what was chosen and why; empty: there was no choice. Graphs are compared
+    before, on one sample and on several. Errors are those of `benchmark`.
+    """
+    named = dict[str, tuple[Graph, Settings]]()
+    if (found := in_parts(graph)) is not None:
+        named = ways(graph, found.graph, settings)
+    if found is None or not named:
+        return graph, ""
+    budget.later, starts = 0, starts_of(named)
+    if not budget.has_time_to_compare(starts):
+        return graph, (
+            f"whether the tokens of {found.tensor} are computed faster in two parts was not "
+            "measured: a larger --budget would tell"
+        )
+    if why := _differs(graph, found.graph, data):
+        return graph, f"the tokens of {found.tensor} are not computed in two parts: {why}"
+    result = measured_in_turn(
+        graph,
+        named,
+        data=data,
+        depth=budget.comparing(starts),
+        advance=advance,
+        decided=lambda taken: judged(named, taken, LOOK_CONFIDENCE).beside.is_decided,
+    )
+    busy = result.conditions.busy if result.conditions else ""
+    verdict = judged(named, result.measurements, busy=busy)
+    return found.graph if verdict.is_kept else graph, verdict.said(found.tensor)
+
+
+def _differs(whole: Graph, parts: Graph, data: Samples) -> str:
+    """Return in what the parts depart from the whole on samples; empty: in nothing."""
+    found = verify(whole, parts, data=data.spread(_COMPARED))
+    return "" if found.passed else found.reason or "the outputs differ"
