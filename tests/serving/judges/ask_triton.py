@@ -48,7 +48,6 @@ async def called(call, *arguments, **options):
         return {"status": error.status(), "message": error.message()}
 
 
-
 def described(found):
     if transport == "http" or isinstance(found, dict):
         return found
@@ -89,7 +88,9 @@ async def main():
     )  # fmt: skip
     answers["swapped"] = result.as_numpy("y").tolist()
     empty = tensor("x", "FP32", np.zeros((0, 1), np.float32))
-    answers["empty"] = list((await called(client.infer, "half_plus_two", [empty])).as_numpy("y").shape)
+    answers["empty"] = list(
+        (await called(client.infer, "half_plus_two", [empty])).as_numpy("y").shape
+    )
 
     wrong = tensor("x", "INT32", np.zeros((1, 1), np.int32))
     answers["wrong datatype"] = await called(client.infer, "half_plus_two", [wrong])
@@ -104,9 +105,7 @@ async def main():
     answers["wrong model"] = await called(client.infer, "nobody", [half])
     answers["wrong version"] = await called(client.infer, "half_plus_two", [half], "7")
     if transport == "http":
-        as_json = [
-            tensor("x", "FP32", np.array([[1, 2]], np.float32), binary_data=False)
-        ]
+        as_json = [tensor("x", "FP32", np.array([[1, 2]], np.float32), binary_data=False)]
         result = await called(
             client.infer, "echo", as_json,
             outputs=[triton.InferRequestedOutput("y", binary_data=False)],
