@@ -24,7 +24,7 @@ from deploykit.transforms.core.protobuf.private_pool import private_messages
 from deploykit.transforms.core.tensors import numpy_type
 from tests.hostile import mutations
 from tests.hostile.wire import block
-from tests.serving.protocol.infer_messages import infer, tensor_of, values_of, with_tensor
+from tests.serving.infer_messages import infer, tensor_of, values_of, with_tensor
 
 MIB = 1 << 20
 FOUND = private_messages("inference", ["ModelInferRequest", "ModelInferResponse"])

@@ -3,8 +3,6 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-
 from tests.serving.echo_model import echo
 from tests.serving.served import Served, free_port
 from tests.serving.small_models import half_plus
@@ -23,10 +21,8 @@ def named(folder: Path, *names: str) -> Path:
     return folder
 
 
-@pytest.fixture(scope="package")
-def served(tmp_path_factory):
-    """A server of `echo`, `half_plus_two` with two versions and a label, `only` and `several`."""
-    base = tmp_path_factory.mktemp("models")
+def infer_server(base: Path) -> SimpleNamespace:
+    """Start a server of `echo`, `only`, `several`, and `half_plus_two` with a label."""
     half_plus(half_plus(base / "half_plus_two", 2), 3, version=124)
     echo(base / "echo")
     named(base / "only", "other")
@@ -48,5 +44,4 @@ def served(tmp_path_factory):
         "--allow_version_labels_for_unavailable_models", "--rest_api_enable_cors_support",
         f"--monitoring_config_file={monitoring}", f"--access_log={log}",
     )  # fmt: skip
-    yield SimpleNamespace(server=server, log=log)
-    server.kill()
+    return SimpleNamespace(server=server, log=log)

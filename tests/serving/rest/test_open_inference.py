@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from deploykit.serving.protocol.open_inference_tensors import TYPES
-from tests.serving.open_inference.callers import (
+from tests.serving.infer_callers import (
     LENGTH,
     answer_of,
     array_of,
     document_of,
     http_ask,
 )
-from tests.serving.protocol.infer_messages import raw_of
+from tests.serving.infer_messages import raw_of
 
 INFER = "/v2/models/half_plus_two/infer"
 ECHO = "/v2/models/echo/infer"
@@ -22,10 +22,10 @@ SWAPPED = {"signature_name": "swapped"}
 X = {"name": "x", "datatype": "FP32", "shape": [1, 1]}
 
 
-def post(served, body, path=INFER, **headers):
+def post(inference, body, path=INFER, **headers):
     """Return the status and the decoded body."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    status, found, _ = http_ask(served.server, "POST", path, content, **headers)
+    status, found, _ = http_ask(inference.server, "POST", path, content, **headers)
     return status, found
 
 
@@ -46,8 +46,8 @@ def post(served, body, path=INFER, **headers):
         ("POST", "/v2/repository/index", 404), ("POST", "/v2/models/echo:infer", 400),
     ],
 )  # fmt: skip
-def test_paths_and_methods(served, method, path, status):
-    found, body, _ = http_ask(served.server, method, path, b"{}" if method != "GET" else None)
+def test_paths_and_methods(inference, method, path, status):
+    found, body, _ = http_ask(inference.server, method, path, b"{}" if method != "GET" else None)
     assert found == status, body
     assert status == 200 or list(body) == ["error"]
 
@@ -94,8 +94,8 @@ def test_paths_and_methods(served, method, path, status):
          "0 bytes follow the JSON document, but binary_data_size adds up to 4"),
     ],
 )  # fmt: skip
-def test_documents_that_are_refused(served, document, words):
-    status, found = post(served, document)
+def test_documents_that_are_refused(inference, document, words):
+    status, found = post(inference, document)
     assert (status, list(found)) == (400, ["error"])
     assert words in found["error"]
 
@@ -111,7 +111,7 @@ def test_documents_that_are_refused(served, document, words):
         ("+2", "binary_data_size adds up to 4"), ("=999999", "expected the bytes of the JSON"),
     ],
 )  # fmt: skip
-def test_a_length_of_the_document_that_is_wrong(served, length, words):
+def test_a_length_of_the_document_that_is_wrong(inference, length, words):
     """`None`: none; `+1`: the document and one byte of space."""
     text, content = document_of("binary", {"x": ("FP32", [[2.0]])}, (), {})
     headers = {}
@@ -120,42 +120,42 @@ def test_a_length_of_the_document_that_is_wrong(served, length, words):
             text, content = text + b"  ", content[: 4 - int(length)]
             length = str(len(text))
         headers = {LENGTH: length.removeprefix("=").encode().decode("latin-1")}
-    status, found = post(served, text + content, **headers)
+    status, found = post(inference, text + content, **headers)
     assert status == 400
     assert words in found["error"]
 
 
 @pytest.mark.parametrize("more", [b"\0", b"\0" * 5])
-def test_binary_data_that_is_too_long(served, more):
+def test_binary_data_that_is_too_long(inference, more):
     text, content = document_of("binary", {"x": ("FP32", [[2.0]])}, (), {})
-    status, found = post(served, text + content + more, **{LENGTH: str(len(text))})
+    status, found = post(inference, text + content + more, **{LENGTH: str(len(text))})
     assert status == 400
     assert f"{4 + len(more)} bytes follow" in found["error"]
 
 
-def test_binary_data_of_another_size_than_its_shape(served):
+def test_binary_data_of_another_size_than_its_shape(inference):
     document = {"inputs": [{**X, "parameters": {"binary_data_size": 8}}]}
     text = json.dumps(document).encode()
-    status, found = post(served, text + bytes(8), **{LENGTH: str(len(text))})
+    status, found = post(inference, text + bytes(8), **{LENGTH: str(len(text))})
     assert status == 400
     assert found["error"].endswith("has 8 bytes of raw contents, expected 4")
 
 
-def infer(served, inputs, outputs=(), parameters=SWAPPED, form="flat", path=ECHO, **headers):
+def infer(inference, inputs, outputs=(), parameters=SWAPPED, form="flat", path=ECHO, **headers):
     text, content = document_of(form, inputs, outputs, parameters)
     headers = {**headers, **({LENGTH: str(len(text))} if form == "binary" else {})}
     body = text + content
     if headers.get("Content_Encoding") == "gzip":
         body = gzip.compress(body)
-    return http_ask(served.server, "POST", path, body, **headers)
+    return http_ask(inference.server, "POST", path, body, **headers)
 
 
 @pytest.mark.parametrize("form", ["flat", "binary"])
-def test_bodies_may_be_packed(served, form):
+def test_bodies_may_be_packed(inference, form):
     given = {"x": ("FP32", [[1.0, 2.0]])}
-    answer = answer_of(*infer(served, given, form=form, Content_Encoding="gzip"))
+    answer = answer_of(*infer(inference, given, form=form, Content_Encoding="gzip"))
     assert answer.outputs["y"][1].tolist() == [[2.0, 1.0]]
-    status, found, _ = infer(served, given, form=form, Content_Encoding="deflate")
+    status, found, _ = infer(inference, given, form=form, Content_Encoding="deflate")
     assert (status, "expected gzip or none" in found["error"]) == (400, True)
 
 
@@ -164,13 +164,13 @@ def test_bodies_may_be_packed(served, form):
     [({}, {}, False), ({"binary_data_output": True}, {}, True), ({}, {"binary_data": True}, True),
      ({"binary_data_output": True}, {"binary_data": False}, False)],
 )  # fmt: skip
-def test_outputs_as_binary_data_or_not(served, parameters, output, is_binary):
+def test_outputs_as_binary_data_or_not(inference, parameters, output, is_binary):
     document = {
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}],
         "outputs": [{"name": "y", "parameters": output}],
         "parameters": {**SWAPPED, **parameters},
     }
-    status, body, headers = http_ask(served.server, "POST", ECHO, json.dumps(document).encode())
+    status, body, headers = http_ask(inference.server, "POST", ECHO, json.dumps(document).encode())
     assert (LENGTH.lower() in headers) == is_binary
     assert headers["access-control-allow-origin"] == "*"
     assert answer_of(status, body, headers).outputs["y"][1].tolist() == [[2.0, 1.0]]
@@ -183,7 +183,7 @@ def zeros() -> dict:
     }
 
 
-def test_inputs_as_binary_data_beside_others(served):
+def test_inputs_as_binary_data_beside_others(inference):
     """The binary data follows in the order of those inputs that have it."""
     given = zeros()
     document = json.loads(document_of("flat", given, (), {})[0])
@@ -194,22 +194,22 @@ def test_inputs_as_binary_data_beside_others(served):
         each["parameters"] = {"binary_data_size": len(raw_of(array))}
         content += raw_of(array)
     text = json.dumps(document).encode()
-    body = http_ask(served.server, "POST", ECHO, text + content, **{LENGTH: str(len(text))})
+    body = http_ask(inference.server, "POST", ECHO, text + content, **{LENGTH: str(len(text))})
     for name, (_, array) in answer_of(*body).outputs.items():
         _, value = given[name.removesuffix("_out")]
         assert array.tolist() == np.asarray(value).tolist()
 
 
 @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity"])
-def test_what_json_lacks(served, number):
+def test_what_json_lacks(inference, number):
     body = (b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [%s]}]}'
             % number)  # fmt: skip
-    status, found = post(served, body)
+    status, found = post(inference, body)
     assert status == 200
     np.testing.assert_array_equal(found["outputs"][0]["data"], [float(number) / 2 + 3])
 
 
-def test_texts_that_are_none_are_answered_as_binary_data_alone(served):
+def test_texts_that_are_none_are_answered_as_binary_data_alone(inference):
     given = zeros()
     given["bytes"] = "BYTES", [[b"\xff", b""]]
     text, content = document_of("binary", given, ("bytes_out",), {})
@@ -218,35 +218,35 @@ def test_texts_that_are_none_are_answered_as_binary_data_alone(served):
         document["outputs"][0]["parameters"] = {"binary_data": binary}
         changed = json.dumps(document).encode()
         length = {LENGTH: str(len(changed))}
-        found, body, _ = http_ask(served.server, "POST", ECHO, changed + content, **length)
+        found, body, _ = http_ask(inference.server, "POST", ECHO, changed + content, **length)
         assert found == status
     assert "output 'bytes_out' holds bytes that are no UTF-8 text" in body["error"]
 
 
 @pytest.mark.parametrize("form", ["flat", "nested", "binary"])
 @pytest.mark.parametrize("rows", [100_000, 400_000])
-def test_large_bodies(served, form, rows):
+def test_large_bodies(inference, form, rows):
     """Documents from 512 KiB on are read by another process, bodies from 1 MiB lie in a mapping."""
     array = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
-    status, body, headers = infer(served, {"x": ("FP32", array)}, form=form)
+    status, body, headers = infer(inference, {"x": ("FP32", array)}, form=form)
     assert status == 200
     answer = answer_of(status, body, headers)
     np.testing.assert_array_equal(answer.outputs["y"][1], array[:, ::-1])
 
 
 @pytest.mark.parametrize("datatype", ["BYTES", "BF16", "FP16", "BOOL"])
-def test_a_large_document_of_each_kind_of_array(served, datatype):
+def test_a_large_document_of_each_kind_of_array(inference, datatype):
     """It is handed over between processes; with a wrong one beside it, its refusal as well."""
     small = {name: (each, [*value, *value]) for name, (each, value) in zeros().items()}
     rows = 120_000
     large = np.full((rows, 2), b"abc", object) if datatype == "BYTES" else np.ones((rows, 2))
     small[datatype.lower()] = datatype, large
     output = f"{datatype.lower()}_out"
-    status, body, headers = infer(served, small, (output,), {}, "flat")
+    status, body, headers = infer(inference, small, (output,), {}, "flat")
     answer = answer_of(status, body, headers)
     assert answer.code == "OK", answer.message
     assert answer.outputs[output][1].shape == (rows, 2)
     assert set(answer.outputs[output][1].reshape(-1).tolist()) == {large[0, 0]}
     small["int8"] = "INT16", np.ones((2, 2))
-    status, body, _ = infer(served, small, (output,), {}, "flat")
+    status, body, _ = infer(inference, small, (output,), {}, "flat")
     assert (status, body["error"]) == (400, "input 'int8' has datatype INT16, expected INT8")

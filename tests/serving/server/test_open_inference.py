@@ -7,7 +7,7 @@ import pytest
 from deploykit import __version__
 from deploykit.serving.protocol.open_inference_tensors import TYPES
 from deploykit.transforms.core.tensors import numpy_type
-from tests.serving.open_inference.callers import FORMS, Caller, array_of, ask, http_ask
+from tests.serving.infer_callers import FORMS, Caller, array_of, ask, http_ask
 
 HALF = {"x": ("FP32", [[2.0], [4.0]])}
 PAIR = {"x": ("FP32", [[1.0, 2.0]])}
@@ -16,8 +16,8 @@ STATUS = {"INVALID_ARGUMENT": 400, "NOT_FOUND": 404}
 
 
 @pytest.fixture(params=FORMS)
-def caller(request, served):
-    return Caller(served.server, request.param)
+def caller(request, inference):
+    return Caller(inference.server, request.param)
 
 
 def values(datatype: str, form: str):
@@ -131,40 +131,40 @@ FOUND = [("echo", "", True), ("echo", "1", True), ("half_plus_two", "stable", Tr
 
 
 @pytest.mark.parametrize(("model", "version", "ready"), FOUND)
-def test_model_ready(served, model, version, ready):
-    assert ask(served.server, "ModelReady", name=model, version=version).ready == ready
+def test_model_ready(inference, model, version, ready):
+    assert ask(inference.server, "ModelReady", name=model, version=version).ready == ready
     path = f"/v2/models/{model}{f'/versions/{version}' if version else ''}/ready"
-    status, found, _ = http_ask(served.server, "GET", path)
+    status, found, _ = http_ask(inference.server, "GET", path)
     assert status == (200 if ready else 404)
     assert found == {"name": model, "ready": True} if ready else "error" in found
-    assert http_ask(served.server, "HEAD", path)[:2] == (status, b"")
+    assert http_ask(inference.server, "HEAD", path)[:2] == (status, b"")
 
 
-def test_health_and_server_metadata(served):
-    assert ask(served.server, "ServerLive").live
-    assert ask(served.server, "ServerReady").ready
-    assert http_ask(served.server, "GET", "/v2/health/live")[:2] == (200, {"live": True})
-    assert http_ask(served.server, "GET", "/v2/health/ready")[:2] == (200, {"ready": True})
-    found = ask(served.server, "ServerMetadata")
+def test_health_and_server_metadata(inference):
+    assert ask(inference.server, "ServerLive").live
+    assert ask(inference.server, "ServerReady").ready
+    assert http_ask(inference.server, "GET", "/v2/health/live")[:2] == (200, {"live": True})
+    assert http_ask(inference.server, "GET", "/v2/health/ready")[:2] == (200, {"ready": True})
+    found = ask(inference.server, "ServerMetadata")
     expected = {"name": found.name, "version": found.version, "extensions": [*found.extensions]}
     assert expected["name"] == "deploykit"
     assert expected["version"] == __version__
     assert "binary_tensor_data" in expected["extensions"]
     for path in ("/v2", "/v2/", "/v2?x=1"):
-        assert http_ask(served.server, "GET", path)[:2] == (200, expected)
+        assert http_ask(inference.server, "GET", path)[:2] == (200, expected)
 
 
-def test_model_metadata(served):
+def test_model_metadata(inference):
     tensor = {"datatype": "FP32", "shape": [-1, 1]}
     for version in ("", "/versions/123", "/versions/stable"):
         path = f"/v2/models/half_plus_two{version}"
-        status, found, _ = http_ask(served.server, "GET", path)
+        status, found, _ = http_ask(inference.server, "GET", path)
         assert (status, sorted(found.pop("versions"))) == (200, ["123", "124"])
         assert found == {
             "name": "half_plus_two", "platform": "tensorflow_savedmodel",
             "inputs": [{"name": "x", **tensor}], "outputs": [{"name": "y", **tensor}],
         }  # fmt: skip
-    found = ask(served.server, "ModelMetadata", name="echo", version="1")
+    found = ask(inference.server, "ModelMetadata", name="echo", version="1")
     assert (found.name, [*found.versions]) == ("echo", ["1"])
     assert found.platform == "tensorflow_savedmodel"
     expected = {name.lower(): (name, [-1, 2]) for name in TYPES}
@@ -177,18 +177,18 @@ def test_model_metadata(served):
     [("nobody", "", "NOT_FOUND"), ("echo", "9", "NOT_FOUND"), ("several", "", "INVALID_ARGUMENT"),
      ("echo", "x", "INVALID_ARGUMENT"), ("n" * 300, "", "INVALID_ARGUMENT")],
 )  # fmt: skip
-def test_metadata_that_is_refused(served, model, version, code):
+def test_metadata_that_is_refused(inference, model, version, code):
     with pytest.raises(grpc.RpcError) as error:
-        ask(served.server, "ModelMetadata", name=model, version=version)
+        ask(inference.server, "ModelMetadata", name=model, version=version)
     path = f"/v2/models/{model}{f'/versions/{version}' if version else ''}"
-    status, found, _ = http_ask(served.server, "GET", path)
+    status, found, _ = http_ask(inference.server, "GET", path)
     assert (error.value.code().name, status) == (code, STATUS[code])
     assert found["error"] == error.value.details()
 
 
 @pytest.mark.parametrize("method", ["ModelReady", "ModelMetadata", "ModelInfer"])
-def test_no_model(served, method):
+def test_no_model(inference, method):
     with pytest.raises(grpc.RpcError) as error:
-        ask(served.server, method)
+        ask(inference.server, method)
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert error.value.details() == "the request names no model"
