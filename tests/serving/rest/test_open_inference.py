@@ -195,7 +195,9 @@ def test_inputs_as_binary_data_beside_others(inference):
         content += raw_of(array)
     text = json.dumps(document).encode()
     body = http_ask(inference.server, "POST", ECHO, text + content, **{LENGTH: str(len(text))})
-    for name, (_, array) in answer_of(*body).outputs.items():
+    answer = answer_of(*body)
+    assert answer.outputs.keys() == {f"{name}_out" for name in given}, answer.message
+    for name, (_, array) in answer.outputs.items():
         _, value = given[name.removesuffix("_out")]
         assert array.tolist() == np.asarray(value).tolist()
 
