@@ -27,7 +27,7 @@ def chosen_signature(model: str, named: str, signatures: Mapping[str, Signature]
         raise refused(f"model '{model}' has no signature '{name}'; it has {known}")
     raise refused(
         f"model '{model}' has no signature '{DEFAULT}'; name one of {known} in the parameter "
-        "'signature_name'"
+        "'signature_name' of ModelInfer"
     )
 
 

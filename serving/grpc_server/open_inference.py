@@ -7,6 +7,7 @@ from deploykit import __version__
 from deploykit.serving.execution.data_plane import Plane, Target
 from deploykit.serving.execution.open_inference import is_available, model_metadata
 from deploykit.serving.grpc_server.grpc_calls import GrpcCall, Method, of_messages, parsed
+from deploykit.serving.grpc_server.threads import CallThreads
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.names import check_name
@@ -25,12 +26,24 @@ from deploykit.serving.protocol.open_inference_messages import (
 )
 from deploykit.transforms.core.errors import GraphError
 
+_PROBES = ("ServerLive", "ServerReady")
+
 
 class InferenceService:
     """ServerLive, ServerReady, ModelReady, ServerMetadata, ModelMetadata and ModelInfer."""
 
-    def __init__(self, plane: Plane, models: Models[Any], is_ready: Callable[[], bool]) -> None:
-        """Answer about these models; `is_ready` says whether the server is."""
+    def __init__(
+        self,
+        plane: Plane,
+        models: Models[Any],
+        is_ready: Callable[[], bool],
+        probes: CallThreads | None = None,
+    ) -> None:
+        """Answer about these models; `is_ready` says whether the server is.
+
+        `probes` answer ServerLive and ServerReady, however many calls there are.
+        """
+        self._probes = probes
         self._plane = plane
         self._models = models
         self._is_ready = is_ready
@@ -45,7 +58,10 @@ class InferenceService:
             "ModelMetadata": self._model_metadata,
         }
         methods = {
-            name: Method(of_messages(message(f"{name}Request"), answer))
+            name: Method(
+                of_messages(message(f"{name}Request"), answer),
+                threads=self._probes if name in _PROBES else None,
+            )
             for name, answer in found.items()
         }
         methods["ModelInfer"] = Method(self._model_infer, computes=True)

@@ -115,16 +115,16 @@ def from_values(name: str, datatype: str, shape: Sequence[int], values: Sequence
         array = np.empty(count, object)
         array[:] = values
         return array.reshape(shape)
-    # Whole numbers of 8 and 16 bits come as 32 bits.
-    wide = np.fromiter(values, {"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype), count)
-    if dtype.kind in "iu":
+    # Protobuf hands its numbers on in one piece; those of 8 and 16 bits come as 32 bits.
+    wide = np.array(values)
+    if dtype.kind in "iu" and count:
         limits = np.iinfo(dtype)
-        if count and not limits.min <= int(wide.min()) <= int(wide.max()) <= limits.max:
+        if not limits.min <= int(wide.min()) <= int(wide.max()) <= limits.max:
             raise refused(
                 f"input '{name}' has a value out of the range of {datatype}, {limits.min} to "
                 f"{limits.max}"
             )
-    return wide.astype(dtype).reshape(shape)
+    return wide.astype(dtype, copy=False).reshape(shape)
 
 
 def to_raw(array: Array) -> bytes | memoryview:
@@ -149,13 +149,14 @@ def _with_lengths(items: Iterable[bytes]) -> Iterable[bytes]:
 def _strings(name: str, shape: Sequence[int], count: int, content: memoryview) -> Array:
     found: list[bytes] = []
     place, stop = 0, len(content)
+    whole = bytes(content)  # pieces of bytes take a quarter of the time of those of a view
     if count * _LENGTH.size <= stop:  # each has a length
         while place + _LENGTH.size <= stop and len(found) < count:
-            (length,) = _LENGTH.unpack_from(content, place)
+            (length,) = _LENGTH.unpack_from(whole, place)
             place += _LENGTH.size
             if length > stop - place:
                 break
-            found.append(bytes(content[place : place + length]))
+            found.append(whole[place : place + length])
             place += length
     if len(found) != count or place != stop:
         raise refused(

@@ -96,13 +96,14 @@ def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], Infe
             binary[name] = BinaryInput(datatype, shape, size)
     if not inputs and not binary and "inputs" not in document:
         raise refused("the request has no inputs")
-    default = parameters.get("binary_data_output", False)
+    default = _flag(parameters, "binary_data_output", False)
     outputs: dict[str, bool] = {}
     for number, output in enumerate(_objects(document, "outputs")):
         name = _text(output, "name", f"outputs[{number}]")
         check_name("the name of an output", name)
-        asked = _parameters(output, f"output '{name}'").get("binary_data", default)
-        outputs[name] = bool(asked)
+        if name in outputs:
+            raise refused(f"output '{name}' occurs twice in the request")
+        outputs[name] = _flag(_parameters(output, f"output '{name}'"), "binary_data", default)
     signature = parameters.get(SIGNATURE_NAME, "")
     if type(signature) is not str:
         raise refused(f"the parameter '{SIGNATURE_NAME}' is no string")
@@ -110,7 +111,7 @@ def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], Infe
     if type(request_id) is not str:
         raise refused(f"the id of the request is {shown(request_id)}, expected a string")
     check_name("the id of the request", request_id)
-    return signature, inputs, InferDocument(request_id, binary, outputs, bool(default))
+    return signature, inputs, InferDocument(request_id, binary, outputs, default)
 
 
 def binary_arrays(inputs: Mapping[str, BinaryInput], content: memoryview) -> dict[str, Array]:
@@ -198,6 +199,13 @@ def _parameters(tensor: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     if type(found) is not dict:
         raise refused(f"{where}: its parameters are {shown(found)}, expected an object")
     return found
+
+
+def _flag(parameters: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = parameters.get(name, default)
+    if type(value) is not bool:
+        raise refused(f"the parameter '{name}' is {shown(value)}, expected true or false")
+    return value
 
 
 def _texts(name: str, array: Array) -> list[str]:

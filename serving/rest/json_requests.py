@@ -1,13 +1,13 @@
 """Documents of calls -> arrays or examples; the same where the server reads them and in a child."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import DEFAULT, Tensor
 from deploykit.serving.rest.json_documents import parse
 from deploykit.serving.rest.json_examples import read_examples
-from deploykit.serving.rest.json_infer import InferDocument, read_infer
+from deploykit.serving.rest.json_infer import InferDocument, binary_arrays, read_infer
 from deploykit.serving.rest.json_tensors import read_inputs
 from deploykit.serving.rest.json_values import refused, signature_name
 from deploykit.transforms.core.tensors import Array
@@ -28,8 +28,6 @@ class Document:
     examples: Sequence[bytes] = ()
     infer: InferDocument = field(default_factory=InferDocument)
     """What a document of the Open Inference Protocol asks beside its inputs."""
-    content: memoryview = field(default_factory=lambda: memoryview(b""))
-    """The binary data behind such a document."""
 
 
 def read(
@@ -53,3 +51,9 @@ def read(
         raise refused(f'Serving signature name: "{name}" not found in signature def')
     inputs, rows = read_inputs(document, taken[name])
     return Document(signature, inputs, rows)
+
+
+def with_content(document: Document, content: memoryview) -> Document:
+    """Return a document with the inputs whose binary data follows it. ServingError: wrong sizes."""
+    found = binary_arrays(document.infer.binary_inputs, content)
+    return replace(document, inputs={**document.inputs, **found}) if found else document

@@ -21,7 +21,7 @@ from deploykit.serving.protocol.open_inference_messages import (
     InferResponse,
 )
 from deploykit.serving.rest.connection import Response, error_response
-from deploykit.serving.rest.json_infer import binary_arrays, write_infer
+from deploykit.serving.rest.json_infer import write_infer
 from deploykit.serving.rest.json_requests import Document
 
 
@@ -72,8 +72,7 @@ class OpenInference:
     def infer(self, target: Target, document: Document, caller: Requester) -> Response:
         """Return the outputs of a model. ServingError: it cannot be called so."""
         asked = document.infer
-        inputs = {**document.inputs, **binary_arrays(asked.binary_inputs, document.content)}
-        answer = self._plane.infer(target, inputs, list(asked.outputs), caller)
+        answer = self._plane.infer(target, document.inputs, list(asked.outputs), caller)
         response = InferResponse(answer.name, str(answer.version), asked.id, answer.outputs)
         body, content_type, headers = write_infer(response, asked)
         return Response(200, body, content_type, headers)

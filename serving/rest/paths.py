@@ -14,6 +14,7 @@ _CALL = re.compile(
 )
 _READ = re.compile(_WHOM.format("(?:/([^/:]+))?") + "(?:/(metadata))?", re.IGNORECASE | re.ASCII)
 _INT64 = 1 << 63
+_READING = ("GET", "HEAD")
 _METHODS = {"predict": "Predict", "classify": "Classify", "regress": "Regress",
             "status": "GetModelStatus", "metadata": "GetModelMetadata",
             "infer": "ModelInfer", "model_metadata": "ModelMetadata", "model_ready": "ModelReady",
@@ -22,7 +23,8 @@ _METHODS = {"predict": "Predict", "classify": "Classify", "regress": "Regress",
 # The Open Inference Protocol: https://github.com/kserve/open-inference-protocol
 _V2 = re.compile(r"/v2(?:/models/([^/?]+)(?:/versions/([^/?]+))?(?:/(ready|infer))?)?/?(?:\?.*)?")
 
-V2_PROBES = frozenset({"/v2/health/ready", "/v2/health/live"})
+V2_PROBES = {"/v2/health/ready": "ServerReady", "/v2/health/live": "ServerLive"}
+"""The methods of gRPC that answer the same."""
 PROBES = frozenset({"/healthz", "/readyz", "/health", "/ping", "/"})
 """What load balancers ask by default or by custom: 200 where the server is ready, else 503."""
 
@@ -38,12 +40,17 @@ def path_of(target: str) -> str:
     return parts.path + (f"?{parts.query}" if parts.query else "")
 
 
+def is_v2(path: str) -> bool:
+    """Say whether a path is one of the Open Inference Protocol, right or wrong."""
+    return re.match("/v2(?:[/?]|$)", path) is not None
+
+
 def parse_path(method: str, path: str) -> tuple[str, Target]:
     """Return what is asked for, and of whom: `predict`, ..., `status`, `metadata` or `models`.
 
     ServingError: there is no such path, or not for this method.
     """
-    if path.startswith("/v2"):
+    if is_v2(path):
         return _parse_v2(method, path)
     if method == "POST" and (match := _CALL.fullmatch(path)):
         name, version, label, call = match.groups()
@@ -64,7 +71,7 @@ def _parse_v2(method: str, path: str) -> tuple[str, Target]:
         raise ServingError("NOT_FOUND", f"Not found: {method} {path}")
     name, version, act = match.groups()
     asked = "server_metadata" if name is None else act or "metadata"
-    wanted = ("POST",) if asked == "infer" else ("GET", "HEAD")
+    wanted = ("POST",) if asked == "infer" else _READING
     if method not in wanted:
         raise refused(f"{path.partition('?')[0]} takes {wanted[0]}, not {method}")
     if name is None:
@@ -77,6 +84,9 @@ def _parse_v2(method: str, path: str) -> tuple[str, Target]:
 
 def method_of(method: str, path: str) -> tuple[str, str]:
     """Return the method of gRPC that answers the same, else that of HTTP; and the model's name."""
+    probe = V2_PROBES.get(path.partition("?")[0])
+    if probe and method in _READING:
+        return probe, ""
     try:
         asked, target = parse_path(method, path)
     except ServingError:

@@ -23,14 +23,14 @@ from deploykit.serving.protocol.protos import ModelSpec
 from deploykit.serving.protocol.signatures import UNAVAILABLE, signature_map, unavailable_in
 from deploykit.serving.rest.connection import Response, error_response
 from deploykit.serving.rest.http_requests import Buffer, HttpError, HttpLimits, Request, too_large
-from deploykit.serving.rest.json_infer import split_body
+from deploykit.serving.rest.json_infer import HEADER_LENGTH, split_body
 from deploykit.serving.rest.json_outputs import write_classes, write_outputs, write_values
 from deploykit.serving.rest.json_reader import JsonReader
-from deploykit.serving.rest.json_requests import Document, Inputs
+from deploykit.serving.rest.json_requests import Document, Inputs, with_content
 from deploykit.serving.rest.json_values import refused
 from deploykit.serving.rest.listener import Listener
 from deploykit.serving.rest.open_inference import OpenInference
-from deploykit.serving.rest.paths import PROBES, V2_PROBES, method_of, parse_path, path_of
+from deploykit.serving.rest.paths import PROBES, V2_PROBES, is_v2, method_of, parse_path, path_of
 from deploykit.serving.telemetry.monitoring import CONTENT_TYPE, ENTRYPOINT, Metrics
 
 # Of a packed body. Beyond either, no numbers that anybody sends pack as well.
@@ -38,7 +38,8 @@ _MOST_UNPACKED, _MOST_RATIO = 8 << 20, 100
 _CORS = (
     ("Access-Control-Allow-Origin", "*"),
     ("Access-Control-Allow-Methods", "POST, GET"),
-    ("Access-Control-Allow-Headers", "Content-Type"),
+    ("Access-Control-Allow-Headers", f"Content-Type, {HEADER_LENGTH}"),
+    ("Access-Control-Expose-Headers", HEADER_LENGTH),
 )
 
 
@@ -173,7 +174,7 @@ class Rest:
             if plain in V2_PROBES:
                 return self._open_inference.health(plain)
         self.listener.last_began = time.monotonic()
-        if not path.lower().startswith(("/v1/", "/v2/")) and plain != "/v2":
+        if not path.lower().startswith("/v1/") and not is_v2(path):
             return error_response(404, f"Not found: {request.method} {path}")
         try:
             answer = self._answer(request, path)
@@ -184,7 +185,8 @@ class Rest:
             refusal = reported(error)
             response = error_response(refusal.http_status, refusal.message)
             response = replace(response, code=refusal.code)
-        return replace(response, headers=_CORS) if self._settings.cors else response
+        more = _CORS if self._settings.cors else ()
+        return replace(response, headers=(*response.headers, *more))
 
     def _health(self) -> Response:
         """Answer a probe in the words of gRPC's health service."""
@@ -237,9 +239,9 @@ class Rest:
                 body, content = split_body(body, request.headers)
             taken = self._taken(target) if method == "predict" else {}
             if not self._reader.is_large(body):
-                return replace(self._reader.read(method, body, taken), content=content)
+                return with_content(self._reader.read(method, body, taken), content)
         document = self._reader.read(method, body, taken, caller.seconds_left())
-        return replace(document, content=content)
+        return with_content(document, content)
 
     def _taken(self, target: Target) -> Inputs | ServingError:
         """Return what a model takes, or why it cannot be asked: its document is read first."""

@@ -164,10 +164,12 @@ class Server:
 
     def _calls(self) -> GrpcCalls:
         as_content = self.settings.enable_serialization_as_tensor_content
+        health = self.health
+        inference = InferenceService(self.plane, self.models, health.is_serving, health.threads)
         methods = {
             **PredictionService(self.plane, as_content).methods(),
             **ModelService(self.models, self._reload).methods(),
-            **InferenceService(self.plane, self.models, self.health.is_serving).methods(),
+            **inference.methods(),
             **self.health.methods(),
         }
         write = self._log_of("grpc")

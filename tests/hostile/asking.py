@@ -34,9 +34,12 @@ class Ask:
 
     name: str
     target: str
-    """A method of gRPC, a path of REST, or "" for bytes on the wire."""
+    """A method of gRPC (with its service unless that is PredictionService), a path of REST, or ""
+    for bytes on the wire."""
     content: bytes
     right: tuple[object, ...] = REFUSED
+    head: str = ""
+    """More lines of the head of a request of REST, each with its line break."""
 
 
 def predict(
@@ -218,7 +221,9 @@ def wires() -> Iterator[Ask]:
 
 def asks() -> list[Ask]:
     """Return all requests."""
-    return [*tensors(), *calls(), *texts(), *wires()]
+    from tests.hostile.inferring import infer_texts, inferences
+
+    return [*tensors(), *calls(), *texts(), *wires(), *inferences(), *infer_texts()]
 
 
 @dataclass
@@ -280,7 +285,8 @@ class Asked:
             return self._bytes(ask.content)
         if ask.target.startswith("/"):
             return self._text(ask)
-        call = self.server.channel.unary_unary(PREDICTION + ask.target)
+        method = f"/{ask.target}" if "/" in ask.target else PREDICTION + ask.target
+        call = self.server.channel.unary_unary(method)
         try:
             call(ask.content, timeout=SECONDS)
         except grpc.RpcError as error:
@@ -289,7 +295,7 @@ class Asked:
 
     def _text(self, ask: Ask) -> object:
         head = (f"POST {ask.target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
-                f"Content-Length: {len(ask.content)}\r\n\r\n").encode()  # fmt: skip
+                f"Content-Length: {len(ask.content)}\r\n{ask.head}\r\n").encode()  # fmt: skip
         return self._bytes(head + ask.content)
 
     def _bytes(self, content: bytes) -> int:

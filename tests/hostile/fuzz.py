@@ -19,6 +19,7 @@ from tests.hostile import mutations
 from tests.hostile.asking import REFUSED, Ask, Asked, predict
 from tests.hostile.case import Case, statuses
 from tests.hostile.commands import Goods
+from tests.hostile.inferring import LENGTH, PATH, ROW, SERVICE, document, request
 from tests.hostile.judging import Verdict, judge
 from tests.hostile.runner import Runner
 from tests.hostile.seeds import GRAPHS, SECONDS, TARGETS, Target
@@ -29,6 +30,7 @@ DEADLINE = 2 * SECONDS + 5
 ANY = statuses(0, 2, 3, 4, 5, 6)
 PROVING = ("check", "optimize", "quantize")
 """What exits with 0 only on what TensorFlow imports."""
+ROWS = b'{"signature_name": "serving_default", "instances": [[1, 2, 3], [4, 5, 6]]}'
 REQUESTS = 25  # in a turn of the server
 TRIES = 40  # to make a finding smaller
 
@@ -145,16 +147,8 @@ class Fuzzer:
 
     def _ask(self, number: int, chance: random.Random) -> None:
         self.asked = self.asked or Asked()
-        good = predict().SerializeToString()
-        text = b'{"signature_name": "serving_default", "instances": [[1, 2, 3], [4, 5, 6]]}'
         for _ in range(REQUESTS):
-            if chance.random() < 0.6:
-                method = chance.choice(("Predict", "Predict", "Classify", "GetModelMetadata"))
-                ask = Ask("changed", method, mutations.message(good, chance, GRAPHS[:2]), REFUSED)
-            else:
-                content = mutations.document(text, chance)
-                right = (200, 400, 404, 405, 412, 413)
-                ask = Ask("changed", "/v1/models/model:predict", content, right)
+            ask = changed(chance)
             self.executions += 1
             for fault in self.asked.ask(ask).faults:
                 kind, _, said = fault.partition(": ")
@@ -174,6 +168,31 @@ class Fuzzer:
         self.runner.close()
         if self.asked is not None:
             self.asked.close()
+
+
+def changed(chance: random.Random) -> Ask:
+    """Return a request to the server that was sound before it was changed."""
+    form = chance.random()
+    if form < 0.35:
+        method = chance.choice(("Predict", "Predict", "Classify", "GetModelMetadata"))
+        content = mutations.message(predict().SerializeToString(), chance, GRAPHS[:2])
+        return Ask("changed", method, content, REFUSED)
+    if form < 0.65:
+        raw = ROW if chance.random() < 0.5 else None
+        content = request(raw=raw).SerializeToString()
+        for _ in range(chance.randint(1, 3)):
+            content = mutations.message(content, chance, GRAPHS[:2])
+        method = chance.choice(("ModelInfer", "ModelInfer", "ModelInfer", "ModelMetadata"))
+        return Ask("changed", f"{SERVICE}/{method}", content, REFUSED)
+    right = (200, 400, 404, 405, 412, 413)
+    if form < 0.8:
+        return Ask("changed", "/v1/models/model:predict", mutations.document(ROWS, chance), right)
+    if form < 0.9:
+        return Ask("changed", PATH, mutations.document(document(), chance), right)
+    text = mutations.document(document(12), chance)
+    length = len(text) if chance.random() < 0.8 else chance.choice((0, 1, 12, 1 << 40))
+    content = text + (ROW if chance.random() < 0.8 else mutations.noise(ROW, chance))
+    return Ask("changed", PATH, content, right, f"{LENGTH}: {length}\r\n")
 
 
 def clear(place: Place, case: bool = True) -> None:

@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from deploykit.serving.protocol.protos import MODEL_SERVICE, PREDICTION_SERVICE, SignatureDefMap
+from deploykit.transforms.core.protobuf.private_pool import private_pool
 from tests.environments import node_with
 
 pytestmark = pytest.mark.slow
@@ -20,7 +21,9 @@ SPEC = {"name": "half_plus_two"}
 
 def descriptor_set() -> bytes:
     """Return the files of both services and all that they import, each after what it imports."""
-    found, waiting = {}, [PREDICTION_SERVICE, MODEL_SERVICE]
+    pool = private_pool()
+    services = (PREDICTION_SERVICE, MODEL_SERVICE)
+    found, waiting = {}, [pool.FindServiceByName(name).file for name in services]
     while waiting:
         file = waiting[-1]
         missing = [each for each in file.dependencies if each.name not in found]

@@ -60,6 +60,14 @@ def named(name: bytes) -> Iterator[tuple[str, bytes]]:
     config = block(1, name) + block(2, b"models/" + name)
     yield f"{MODELS}HandleReloadConfigRequest", block(1, block(1, block(1, config)))
     yield "/grpc.health.v1.Health/Check", block(1, name)
+    parts = {1: name, 2: name, 3: name, 4: block(1, b"signature_name") + block(2, block(3, name)),
+             5: block(1, name) + block(2, b"FP32"), 6: block(1, name)}  # fmt: skip
+    for field, part in parts.items():
+        sound = b"" if field == 1 else block(1, b"m")
+        yield "/inference.GRPCInferenceService/ModelInfer", sound + block(field, part)
+    for method in ("ModelReady", "ModelMetadata"):
+        yield f"/inference.GRPCInferenceService/{method}", block(1, name)
+        yield f"/inference.GRPCInferenceService/{method}", block(1, b"m") + block(2, name)
 
 
 def asked(server: Served, path: str, content: bytes) -> str:
@@ -92,6 +100,14 @@ def texts(name: bytes) -> Iterator[tuple[bytes, bytes]]:
     yield path, b'{"instances": [{"%s": 1}, {"x": 1}]}' % name
     yield path, b'{"signature_name": "%s", "instances": [1]}' % name
     yield path, b'{"instances": ["%s"]}' % name
+    infer = b"/v2/models/m/infer"
+    yield b"/v2/models/%s/infer" % short, b"{}"
+    yield b"/v2/models/m/versions/%s/infer" % short, b"{}"
+    yield infer, b'{"id": "%s", "inputs": []}' % name
+    yield infer, b'{"inputs": [{"name": "%s", "datatype": "FP32", "shape": []}]}' % name
+    yield infer, b'{"inputs": [{"name": "x", "datatype": "%s", "shape": []}]}' % name
+    yield infer, b'{"inputs": [], "outputs": [{"name": "%s"}]}' % name
+    yield infer, b'{"inputs": [], "parameters": {"signature_name": "%s"}}' % name
     yield b"/v1/models/m:regress", b'{"examples": [{"%s": null}]}' % name
     yield b"/v1/models/m:classify", b'{"signature_name": "%s", "examples": [{"x": 1}]}' % name
 

@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha.reflection_pb2 import (
 )
 
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.open_inference_messages import METHODS
 from deploykit.serving.protocol.protos import (
     GetModelStatusRequest,
     ModelServerConfig,
@@ -36,8 +37,9 @@ from tests.serving.official_stubs import ModelServiceStub, PredictionServiceStub
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-FIVE_NAMES = ("", "ModelService", "PredictionService", "tensorflow.serving.ModelService",
-              "tensorflow.serving.PredictionService")  # fmt: skip
+NAMES = ("", "ModelService", "PredictionService", "tensorflow.serving.ModelService",
+         "tensorflow.serving.PredictionService", "GRPCInferenceService",
+         "inference.GRPCInferenceService")  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -71,8 +73,8 @@ def code(call, request):
     return error.value.code().name, error.value.details()
 
 
-@pytest.mark.parametrize("name", FIVE_NAMES)
-def test_the_server_is_healthy_under_five_names(name):
+@pytest.mark.parametrize("name", NAMES)
+def test_the_server_is_healthy_under_each_of_its_names(name):
     with served() as server, connected(server) as channel:
         assert health(channel, name) == SERVING
 
@@ -101,9 +103,13 @@ def test_reflection_tells_services_and_messages():
     with served() as server, connected(server) as channel:
         database = ProtoReflectionDescriptorDatabase(channel)
         assert {"tensorflow.serving.PredictionService", "tensorflow.serving.ModelService",
-                "grpc.health.v1.Health"} <= set(database.get_services())  # fmt: skip
+                "grpc.health.v1.Health",
+                "inference.GRPCInferenceService"} <= set(database.get_services())  # fmt: skip
         found = database.FindFileContainingSymbol("tensorflow.serving.PredictRequest")
         assert found.name == "tensorflow_serving/apis/predict.proto"
+        found = database.FindFileContainingSymbol("inference.GRPCInferenceService")
+        assert found.name == "open_inference.proto"
+        assert [each.name for each in found.service[0].method] == list(METHODS)
 
 
 def test_reflection_answers_under_its_newer_name_too():

@@ -1,13 +1,16 @@
 """What load balancers ask over REST: ready or not, from the first version to the end."""
 
+import contextlib
 import http.client
 import json
 import signal
 import time
 from contextlib import closing
 
+import grpc
 import pytest
 
+from tests.serving.infer_callers import ask as infer_ask
 from tests.serving.served import Served, free_port
 from tests.serving.small_models import half_plus
 from tests.waiting import until
@@ -45,6 +48,9 @@ def test_a_server_without_a_version_is_not_ready(start, tmp_path, path):
     assert ask(server, path) == (503, b'{"status":"NOT_SERVING"}')
     assert ask(server, path, "HEAD") == (503, b"")
     assert ask(server, path, "POST", "{}")[0] in (400, 404)
+    assert ask(server, "/v2/health/ready") == (503, b'{"ready":false}')
+    assert ask(server, "/v2/health/live") == (200, b'{"live":true}')
+    assert ask(server, "/v2/health/live", "HEAD") == (200, b"")
 
 
 def test_it_is_ready_from_the_first_version_until_it_is_told_to_end(start, base, tmp_path):
@@ -56,7 +62,7 @@ def test_it_is_ready_from_the_first_version_until_it_is_told_to_end(start, base,
     (base / "00000123").rename(served / "00000123")
     until(lambda: ask(server, "/healthz")[0] == 200)
     until(lambda: "serving half_plus_two: 123\n" in server.said)
-    half_plus(served, 3, version=124)
+    (half_plus(base, 3, version=124) / "00000124").rename(served / "00000124")
     until(lambda: "serving half_plus_two: 124\n" in server.said)
     for path in PATHS:
         assert ask(server, path) == (200, b'{"status":"SERVING"}')
@@ -69,6 +75,9 @@ def test_it_is_ready_from_the_first_version_until_it_is_told_to_end(start, base,
     try:
         while True:  # probes are no calls: they do not keep the server from its end
             assert ask(server, "/healthz")[0] == 503
+            assert ask(server, "/v2/health/ready")[0] == 503
+            with contextlib.suppress(grpc.RpcError):  # it ends a little before REST
+                assert not infer_ask(server, "ServerReady").ready
             time.sleep(0.05)
     except OSError:
         pass

@@ -107,6 +107,8 @@ def stalled(served, method: str, count: int) -> Iterator[list[grpc.Future]]:
     ("method", "ask"),
     [
         (PREDICT, ask_grpc),
+        ("/inference.GRPCInferenceService/ModelInfer", ask_grpc),
+        ("/inference.GRPCInferenceService/ServerReady", ask_health),
         ("/tensorflow.serving.ModelService/GetModelStatus", ask_status),
         (CHECK, ask_health),
     ],

@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploykit.serving.protocol.protos import GetModelStatusRequest
 from deploykit.serving.server.settings import ServerSettings
+from tests.serving.infer_callers import ask
 from tests.serving.served import Served
 from tests.serving.server.test_server import half
 from tests.serving.small_models import half_plus
@@ -34,6 +35,7 @@ def answer(server: Served) -> float:
     """Ask on a connection of its own, which any of the workers may get."""
     with grpc.insecure_channel(server.address, ALONE) as channel:
         server.channel = channel
+        assert ask(server, "ServerReady").ready
         response = server.predictions.Predict(half(), timeout=30, wait_for_ready=True)
         return response.outputs["y"].float_val[0]
 

@@ -1,0 +1,44 @@
+"""The SDK of KServe: its clients of the Open Inference Protocol over gRPC and HTTP."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.environments import python_with
+
+pytestmark = pytest.mark.slow
+
+ASK = Path(__file__).parent / "ask_kserve.py"
+
+
+@pytest.fixture(scope="module", params=["grpc", "http"])
+def answers(request, served):
+    python = python_with("kserve", "kserve")
+    address = served.grpc if request.param == "grpc" else served.rest
+    command = [str(python), str(ASK), request.param, address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_health_and_readiness(answers):
+    assert (answers["live"], answers["ready"]) == (True, True)
+    assert answers["models"] == [True, True, False]
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_infer(answers, binary):
+    assert len(answers[f"same {binary}"]) == 12
+    assert all(answers[f"same {binary}"].values()), answers[f"same {binary}"]
+    assert answers[f"id {binary}"] == "r 1"
+    for version in ("", "123"):
+        assert answers[f"half {version} {binary}"] == [[3.0], [4.0]]
+    assert answers[f"swapped {binary}"] == [[2.0, 1.0]]
+
+
+def test_errors(answers):
+    assert "Latest(nobody)" in answers["wrong model"]
+    assert "Specific(half_plus_two, 7)" in answers["wrong version"]
+    assert "unexpected input 'z', expected 'x' (FP32 [-1, 1])" in answers["wrong input"]

@@ -1,0 +1,254 @@
+"""The Open Inference Protocol over HTTP: paths, bodies and binary data, right and wrong."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from deploykit.serving.protocol.open_inference_tensors import TYPES
+from tests.serving.infer_callers import (
+    LENGTH,
+    answer_of,
+    array_of,
+    document_of,
+    http_ask,
+)
+from tests.serving.infer_messages import raw_of
+
+INFER = "/v2/models/half_plus_two/infer"
+ECHO = "/v2/models/echo/infer"
+SWAPPED = {"signature_name": "swapped"}
+X = {"name": "x", "datatype": "FP32", "shape": [1, 1]}
+
+
+def post(inference, body, path=INFER, **headers):
+    """Return the status and the decoded body."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    status, found, _ = http_ask(inference.server, "POST", path, content, **headers)
+    return status, found
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v2x", 404), ("GET", "/v2/models", 404), ("GET", "/v2/models/", 404),
+        ("GET", "/v2/models/echo/", 200), ("GET", "/v2/models/echo?x=1", 200),
+        ("GET", "/v2/models/echo/other", 404), ("GET", "/v2/models/echo/versions", 404),
+        ("GET", "/v2/models/echo/versions/1/other", 404), ("GET", "/v2/health", 404),
+        ("GET", "/v2/health/other", 404), ("GET", "/v3/models/echo", 404),
+        ("GET", "/V2/models/echo", 404), ("GET", "/v2/models/echo/READY", 404),
+        ("GET", "/v2/models/%65cho/versions/%31", 200), ("GET", "/v2/models/e%2Fo", 404),
+        ("GET", "/v2/models/..%2fecho", 404), ("GET", "//v2/models/echo", 404),
+        ("POST", "/v2/health/live", 404), ("POST", "/v2/models/echo", 400), ("POST", "/v2", 400),
+        ("GET", ECHO, 400), ("PUT", ECHO, 400), ("DELETE", "/v2/models/echo", 400),
+        ("POST", "/v2/models/echo/ready", 400), ("POST", "/v2/models/echo/versions/infer", 400),
+        ("POST", "/v2/repository/index", 404), ("POST", "/v2/models/echo:infer", 400),
+    ],
+)  # fmt: skip
+def test_paths_and_methods(inference, method, path, status):
+    found, body, _ = http_ask(inference.server, method, path, b"{}" if method != "GET" else None)
+    assert found == status, body
+    assert status == 200 or list(body) == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (b"", "The document is empty"), (b"{", "JSON Parse error"), (b"[]", "Is not object"),
+        ({}, "the request has no inputs"), ({"inputs": None}, "'inputs' is null, expected a list"),
+        ({"inputs": [1]}, "expected a list of objects"),
+        ({"inputs": [{}]}, "inputs[0]: its name is null, expected a string"),
+        ({"inputs": [{"name": "x"}]}, "inputs[0]: its datatype is null, expected a string"),
+        ({"inputs": [{**X, "datatype": "FLOAT"}]}, "'x' has datatype 'FLOAT', expected one of BOO"),
+        ({"inputs": [{"name": "x", "datatype": "FP32", "data": [1]}]}, "'x' has shape null, expec"),
+        ({"inputs": [{**X, "shape": [1, True], "data": [1]}]}, "expected a list of whole numbers"),
+        ({"inputs": [{**X, "shape": [1.0, 1], "data": [1]}]}, "expected a list of whole numbers"),
+        ({"inputs": [{**X, "shape": [1, -1], "data": [1]}]}, "'x' has shape [1, -1], expected"),
+        ({"inputs": [{**X, "shape": [1 << 40, 1], "data": [1]}]}, "takes more than 2 GiB"),
+        ({"inputs": [{**X, "shape": [1] * 65, "data": [1]}]}, "expected at most 64 sizes"),
+        ({"inputs": [X]}, "input 'x' has no data"),
+        ({"inputs": [{**X, "data": [1, 2]}]},
+         "input 'x' has data of shape [2], expected [1, 1] or one list of 1 values"),
+        ({"inputs": [{**X, "data": [[[1]]]}]}, "'x' has data of shape [1, 1, 1], expected [1, 1]"),
+        ({"inputs": [{**X, "data": [[1], [2, 3]]}]}, "input 'x'"),
+        ({"inputs": [{**X, "data": ["1"]}]}, "is not of expected type: float32"),
+        ({"inputs": [{**X, "data": [None]}]}, "is not of expected type: float32"),
+        ({"inputs": [{**X, "data": [1e39]}]}, "is out of the range of type: float32"),
+        ({"inputs": [{**X, "datatype": "INT8", "data": [128]}]}, "out of the range of type: int8"),
+        ({"inputs": [{**X, "datatype": "UINT8", "data": [-1]}]}, "out of the range of type: uint8"),
+        ({"inputs": [{**X, "datatype": "INT8", "data": [1.5]}]}, "not of expected type: int8"),
+        ({"inputs": [{**X, "datatype": "BOOL", "data": [1]}]}, "not of expected type: bool"),
+        ({"inputs": [{**X, "data": [1]}, {**X, "data": [1]}]}, "input 'x' occurs twice"),
+        ({"inputs": [{**X, "data": [1]}], "id": 7}, "the id of the request is 7, expected"),
+        ({"inputs": [{**X, "data": [1]}], "parameters": []}, "parameters are a list of 0, expecte"),
+        ({"inputs": [{**X, "data": [1]}], "parameters": {"signature_name": 1}}, "is no string"),
+        ({"inputs": [{**X, "data": [1]}], "parameters": {"binary_data_output": "false"}},
+         "'binary_data_output' is \"false\", expected true or false"),
+        ({"inputs": [{**X, "data": [1]}], "outputs": "y"}, "'outputs' is \"y\", expected a list"),
+        ({"inputs": [{**X, "data": [1]}], "outputs": [{}]}, "outputs[0]: its name is null"),
+        ({"inputs": [{**X, "parameters": {"binary_data_size": -1}}]}, "data_size is -1, exp"),
+        ({"inputs": [{**X, "parameters": {"binary_data_size": "4"}}]}, 'is "4", expected a nu'),
+        ({"inputs": [{**X, "parameters": {"binary_data_size": 4}, "data": [1]}]}, "and no data"),
+        ({"inputs": [{**X, "parameters": {"binary_data_size": 4}}]},
+         "0 bytes follow the JSON document, but binary_data_size adds up to 4"),
+    ],
+)  # fmt: skip
+def test_documents_that_are_refused(inference, document, words):
+    status, found = post(inference, document)
+    assert (status, list(found)) == (400, ["error"])
+    assert words in found["error"]
+
+
+@pytest.mark.parametrize(
+    ("length", "words"),
+    [
+        ("-1", "is -1, expected"), ("many", "is many, expected"), ("", "is , expected"),
+        ("9" * 30, "expected the bytes of the JSON document, of"), ("٣", "expected"),
+        ("1e2", "is 1"),
+        ("0", "The document is empty"), ("10", "JSON Parse error"), (None, "0 bytes follow"),
+        ("+1", "bytes follow the JSON document, but binary_data_size adds up to 4"),
+        ("+2", "binary_data_size adds up to 4"), ("=999999", "expected the bytes of the JSON"),
+    ],
+)  # fmt: skip
+def test_a_length_of_the_document_that_is_wrong(inference, length, words):
+    """`None`: none; `+1`: the document and one byte of space."""
+    text, content = document_of("binary", {"x": ("FP32", [[2.0]])}, (), {})
+    headers = {}
+    if length is not None:
+        if length in ("+1", "+2"):
+            text, content = text + b"  ", content[: 4 - int(length)]
+            length = str(len(text))
+        headers = {LENGTH: length.removeprefix("=").encode().decode("latin-1")}
+    status, found = post(inference, text + content, **headers)
+    assert status == 400
+    assert words in found["error"]
+
+
+@pytest.mark.parametrize("more", [b"\0", b"\0" * 5])
+def test_binary_data_that_is_too_long(inference, more):
+    text, content = document_of("binary", {"x": ("FP32", [[2.0]])}, (), {})
+    status, found = post(inference, text + content + more, **{LENGTH: str(len(text))})
+    assert status == 400
+    assert f"{4 + len(more)} bytes follow" in found["error"]
+
+
+def test_binary_data_of_another_size_than_its_shape(inference):
+    document = {"inputs": [{**X, "parameters": {"binary_data_size": 8}}]}
+    text = json.dumps(document).encode()
+    status, found = post(inference, text + bytes(8), **{LENGTH: str(len(text))})
+    assert status == 400
+    assert found["error"].endswith("has 8 bytes of raw contents, expected 4")
+
+
+def infer(inference, inputs, outputs=(), parameters=SWAPPED, form="flat", path=ECHO, **headers):
+    text, content = document_of(form, inputs, outputs, parameters)
+    headers = {**headers, **({LENGTH: str(len(text))} if form == "binary" else {})}
+    body = text + content
+    if headers.get("Content_Encoding") == "gzip":
+        body = gzip.compress(body)
+    return http_ask(inference.server, "POST", path, body, **headers)
+
+
+@pytest.mark.parametrize("form", ["flat", "binary"])
+def test_bodies_may_be_packed(inference, form):
+    given = {"x": ("FP32", [[1.0, 2.0]])}
+    answer = answer_of(*infer(inference, given, form=form, Content_Encoding="gzip"))
+    assert answer.outputs["y"][1].tolist() == [[2.0, 1.0]]
+    status, found, _ = infer(inference, given, form=form, Content_Encoding="deflate")
+    assert (status, "expected gzip or none" in found["error"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "output", "is_binary"),
+    [({}, {}, False), ({"binary_data_output": True}, {}, True), ({}, {"binary_data": True}, True),
+     ({"binary_data_output": True}, {"binary_data": False}, False)],
+)  # fmt: skip
+def test_outputs_as_binary_data_or_not(inference, parameters, output, is_binary):
+    document = {
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}],
+        "outputs": [{"name": "y", "parameters": output}],
+        "parameters": {**SWAPPED, **parameters},
+    }
+    status, body, headers = http_ask(inference.server, "POST", ECHO, json.dumps(document).encode())
+    assert (LENGTH.lower() in headers) == is_binary
+    assert headers["access-control-allow-origin"] == "*"
+    assert answer_of(status, body, headers).outputs["y"][1].tolist() == [[2.0, 1.0]]
+
+
+def zeros() -> dict:
+    """Return a row for each input of `echo`."""
+    return {name.lower(): (name, array_of(name, [[False, True]])) for name in TYPES} | {
+        "bytes": ("BYTES", [[b"a", b""]])
+    }
+
+
+def test_inputs_as_binary_data_beside_others(inference):
+    """The binary data follows in the order of those inputs that have it."""
+    given = zeros()
+    document = json.loads(document_of("flat", given, (), {})[0])
+    content = b""
+    for each in document["inputs"][::2]:
+        del each["data"]
+        array = array_of(*given[each["name"]])
+        each["parameters"] = {"binary_data_size": len(raw_of(array))}
+        content += raw_of(array)
+    text = json.dumps(document).encode()
+    body = http_ask(inference.server, "POST", ECHO, text + content, **{LENGTH: str(len(text))})
+    answer = answer_of(*body)
+    assert answer.outputs.keys() == {f"{name}_out" for name in given}, answer.message
+    for name, (_, array) in answer.outputs.items():
+        _, value = given[name.removesuffix("_out")]
+        assert array.tolist() == np.asarray(value).tolist()
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity"])
+def test_what_json_lacks(inference, number):
+    body = (b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [%s]}]}'
+            % number)  # fmt: skip
+    status, found = post(inference, body)
+    assert status == 200
+    np.testing.assert_array_equal(found["outputs"][0]["data"], [float(number) / 2 + 3])
+
+
+def test_texts_that_are_none_are_answered_as_binary_data_alone(inference):
+    given = zeros()
+    given["bytes"] = "BYTES", [[b"\xff", b""]]
+    text, content = document_of("binary", given, ("bytes_out",), {})
+    for binary, status in ((True, 200), (False, 400)):
+        document = json.loads(text)
+        document["outputs"][0]["parameters"] = {"binary_data": binary}
+        changed = json.dumps(document).encode()
+        length = {LENGTH: str(len(changed))}
+        found, body, _ = http_ask(inference.server, "POST", ECHO, changed + content, **length)
+        assert found == status
+    assert "output 'bytes_out' holds bytes that are no UTF-8 text" in body["error"]
+
+
+@pytest.mark.parametrize("form", ["flat", "nested", "binary"])
+@pytest.mark.parametrize("rows", [100_000, 400_000])
+def test_large_bodies(inference, form, rows):
+    """Documents from 512 KiB on are read by another process, bodies from 1 MiB lie in a mapping."""
+    array = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
+    status, body, headers = infer(inference, {"x": ("FP32", array)}, form=form)
+    assert status == 200
+    answer = answer_of(status, body, headers)
+    np.testing.assert_array_equal(answer.outputs["y"][1], array[:, ::-1])
+
+
+@pytest.mark.parametrize("datatype", ["BYTES", "BF16", "FP16", "BOOL"])
+def test_a_large_document_of_each_kind_of_array(inference, datatype):
+    """It is handed over between processes; with a wrong one beside it, its refusal as well."""
+    small = {name: (each, [*value, *value]) for name, (each, value) in zeros().items()}
+    rows = 120_000
+    large = np.full((rows, 2), b"abc", object) if datatype == "BYTES" else np.ones((rows, 2))
+    small[datatype.lower()] = datatype, large
+    output = f"{datatype.lower()}_out"
+    status, body, headers = infer(inference, small, (output,), {}, "flat")
+    answer = answer_of(status, body, headers)
+    assert answer.code == "OK", answer.message
+    assert answer.outputs[output][1].shape == (rows, 2)
+    assert set(answer.outputs[output][1].reshape(-1).tolist()) == {large[0, 0]}
+    small["int8"] = "INT16", np.ones((2, 2))
+    status, body, _ = infer(inference, small, (output,), {}, "flat")
+    assert (status, body["error"]) == (400, "input 'int8' has datatype INT16, expected INT8")
