@@ -70,19 +70,25 @@ def arrays_from(
     found: dict[str, Array] = {}
     has_image = False
     for alias, value, name in _named(given, signature):
-        is_photo = takes_files(signature.inputs[alias]) and isinstance(value, os.PathLike)
-        if alias in found and not is_photo:
+        is_file = signature.inputs[alias].dtype == "string" and isinstance(value, os.PathLike)
+        if alias in found and not is_file:
             raise GraphError(f"input '{alias}' is given twice")
         has_image = has_image or _is_image(value, signature.inputs[alias])
         with naming(name):
             array, text = _array(alias, value, signature, declared)
             array = _fitted(array, alias, signature)
             if alias in found:
-                text = f"{len(found[alias]) + len(array)} files (the model decodes them)"
+                is_photo = takes_files(signature.inputs[alias])
+                text = f"{len(found[alias]) + len(array)} files"
+                text += " (the model decodes them)" if is_photo else ", as they are"
             fed |= {alias: text} if text else {}
             found[alias] = np.concatenate([found[alias], array]) if alias in found else array
-    missing = [alias for alias in signature.inputs if alias not in found]
-    missing = [alias for alias in missing if alias not in signature.proto.defaults]
+    # Metadata of the Open Inference Protocol do not say which inputs are optional.
+    missing = [
+        alias
+        for alias, tensor in signature.inputs.items()
+        if alias not in found and alias not in signature.proto.defaults and tensor.name
+    ]
     if missing:
         raise GraphError(
             f"input '{missing[0]}' is missing; the model takes {listed(signature.inputs)} (--input)"
@@ -116,7 +122,8 @@ def placeholders(signature: Signature) -> Graph:
     nodes = []
     for alias, tensor in signature.inputs.items():
         node = Node(alias, "Placeholder").with_attrs(dtype=DType(tensor.dtype))
-        nodes.append(node if tensor.shape is None else node.with_attrs(shape=tensor.shape))
+        is_open = tensor.shape is None or tensor.is_any_shape
+        nodes.append(node if is_open else node.with_attrs(shape=tensor.shape))
     graph = Graph(nodes)
     graph.inputs = graph.outputs = tuple(signature.inputs)
     return graph
@@ -261,7 +268,7 @@ def _fitted(array: Array, alias: str, signature: Signature) -> Array:
     else:
         array = array.astype(wanted, copy=False)
     shape = tensor.shape
-    if shape is None:
+    if shape is None or (array.ndim and tensor.is_any_shape):
         return array
     if array.ndim == len(shape) - 1 or (array.size == 1 and array.ndim < len(shape)):
         array = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)

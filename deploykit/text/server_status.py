@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 def health_lines(found: Mapping[str, Any]) -> list[str]:
     """Return the document of a server's health in words."""
+    if "live" in found:
+        live = "live" if found["live"] else "not live"
+        ready = "ready" if found["health"] == "SERVING" else "not ready"
+        return [f"{found['address']}: {found['server'] or 'the server'} is {live} and {ready}",
+                "name a model to see its versions"]  # fmt: skip
     said = f"it says {found['health']}" if found["health"] else "it has no health service"
     return [
         f"{found['address']}: a server answers there; {said}",
