@@ -32,6 +32,7 @@ from deploykit.serving.protocol.open_inference_tensors import (
     to_raw,
 )
 from deploykit.serving.protocol.signatures import Signature, Tensor
+from deploykit.transforms.core.checks.wire import decoded
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.protos import SignatureDef
 from deploykit.transforms.core.tensors import Array, type_of
@@ -72,8 +73,8 @@ def read_response(content: bytes) -> dict[str, Array]:
     """Return the outputs in a ModelInferResponse. ServingError: they do not fit their datatypes."""
     try:
         head, raw = split_request(content, RAW_OUTPUT)
-        response = ModelInferResponse.FromString(head)
-    except (GraphError, ValueError) as error:
+        response = decoded(head, ModelInferResponse)
+    except GraphError as error:
         raise refused(f"this is no ModelInferResponse: {error}") from None
     if raw and len(raw) != len(response.outputs):
         raise refused(f"{len(response.outputs)} outputs have {len(raw)} raw_output_contents")
@@ -126,6 +127,8 @@ def read_document(body: bytes, length: str | None) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     try:
         end = len(body) if length is None else int(length)
+        if not 0 <= end <= len(body):
+            raise ValueError(f"{HEADER_LENGTH} is {length}, and the body has {len(body)} bytes")
         content, rest = content[:end], content[end:]
         for tensor in json.loads(bytes(content))["outputs"]:
             size = (tensor.get("parameters") or {}).get("binary_data_size")
