@@ -87,7 +87,7 @@ def predict(
     names = None if how.labels is None else labels_from(how.labels)
     asked: Any = {"version": how.version, "label": how.version_label}
     with working("predict"), model_client(address, connection) as client:
-        signature, chosen = chosen_of(client, model, how.signature, **asked)
+        signature, chosen = chosen_of(client, model, how.signature, inputs, **asked)
         arrays, fed = arrays_from(inputs, chosen, how.preprocess)
         outputs = client.predict(model, arrays, signature=signature, outputs=how.outputs, **asked)
     best = None

@@ -71,9 +71,8 @@ def _health(address: str, client: Client | InferenceClient) -> ServerHealth:
     """Return how a server is that does not list its models."""
     if isinstance(client, Client):
         return ServerHealth(address, client.health())
-    found = client.server()
-    health = "SERVING" if found.live and found.ready else "NOT_SERVING"
-    return ServerHealth(address, health, found.live, f"{found.name} {found.version}".strip())
+    live, ready, name = client.server()
+    return ServerHealth(address, "SERVING" if live and ready else "NOT_SERVING", live, name)
 
 
 def _versions(rest: RestClient, model: str) -> list[VersionStatus]:

@@ -1,8 +1,9 @@
 """The client for the protocol that a server speaks."""
 
+from dataclasses import replace
 from typing import Any
 
-from deploykit.calling.request_inputs import chosen_signature
+from deploykit.calling.request_inputs import chosen_signature, described_by
 from deploykit.serving.client.client import Client
 from deploykit.serving.client.connection import Connection
 from deploykit.serving.client.inference_client import UNNAMED, InferenceClient
@@ -16,15 +17,21 @@ def model_client(address: str, connection: Connection) -> Client | InferenceClie
 
 
 def chosen_of(
-    client: Client | InferenceClient, model: str, signature: str | None, **version: Any
+    client: Client | InferenceClient,
+    model: str,
+    signature: str | None,
+    given: Any,
+    **version: Any,
 ) -> tuple[str, Signature]:
     """Return what a request names as its signature, and what that takes and gives.
 
-    In the Open Inference Protocol, a request names one only where the caller does.
+    In the Open Inference Protocol, a request names one only where the caller does. A server that
+    does not say what the model takes is sent what is `given`.
     GraphError: there is no such signature. CallError: there is no such server, model or version.
     """
     if not isinstance(client, InferenceClient):
         return chosen_signature(client.metadata(model, **version), signature)
     if signature:
         return chosen_signature(client.signatures(model, **version), signature)
-    return "", client.metadata(model, **version)[UNNAMED]
+    found = client.metadata(model, **version)[UNNAMED]
+    return "", found if found.inputs else replace(found, inputs=described_by(given))

@@ -60,7 +60,7 @@ def prepared_calls(
     """
     asked: Any = {"version": how.version, "label": how.version_label}
     with model_client(address, connection) as client:
-        signature, takes = chosen_of(client, model, how.signature, **asked)
+        signature, takes = chosen_of(client, model, how.signature, data, **asked)
         feeds, fed = feeds_from_data(data, takes, how.preprocess, how.batch)
         asked["signature"] = signature
         client.predict(model, feeds[0], **asked)

@@ -16,15 +16,16 @@ from deploykit.input.pipeline import kind_of, say
 from deploykit.input.preprocessing import Preprocessing, preprocessing_of
 from deploykit.input.samples import open_feeds
 from deploykit.records.features import Feature
+from deploykit.serving.client.requests import as_array
 from deploykit.serving.protocol.photo_names import takes_files
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor
-from deploykit.storage.arrays import load_array
+from deploykit.storage.arrays import load_array, load_data
 from deploykit.storage.files import check_regular, read_bytes
 from deploykit.text.tensors import described
 from deploykit.transforms.core.errors import FileError, GraphError, naming, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import Array, DType, numpy_type
+from deploykit.transforms.core.tensors import Array, DType, numpy_type, type_of
 from deploykit.verification.samples import names_of_inputs
 
 MOST_REQUESTS, MOST_BYTES = 256, 64 << 20  # of data that are sent again and again
@@ -97,6 +98,30 @@ def arrays_from(
         raise GraphError("--preprocess has no effect here, only on images that are given as files")
     say(fed)
     return found, fed
+
+
+def described_by(given: Any) -> dict[str, Tensor]:
+    """Return inputs as what is given describes itself, of any shape.
+
+    It is for a server that does not say what its model takes. `given` is what `arrays_from` takes,
+    or a `.npz` file of arrays by input name; other data describe nothing. FileError, GraphError: a
+    file is missing, or cannot be read.
+    """
+    if isinstance(given, str | os.PathLike):
+        path = os.fspath(given)
+        given = load_data(path) if path.endswith(".npz") else [path]
+    if not isinstance(given, Mapping):
+        parts = [text.partition("=") for text in given]
+        values = {alias: _file_or_value(value) for alias, sign, value in parts if sign}
+        given = {k: v if isinstance(v, os.PathLike) else v.tolist() for k, v in values.items()}
+    return {alias: Tensor("", _type_of(value), (-1,)) for alias, value in given.items()}
+
+
+def _type_of(value: Any) -> str:
+    if not isinstance(value, os.PathLike):
+        return type_of(as_array(value))
+    path = os.fspath(value)
+    return type_of(load_array(path)) if path.endswith(".npy") else "string"
 
 
 def feeds_from_data(

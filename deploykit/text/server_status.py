@@ -43,7 +43,7 @@ def version_tables(found: Mapping[str, Any]) -> "list[str | Table]":
     """Return the document of a model's versions as a table of these, and one of signatures."""
     versions = new_table(found["model"], "state")
     for each in found["versions"]:
-        versions.add_row(str(each["version"]), each["state"])
+        versions.add_row(str(each["version"]) or "(no name)", each["state"])
     errors = [f"version {each['version']}: {each['code']}: {each['message']}"
               for each in found["versions"] if each["code"] != "OK"]  # fmt: skip
     if not found["signatures"]:

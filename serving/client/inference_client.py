@@ -4,9 +4,10 @@ It has the methods of `client.Client` that commands call. Such servers have vers
 no signatures: a signature by name is a parameter of deploykit's server.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from deploykit.serving.client.client import Client
 from deploykit.serving.client.connection import Connection
@@ -37,45 +38,21 @@ NOT_READY = "NOT_READY"
 """The state of a version of which a server says no more."""
 
 
-class _Wire(Protocol):
-    """The protocol over gRPC or HTTP."""
-
-    def call(self, method: str, name: str = "", version: str = "") -> Any: ...
-
-    def infer(self, asked: InferRequest) -> dict[str, Array]: ...
-
-    def load(self, asked: Sequence[InferRequest]) -> tuple[LoadTarget, Sequence[Any]]: ...
-
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class ServerState:
-    """What a server says of itself."""
-
-    live: bool
-    ready: bool
-    name: str
-    version: str
-
-
 class InferenceClient:
     """A connection to a server; the address decides between gRPC and HTTP."""
 
     def __init__(self, address: str, connection: Connection) -> None:
         """Check the address; connect later. Errors are those of `Client` and `RestClient`."""
         self._address, self._connection = address, connection
-        wire = HttpInference if is_rest(address) else _GrpcInference
-        self._wire: _Wire = wire(address, connection)
+        self._wire = (HttpInference if is_rest(address) else GrpcInference)(address, connection)
 
-    def server(self) -> ServerState:
-        """Return what the server says of itself. CallError: there is no server."""
+    def server(self) -> tuple[bool, bool, str]:
+        """Return whether a server is live and ready, and its name. CallError: there is none."""
         live, ready = self._wire.call("ServerLive").live, self._wire.call("ServerReady").ready
-        try:
+        with contextlib.suppress(CallError):  # not each server describes itself
             about = self._wire.call("ServerMetadata")
-        except CallError:  # not each server describes itself
-            return ServerState(live, ready, "", "")
-        return ServerState(live, ready, about.name, about.version)
+            return live, ready, f"{about.name} {about.version}".strip()
+        return live, ready, ""
 
     def status(
         self, model: str, *, version: int | None = None, label: str = ""
@@ -135,10 +112,9 @@ class InferenceClient:
     ) -> dict[str, Array]:
         """Return what a model computes; strings are bytes. CallError: as `status`, or refused."""
         asked = _version(model, version, label)
+        request = InferRequest(model, asked, signature, inputs=inputs, outputs=outputs)
         try:
-            return self._wire.infer(
-                InferRequest(model, asked, signature, inputs=inputs, outputs=outputs)
-            )
+            return self._wire.infer(request)
         except ServingError as error:
             words = f"{self._address}: the answer is damaged: {of_outputs(error)}"
             raise CallError(words, "DATA_LOSS") from None
@@ -177,7 +153,7 @@ class InferenceClient:
             raise
 
 
-class _GrpcInference:
+class GrpcInference:
     """Calls a server of the Open Inference Protocol over gRPC."""
 
     def __init__(self, address: str, connection: Connection) -> None:

@@ -11,7 +11,7 @@ from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.client.inference_client import InferenceClient
 from deploykit.serving.client.load_generator import Generator, LoadStep
 from deploykit.serving.server.tls import https_context
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.errors import Error, FileError, GraphError
 from tests.deploykit.conftest import command_line
 from tests.serving.certificates import Authority
 from tests.serving.client.other_server import OtherServer
@@ -261,3 +261,32 @@ def test_nothing_listens(scheme):
         with pytest.raises(CallError) as raised:
             call()
         assert raised.value.code == "UNAVAILABLE"
+
+
+@BOTH
+def test_a_model_that_is_not_described_is_sent_what_is_given(started, transport, tmp_path):
+    """As MLServer answers by default: its metadata have no inputs."""
+    address = started(inputs=()).addresses[transport]
+    np.save(tmp_path / "n.npy", np.int64([[1, 2]]))
+    (tmp_path / "file").write_bytes(b"text")
+    given = ["x=[[1, 2.5]]", f"n={tmp_path}/n.npy", f"t={tmp_path}/file"]
+    found = api.predict(address, "any", given, **V2)
+    assert {name: each.dtype.name for name, each in found.inputs.items()} == {
+        "x": "float32", "n": "int64", "t": "object"
+    }  # fmt: skip
+    assert found.outputs["x_out"].tolist() == [[1, 2.5]]
+    assert found.outputs["n_out"].tolist() == [[1, 2]]
+    assert found.outputs["t_out"].tolist() == [b"text"]
+    found = api.predict(address, "any", {"x": X, "t": ["a"]}, **V2)
+    assert found.outputs.keys() == {"x_out", "t_out"}
+    with pytest.raises(GraphError, match="expected NAME=VALUE"):
+        api.predict(address, "any", ["[1, 2]"], **V2)
+    with pytest.raises(FileError, match="no such file"):
+        api.predict(address, "any", ["x=nothing"], **V2)
+    loads = api.load_test(address, "any", {"x": X}, concurrency=[1], seconds=0.2, **V2).loads
+    assert loads[0].statuses.keys() == {"OK"}
+    np.savez(tmp_path / "x.npz", x=X)
+    loads = api.load_test(
+        address, "any", tmp_path / "x.npz", concurrency=[1], seconds=0.2, **V2
+    ).loads
+    assert loads[0].statuses.keys() == {"OK"}
