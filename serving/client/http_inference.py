@@ -82,27 +82,6 @@ class HttpInference(RestClient):
         target = HttpTarget(self._address, self._connection)
         return target, [self.request(each) for each in asked]
 
-    def sent(
-        self, request: HttpRequest, connection: http.client.HTTPConnection | None
-    ) -> tuple[str, http.client.HTTPConnection | None]:
-        """Send a request over a connection or a new one; return the status, as gRPC names it.
-
-        The connection is returned where it can be used again; its timeout is of each transfer.
-        """
-        used = connection
-        try:
-            used = used or self._opened(self._connection.timeout)
-            response = request.send(used, keep_alive=True)
-            response.read()
-        except (OSError, http.client.HTTPException) as error:
-            if used is not None:
-                used.close()
-            is_late = isinstance(error, TimeoutError)
-            return "DEADLINE_EXCEEDED" if is_late else "UNAVAILABLE", None
-        if response.will_close:
-            used.close()
-        return code_of(response.status), None if response.will_close else used
-
     def close(self) -> None:
         """Do nothing: no connection is kept."""
 
@@ -117,27 +96,39 @@ class HttpTarget:
 
     def sender(self) -> "HttpSender":
         """Return what sends them."""
-        return HttpSender(HttpInference(self.address, self.connection))
+        return HttpSender(self.address, self.connection)
 
 
-class HttpSender:
-    """Sends requests over connections that are kept, one for each request at the same time."""
+class HttpSender(RestClient):
+    """Sends requests over connections that are kept, one for each request at the same time.
 
-    def __init__(self, client: HttpInference) -> None:
-        """Connect when requests are sent."""
-        self._client = client
+    Its timeout is of each transfer, not of a whole request.
+    """
+
+    def __init__(self, address: str, connection: Connection) -> None:
+        """Connect when requests are sent. Errors are those of `RestClient`."""
+        super().__init__(address, connection)
         self._idle: deque[http.client.HTTPConnection] = deque()
         self._threads = ThreadPoolExecutor(_SEVERAL)
 
     def send(self, request: HttpRequest) -> str:
         """Wait for the response; return the name of its status, as gRPC has it."""
-        connection = None
+        used = None
         with contextlib.suppress(IndexError):
-            connection = self._idle.pop()
-        status, connection = self._client.sent(request, connection)
-        if connection is not None:
-            self._idle.append(connection)
-        return status
+            used = self._idle.pop()
+        try:
+            used = used or self._opened(self._connection.timeout)
+            response = request.send(used, keep_alive=True)
+            response.read()
+        except (OSError, http.client.HTTPException) as error:
+            if used is not None:
+                used.close()
+            return "DEADLINE_EXCEEDED" if isinstance(error, TimeoutError) else "UNAVAILABLE"
+        if response.will_close:  # a connection that opens itself again would do so without TLS
+            used.close()
+        else:
+            self._idle.append(used)
+        return code_of(response.status)
 
     def begin(self, request: HttpRequest, done: Callable[[str], None]) -> None:
         """Send it in another thread, which calls `done` with the status."""

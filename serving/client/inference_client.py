@@ -5,6 +5,7 @@ no signatures: a signature by name is a parameter of deploykit's server.
 """
 
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,6 +33,7 @@ from deploykit.serving.protocol.signatures import Signature
 from deploykit.serving.protocol.version_status import AVAILABLE, NamedVersion
 from deploykit.transforms.core.tensors import Array
 
+_NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 UNNAMED = "default"
 """How results call what a server takes that has no signatures."""
 NOT_READY = "NOT_READY"
@@ -74,7 +76,7 @@ class InferenceClient:
             self._wire.call("ModelMetadata", model, asked)  # an error where there is no such model
         return [
             NamedVersion(
-                int(each) if each.isdecimal() else each,
+                int(each) if _NUMBER.fullmatch(each) else each,
                 AVAILABLE if self._is_ready(model, each) else NOT_READY,
             )
             for each in versions or [""]

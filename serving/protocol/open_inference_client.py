@@ -5,7 +5,6 @@ data or JSON over HTTP, as the server chooses.
 """
 
 import json
-import math
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
@@ -173,15 +172,11 @@ def _values(name: str, array: Array) -> list[Any]:
 
 
 def _flat(data: Any, datatype: str) -> Sequence[Any]:
-    """Return the values of lists that may be nested; null is not a number."""
+    """Return the values of lists that may be nested."""
     values = data if type(data) is list else [data]
     while values and type(values[0]) is list:
         values = list(chain.from_iterable(values))
-    if datatype == "BYTES":
-        return [each.encode() for each in values]
-    if datatype in ("FP16", "BF16", "FP32", "FP64"):
-        return [math.nan if each is None else each for each in values]
-    return values
+    return [each.encode() for each in values] if datatype == "BYTES" else values
 
 
 def _without_width(array: Array) -> Array:

@@ -83,7 +83,9 @@ def test_inputs_may_be_optional(started, transport):
 
 @BOTH
 @pytest.mark.parametrize(
-    ("versions", "shown"), [([], [""]), (["v0.1", "3"], ["v0.1", 3]), (["1"], [1])], ids=str
+    ("versions", "shown"),
+    [([], [""]), (["v0.1", "3"], ["v0.1", 3]), (["0", "007", "9" * 30], [0, "007", "9" * 30])],
+    ids=str,
 )
 def test_versions_are_names_or_none(started, transport, versions, shown):
     server = started(versions=versions)
@@ -169,7 +171,9 @@ def taken(address: str, model: str, step: LoadStep, **connection):
     """Return what a generator measured, whose first call need not pass."""
     how = api.Connection(**{"protocol": "v2", "timeout": 20, **connection})
     with InferenceClient(address, how) as client:
-        generator = Generator(*client.load(model, [{"x": X}]))
+        target, requests = client.load(model, [{"x": X}])
+    assert getattr(target, "connection", how).retries == (2 if address.startswith("http") else 0)
+    generator = Generator(target, requests)
     generator.start(step)
     while not (found := generator.so_far()).over:
         time.sleep(0.02)
@@ -243,6 +247,9 @@ def test_over_tls(tmp_path):
         assert api.status(url, **how).live
         found = taken(url, "any", LoadStep(0.3, callers=2), **how)
         assert set(found.statuses) == {"OK"}
+        server.http.leaving = True  # each response ends its connection
+        assert set(taken(url, "any", LoadStep(0.3, callers=1), **how).statuses) == {"OK"}
+        server.http.leaving = False
         with pytest.raises(CallError, match=r"TLS|certificate"):
             api.predict(url, "any", {"x": X}, **V2)
         assert set(taken(url, "any", LoadStep(0.2, callers=1)).statuses) == {"UNAVAILABLE"}
