@@ -239,7 +239,7 @@ def test_a_server_is_live_and_ready(command):
 @pytest.mark.parametrize("load", [["--concurrency=1,3"], ["--rate=60"]], ids=["closed", "open"])
 def test_load_test(command, tmp_path, load):
     np.savez(tmp_path / "x.npz", x=np.ones((5, 1), np.float32))
-    common = ("half", "--data", tmp_path / "x.npz", "--seconds=0.3", "--batch=2")
+    common = ("half", "--data", tmp_path / "x.npz", "--seconds=0.6", "--batch=2")
     ended = command("load-test", *common, *load, "--json")
     assert ended.status == 0, ended.stderr
     found = ended.document

@@ -181,7 +181,7 @@ def taken(address: str, model: str, step: LoadStep, **connection):
 
 
 STEPS = pytest.mark.parametrize(
-    "step", [LoadStep(0.3, callers=2), LoadStep(0.3, rate=30)], ids=["closed", "open"]
+    "step", [LoadStep(0.6, callers=2), LoadStep(0.3, rate=30)], ids=["closed", "open"]
 )
 
 
@@ -231,7 +231,7 @@ def test_connections_are_kept(started):
     assert len({peer for peer, _ in infer}) == 2
     server.http.leaving = True
     seen.clear()
-    found = taken(server.addresses["http"], "any", LoadStep(0.3, callers=1))
+    found = taken(server.addresses["http"], "any", LoadStep(0.6, callers=1))
     assert set(found.statuses) == {"OK"}
     assert len({peer for peer, _ in seen}) == len(seen) > 2
 
@@ -245,14 +245,14 @@ def test_over_tls(tmp_path):
         url, how = server.addresses["http"], {**V2, "ca": f"{tmp_path}/ca.pem", **own}
         assert api.predict(url, "any", {"x": X}, **how).outputs["x_out"].tolist() == X.tolist()
         assert api.status(url, **how).live
-        found = taken(url, "any", LoadStep(0.3, callers=2), **how)
+        found = taken(url, "any", LoadStep(0.6, callers=2), **how)
         assert set(found.statuses) == {"OK"}
         server.http.leaving = True  # each response ends its connection
-        assert set(taken(url, "any", LoadStep(0.3, callers=1), **how).statuses) == {"OK"}
+        assert set(taken(url, "any", LoadStep(0.6, callers=1), **how).statuses) == {"OK"}
         server.http.leaving = False
         with pytest.raises(CallError, match=r"TLS|certificate"):
             api.predict(url, "any", {"x": X}, **V2)
-        assert set(taken(url, "any", LoadStep(0.2, callers=1)).statuses) == {"UNAVAILABLE"}
+        assert set(taken(url, "any", LoadStep(0.6, callers=1)).statuses) == {"UNAVAILABLE"}
     finally:
         server.close()
 
@@ -290,10 +290,10 @@ def test_a_model_that_is_not_described_is_sent_what_is_given(started, transport,
         api.predict(address, "any", ["[1, 2]"], **V2)
     with pytest.raises(FileError, match="no such file"):
         api.predict(address, "any", ["x=nothing"], **V2)
-    loads = api.load_test(address, "any", {"x": X}, concurrency=[1], seconds=0.2, **V2).loads
+    loads = api.load_test(address, "any", {"x": X}, concurrency=[1], seconds=1, **V2).loads
     assert loads[0].statuses.keys() == {"OK"}
     np.savez(tmp_path / "x.npz", x=X)
     loads = api.load_test(
-        address, "any", tmp_path / "x.npz", concurrency=[1], seconds=0.2, **V2
+        address, "any", tmp_path / "x.npz", concurrency=[1], seconds=1, **V2
     ).loads
     assert loads[0].statuses.keys() == {"OK"}
