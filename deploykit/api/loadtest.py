@@ -56,13 +56,16 @@ def load_test(
     connection: Connection = DEFAULT_CONNECTION,
     **options: Any,
 ) -> LoadTest:
-    """Measure how a server bears a load. Any server of the TensorFlow Serving API will do.
+    """Measure how a server bears a load.
+
+    Any server of the TensorFlow Serving API will do; with `protocol="v2"`, any server of the Open
+    Inference Protocol.
 
     With a rate, a latency counts from when a call was due, so a server that stalls is charged for
     the calls that waited. No call is repeated.
 
     Args:
-        address: `host:port` of gRPC, or `unix:path`.
+        address: `host:port` of gRPC, or `unix:path`; with `protocol="v2"` also a URL of HTTP.
         model: the name under which it is served.
         data: samples that are sent in turn: arrays by input name, whose first axis is that of the
             samples; a `.npz` file of such arrays; or a folder of TFRecords, images or CSV files.

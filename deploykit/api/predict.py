@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deploykit.calling.call_options import TOP, PredictOptions
-from deploykit.calling.request_inputs import arrays_from, chosen_signature
+from deploykit.calling.model_clients import chosen_of, model_client
+from deploykit.calling.request_inputs import arrays_from
 from deploykit.calling.response import classes, document, names_themselves
 from deploykit.photos.class_names import labels_from
-from deploykit.serving.client.client import Client
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
+from deploykit.serving.client.inference_client import UNNAMED
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
@@ -54,10 +55,14 @@ def predict(
     connection: Connection = DEFAULT_CONNECTION,
     **options: Any,
 ) -> Prediction:
-    """Ask a served model for its answer. Any server of the TensorFlow Serving API will do.
+    """Ask a served model for its answer.
+
+    Any server of the TensorFlow Serving API will do; with `protocol="v2"`, any server of the Open
+    Inference Protocol, whose versions may have names (`version_label`). There, `signature` is a
+    parameter that deploykit's server has.
 
     Args:
-        address: `host:port` of gRPC, or `unix:path`.
+        address: `host:port` of gRPC, or `unix:path`; with `protocol="v2"` also a URL of HTTP.
         model: the name under which it is served.
         inputs: by name, an array or nested list as the signature takes it, where the axis of the
             batch may be left out; a text, for an input of texts; or the path of a `.npy` file or of
@@ -81,8 +86,8 @@ def predict(
     how, connection = with_options("predict", options, how, connection)
     names = None if how.labels is None else labels_from(how.labels)
     asked: Any = {"version": how.version, "label": how.version_label}
-    with working("predict"), Client(address, connection) as client:
-        signature, chosen = chosen_signature(client.metadata(model, **asked), how.signature)
+    with working("predict"), model_client(address, connection) as client:
+        signature, chosen = chosen_of(client, model, how.signature, inputs, **asked)
         arrays, fed = arrays_from(inputs, chosen, how.preprocess)
         outputs = client.predict(model, arrays, signature=signature, outputs=how.outputs, **asked)
     best = None
@@ -91,4 +96,5 @@ def predict(
     sources = () if isinstance(inputs, Mapping | str) else tuple(map(str, inputs))
     if best is None or not 1 < len(sources) == len(best):
         sources = ()
-    return Prediction(address, model, signature, arrays, outputs, best, fed, sources)
+    named = signature or UNNAMED
+    return Prediction(address, model, named, arrays, outputs, best, fed, sources)

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from deploykit.calling.model_clients import model_client
 from deploykit.calling.server_status import ModelVersions, ServedModels, ServerHealth, answers
 from deploykit.serving.client.client import Client
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
 from deploykit.serving.client.endpoint import CallError
+from deploykit.serving.client.inference_client import InferenceClient
 from deploykit.serving.client.rest_client import RestClient, is_rest
 from deploykit.serving.protocol.version_status import VersionStatus
 from deploykit.storage.parameters import with_options
@@ -29,7 +31,8 @@ def status(
     Args:
         address: `host:port` or `unix:path` of gRPC, or a URL of REST: `http://host:port`.
         model: the name under which it is served; default: over REST, all models, which a server of
-            deploykit lists; over gRPC, the health service, which TensorFlow Serving has on request.
+            deploykit lists; over gRPC, the health service, which TensorFlow Serving has on request;
+            with `protocol="v2"`, whether the server is live and ready.
         version: one version alone; default: all.
         version_label: the label of the version instead, such as `stable`.
         connection: how the server is spoken to.
@@ -48,20 +51,28 @@ def status(
     (connection,) = with_options("status", options, connection)
     if model is None and (version is not None or version_label):
         raise Error("--version and --version-label are of a model, but none is named")
-    if is_rest(address):
+    if is_rest(address) and connection.protocol == "tensorflow":
         rest = RestClient(address, connection)
         if model is None:
             return ServedModels(address, {name: _versions(rest, name) for name in rest.models()})
         states = rest.status(model, version, version_label)
         signatures = rest.metadata(model, version, version_label) if answers(states) else {}
         return ModelVersions(address, model, states, signatures)
-    with Client(address, connection) as client:
+    with model_client(address, connection) as client:
         if model is None:
-            return ServerHealth(address, client.health())
-        states = client.status(model, version=version, label=version_label)
-        ready = answers(states)
+            return _health(address, client)
+        found = client.status(model, version=version, label=version_label)
+        ready = answers(found)
         signatures = client.metadata(model, version=version, label=version_label) if ready else {}
-        return ModelVersions(address, model, states, signatures)
+        return ModelVersions(address, model, found, signatures)
+
+
+def _health(address: str, client: Client | InferenceClient) -> ServerHealth:
+    """Return how a server is that does not list its models."""
+    if isinstance(client, Client):
+        return ServerHealth(address, client.health())
+    live, ready, name = client.server()
+    return ServerHealth(address, "SERVING" if live and ready else "NOT_SERVING", live, name)
 
 
 def _versions(rest: RestClient, model: str) -> list[VersionStatus]:

@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from deploykit.calling.request_inputs import chosen_signature, feeds_from_data
-from deploykit.serving.client.client import Client
+from deploykit.calling.model_clients import chosen_of, model_client
+from deploykit.calling.request_inputs import feeds_from_data
 from deploykit.serving.client.connection import Connection
 from deploykit.serving.client.endpoint import Endpoint
+from deploykit.serving.client.inference_client import UNNAMED, InferenceClient
+from deploykit.serving.client.load_generator import LoadTarget
 from deploykit.serving.client.requests import predict_request
 from deploykit.serving.protocol.signatures import Signature
 
@@ -38,8 +40,8 @@ class PreparedCalls:
 
     signature: str
     takes: Signature
-    requests: Sequence[bytes]
-    endpoint: Endpoint
+    requests: Sequence[Any]
+    endpoint: LoadTarget
     fed: Mapping[str, str]
     """What became of files on the way to each input, in words."""
 
@@ -57,13 +59,14 @@ def prepared_calls(
     GraphError: the data do not fit.
     """
     asked: Any = {"version": how.version, "label": how.version_label}
-    with Client(address, connection) as client:
-        signature, takes = chosen_signature(client.metadata(model, **asked), how.signature)
+    with model_client(address, connection) as client:
+        signature, takes = chosen_of(client, model, how.signature, data, **asked)
         feeds, fed = feeds_from_data(data, takes, how.preprocess, how.batch)
-        client.predict(model, feeds[0], signature=signature, **asked)
-    requests = [
-        predict_request(model, feed, signature=signature, **asked).SerializeToString()
-        for feed in feeds
-    ]
+        asked["signature"] = signature
+        client.predict(model, feeds[0], **asked)
+        if isinstance(client, InferenceClient):
+            target, sent = client.load(model, feeds, **asked)
+            return PreparedCalls(signature or UNNAMED, takes, sent, target, fed)
+    requests = [predict_request(model, feed, **asked).SerializeToString() for feed in feeds]
     endpoint = Endpoint(address, replace(connection, retries=0))
     return PreparedCalls(signature, takes, requests, endpoint, fed)

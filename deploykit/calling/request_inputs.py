@@ -16,15 +16,16 @@ from deploykit.input.pipeline import kind_of, say
 from deploykit.input.preprocessing import Preprocessing, preprocessing_of
 from deploykit.input.samples import open_feeds
 from deploykit.records.features import Feature
+from deploykit.serving.client.requests import as_array
 from deploykit.serving.protocol.photo_names import takes_files
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor
-from deploykit.storage.arrays import load_array
+from deploykit.storage.arrays import load_array, load_data
 from deploykit.storage.files import check_regular, read_bytes
 from deploykit.text.tensors import described
 from deploykit.transforms.core.errors import FileError, GraphError, naming, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import Array, DType, numpy_type
+from deploykit.transforms.core.tensors import Array, DType, numpy_type, type_of
 from deploykit.verification.samples import names_of_inputs
 
 MOST_REQUESTS, MOST_BYTES = 256, 64 << 20  # of data that are sent again and again
@@ -70,19 +71,25 @@ def arrays_from(
     found: dict[str, Array] = {}
     has_image = False
     for alias, value, name in _named(given, signature):
-        is_photo = takes_files(signature.inputs[alias]) and isinstance(value, os.PathLike)
-        if alias in found and not is_photo:
+        is_file = signature.inputs[alias].dtype == "string" and isinstance(value, os.PathLike)
+        if alias in found and not is_file:
             raise GraphError(f"input '{alias}' is given twice")
         has_image = has_image or _is_image(value, signature.inputs[alias])
         with naming(name):
             array, text = _array(alias, value, signature, declared)
             array = _fitted(array, alias, signature)
             if alias in found:
-                text = f"{len(found[alias]) + len(array)} files (the model decodes them)"
+                is_photo = takes_files(signature.inputs[alias])
+                text = f"{len(found[alias]) + len(array)} files"
+                text += " (the model decodes them)" if is_photo else ", as they are"
             fed |= {alias: text} if text else {}
             found[alias] = np.concatenate([found[alias], array]) if alias in found else array
-    missing = [alias for alias in signature.inputs if alias not in found]
-    missing = [alias for alias in missing if alias not in signature.proto.defaults]
+    # Metadata of the Open Inference Protocol do not say which inputs are optional.
+    missing = [
+        alias
+        for alias, tensor in signature.inputs.items()
+        if alias not in found and alias not in signature.proto.defaults and tensor.name
+    ]
     if missing:
         raise GraphError(
             f"input '{missing[0]}' is missing; the model takes {listed(signature.inputs)} (--input)"
@@ -91,6 +98,30 @@ def arrays_from(
         raise GraphError("--preprocess has no effect here, only on images that are given as files")
     say(fed)
     return found, fed
+
+
+def described_by(given: Any) -> dict[str, Tensor]:
+    """Return inputs as what is given describes itself, of any shape.
+
+    It is for a server that does not say what its model takes. `given` is what `arrays_from` takes,
+    or a `.npz` file of arrays by input name; other data describe nothing. FileError, GraphError: a
+    file is missing, or cannot be read.
+    """
+    if isinstance(given, str | os.PathLike):
+        path = os.fspath(given)
+        given = load_data(path) if path.endswith(".npz") else [path]
+    if not isinstance(given, Mapping):
+        parts = [text.partition("=") for text in given]
+        values = {alias: _file_or_value(value) for alias, sign, value in parts if sign}
+        given = {k: v if isinstance(v, os.PathLike) else v.tolist() for k, v in values.items()}
+    return {alias: Tensor("", _type_of(value), (-1,)) for alias, value in given.items()}
+
+
+def _type_of(value: Any) -> str:
+    if not isinstance(value, os.PathLike):
+        return type_of(as_array(value))
+    path = os.fspath(value)
+    return type_of(load_array(path)) if path.endswith(".npy") else "string"
 
 
 def feeds_from_data(
@@ -116,7 +147,8 @@ def placeholders(signature: Signature) -> Graph:
     nodes = []
     for alias, tensor in signature.inputs.items():
         node = Node(alias, "Placeholder").with_attrs(dtype=DType(tensor.dtype))
-        nodes.append(node if tensor.shape is None else node.with_attrs(shape=tensor.shape))
+        is_open = tensor.shape is None or tensor.is_any_shape
+        nodes.append(node if is_open else node.with_attrs(shape=tensor.shape))
     graph = Graph(nodes)
     graph.inputs = graph.outputs = tuple(signature.inputs)
     return graph
@@ -261,7 +293,7 @@ def _fitted(array: Array, alias: str, signature: Signature) -> Array:
     else:
         array = array.astype(wanted, copy=False)
     shape = tensor.shape
-    if shape is None:
+    if shape is None or (array.ndim and tensor.is_any_shape):
         return array
     if array.ndim == len(shape) - 1 or (array.size == 1 and array.ndim < len(shape)):
         array = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from deploykit.load.arrivals import MOST_LATE
-from deploykit.serving.client.endpoint import Endpoint
-from deploykit.serving.client.load_generator import DIGITS, LONGEST_US, OK, LoadStep, Taken
+from deploykit.serving.client.load_generator import DIGITS, LONGEST_US, LoadStep, LoadTarget, Taken
+from deploykit.serving.protocol.errors import OK
 from deploykit.text.loads import failures, load_name
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
@@ -69,12 +69,12 @@ class Load:
 class Generators:
     """Processes that send requests to one server, together one load."""
 
-    def __init__(self, endpoint: Endpoint, requests: Sequence[bytes], processes: int) -> None:
+    def __init__(self, target: LoadTarget, requests: Sequence[Any], processes: int) -> None:
         """Start them, and let each call the server for a moment, so that it is warm."""
         self._workers = [
             Worker(
                 "deploykit.serving.client.load_generator:Generator",
-                endpoint,
+                target,
                 [*requests[n:], *requests[:n]],
             )
             for n in (len(requests) * n // processes for n in range(processes))

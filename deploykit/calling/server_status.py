@@ -6,7 +6,7 @@ from typing import Any
 
 from deploykit.serving.protocol.photo_names import photos_in_words
 from deploykit.serving.protocol.signatures import Signature
-from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
+from deploykit.serving.protocol.version_status import AVAILABLE, NamedVersion, VersionStatus
 from deploykit.transforms.core.display.as_html import AsHtml
 
 
@@ -16,6 +16,10 @@ class ServerHealth(AsHtml):
 
     address: str
     health: str
+    live: bool | None = None
+    """Whether it can answer at all; None: the protocol does not say it."""
+    server: str = ""
+    """What it calls itself, with its version."""
 
     @property
     def problem(self) -> str:
@@ -25,7 +29,8 @@ class ServerHealth(AsHtml):
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return {"address": self.address, "health": self.health or None}
+        found = {"address": self.address, "health": self.health or None}
+        return found if self.live is None else found | {"live": self.live, "server": self.server}
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class ModelVersions(AsHtml):
 
     address: str
     model: str
-    versions: Sequence[VersionStatus]
+    versions: Sequence[NamedVersion]
     signatures: Mapping[str, Signature]
 
     @property
@@ -90,6 +95,6 @@ class ModelVersions(AsHtml):
         }
 
 
-def answers(versions: Sequence[VersionStatus]) -> bool:
+def answers(versions: Sequence[NamedVersion]) -> bool:
     """Say whether a version of a model answers now."""
     return any(each.state == AVAILABLE for each in versions)

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 def health_lines(found: Mapping[str, Any]) -> list[str]:
     """Return the document of a server's health in words."""
+    if "live" in found:
+        live = "live" if found["live"] else "not live"
+        ready = "ready" if found["health"] == "SERVING" else "not ready"
+        return [f"{found['address']}: {found['server'] or 'the server'} is {live} and {ready}",
+                "name a model to see its versions"]  # fmt: skip
     said = f"it says {found['health']}" if found["health"] else "it has no health service"
     return [
         f"{found['address']}: a server answers there; {said}",
@@ -38,7 +43,7 @@ def version_tables(found: Mapping[str, Any]) -> "list[str | Table]":
     """Return the document of a model's versions as a table of these, and one of signatures."""
     versions = new_table(found["model"], "state")
     for each in found["versions"]:
-        versions.add_row(str(each["version"]), each["state"])
+        versions.add_row(str(each["version"]) or "(no name)", each["state"])
     errors = [f"version {each['version']}: {each['code']}: {each['message']}"
               for each in found["versions"] if each["code"] != "OK"]  # fmt: skip
     if not found["signatures"]:

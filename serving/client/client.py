@@ -70,9 +70,16 @@ class Client:
             connection: certificates, seconds that a call may take, and how often it is repeated.
             options: fields of `Connection`, such as `timeout`.
 
-        Error: the address is none. FileError: a certificate or key cannot be read.
+        Error: the address is none, or the connection is for another protocol. FileError: a
+        certificate or key cannot be read.
         """
-        self._endpoint = Endpoint(address, replace(connection, **options))
+        connection = replace(connection, **options)
+        if connection.protocol != "tensorflow":
+            raise Error(
+                f"Client speaks the TensorFlow Serving API (got protocol {connection.protocol!r}); "
+                "use deploykit.predict, status or load_test"
+            )
+        self._endpoint = Endpoint(address, connection)
         self._channel = self._endpoint.channel()
         self._methods = {
             name: self._channel.unary_unary(

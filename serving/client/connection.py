@@ -1,6 +1,12 @@
 """How a server is spoken to, as plain data."""
 
 from dataclasses import dataclass
+from typing import Literal, get_args
+
+from deploykit.transforms.core.errors import Error
+
+ServingProtocol = Literal["tensorflow", "v2"]
+PROTOCOLS: tuple[ServingProtocol, ...] = get_args(ServingProtocol)
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,14 @@ class Connection:
     """In seconds, of each call with its retries."""
     retries: int = 2
     """How often a call is repeated while no server can be reached; `reload` never is."""
+    protocol: ServingProtocol = "tensorflow"
+    """The API of the server: TensorFlow Serving's, or the Open Inference Protocol (`v2`) that
+    KServe, Triton, OpenVINO Model Server and MLServer have too."""
+
+    def __post_init__(self) -> None:
+        """Raise Error for another protocol."""
+        if self.protocol not in PROTOCOLS:
+            raise Error(f"--protocol must be one of {', '.join(PROTOCOLS)} (got {self.protocol!r})")
 
 
 DEFAULT_CONNECTION = Connection()

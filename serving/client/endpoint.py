@@ -1,5 +1,6 @@
-"""A channel to a server of the TensorFlow Serving API: address, TLS, retries, sizes, errors."""
+"""A channel to a server: address, TLS, retries, sizes, errors, and requests of a load."""
 
+import contextlib
 import json
 import re
 from collections.abc import Callable
@@ -9,14 +10,18 @@ from typing import Any
 import grpc
 
 from deploykit.serving.client.connection import Connection
-from deploykit.serving.protocol.errors import SERVED_HERE
+from deploykit.serving.protocol.errors import OK, SERVED_HERE
+from deploykit.serving.protocol.open_inference_messages import INFERENCE_SERVICE
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.files.reading import MOST_TEXT, read_bytes
 
 PREDICTION = "tensorflow.serving.PredictionService"
 MODEL = "tensorflow.serving.ModelService"
 
+MODEL_INFER = f"/{INFERENCE_SERVICE}/ModelInfer"
+
 _UNBOUNDED = -1
+_CONNECT_SECONDS = 5.0
 _NO_LIST = (
     "the API has no call that lists models: what the server has is in its log, or in its "
     "--model_config_file"
@@ -47,6 +52,8 @@ class Endpoint:
     address: str
     """`host:port` or `unix:path`."""
     connection: Connection
+    method: str = f"/{PREDICTION}/Predict"
+    """What a load calls."""
 
     def channel(self, own_connection: bool = False) -> grpc.Channel:
         """Return a new channel, which connects when it is first used.
@@ -80,11 +87,12 @@ class Endpoint:
         details = " ".join((failed.details() or "the server gave no reason").split())
         last = _PEER.sub("", details.rsplit("last error: ", 1)[-1])
         hint = " (is this the port of REST?)" if "HTTP/2" in last else ""
+        has_list = SERVED_HERE in details or self.connection.protocol == "v2"
         sentence = {
             "UNAVAILABLE": f"no server can be reached, or it refuses for now: {last}{hint}",
             "DEADLINE_EXCEEDED": f"no answer within {self.connection.timeout:g} seconds (timeout)",
             "UNIMPLEMENTED": f"the server does not offer this call: {details}",
-            "NOT_FOUND": details if SERVED_HERE in details else f"{details}; {_NO_LIST}",
+            "NOT_FOUND": details if has_list else f"{details}; {_NO_LIST}",
         }.get(code, details)
         return CallError(f"{self.address}: {sentence} ({code})", code)
 
@@ -94,6 +102,35 @@ class Endpoint:
             return method(request, timeout=self.connection.timeout)
         except grpc.RpcError as error:
             raise self.error(error) from None
+
+    def sender(self) -> "GrpcSender":
+        """Return what sends serialized requests of a load, over a connection of its own."""
+        return GrpcSender(self)
+
+
+class GrpcSender:
+    """Sends serialized requests to one method, and keeps of a response how it ended."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Connect; where that fails, the calls say so."""
+        channel = endpoint.channel(own_connection=True)
+        with contextlib.suppress(grpc.FutureTimeoutError):
+            grpc.channel_ready_future(channel).result(_CONNECT_SECONDS)
+        self._method: Any = channel.unary_unary(endpoint.method)
+        self._timeout = endpoint.connection.timeout
+
+    def send(self, request: bytes) -> str:
+        """Wait for the response; return the name of its status."""
+        try:
+            self._method(request, timeout=self._timeout)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+        return OK
+
+    def begin(self, request: bytes, done: Callable[[str], None]) -> None:
+        """Send it and return; `done` is called with the status later, in another thread."""
+        call = self._method.future(request, timeout=self._timeout)
+        call.add_done_callback(lambda call: done(call.code().name))
 
 
 def _check(address: str) -> None:
@@ -127,7 +164,11 @@ def _retrying(retries: int) -> dict[str, Any]:
     return {
         "methodConfig": [
             {
-                "name": [*names, {"service": MODEL, "method": "GetModelStatus"}],
+                "name": [
+                    *names,
+                    {"service": MODEL, "method": "GetModelStatus"},
+                    {"service": INFERENCE_SERVICE},
+                ],
                 "retryPolicy": policy,
             }
         ],

@@ -5,7 +5,6 @@ times (Poisson), whether others are answered or not, and a latency counts from w
 a server that stalls is not spared the calls that would have come meanwhile.
 """
 
-import contextlib
 import functools
 import itertools
 import sys
@@ -13,19 +12,15 @@ import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import grpc
+from typing import Any, Protocol
 
 from deploykit.load.arrivals import LATE_SECONDS, poisson
-from deploykit.serving.client.endpoint import PREDICTION, Endpoint
+from deploykit.serving.protocol.errors import OK
 
-OK = "OK"
 LONGEST_US, DIGITS = 3_600_000_000, 3  # of a histogram: an hour, to 0.1 %
 _CONNECTIONS = 16  # a server with several processes spreads connections, not calls
-_CONNECT_SECONDS = 5.0
 _SWITCH_SECONDS = 5e-4  # with Python's 5 ms, threads that take answers hold up the one that sends
 _MOST_IN_FLIGHT = 4096
 
@@ -65,15 +60,34 @@ class Taken:
     or 0."""
 
 
+class Sender(Protocol):
+    """Sends requests; of a response, it keeps how it ended: the name of a status of gRPC."""
+
+    def send(self, request: Any, /) -> str:
+        """Wait for the response; return its status."""
+        ...
+
+    def begin(self, request: Any, done: Callable[[str], None], /) -> None:
+        """Send it and return; `done` is called with the status, in another thread."""
+        ...
+
+
+class LoadTarget(Protocol):
+    """Where requests go, as plain data."""
+
+    def sender(self) -> Sender:
+        """Return what sends them, over connections of its own."""
+        ...
+
+
 class Generator:
     """What sends requests; it lives in a child process, and several make a larger load."""
 
-    def __init__(self, endpoint: Endpoint, requests: Sequence[bytes]) -> None:
-        """Take serialized PredictRequests, which are sent in turn, and connect."""
+    def __init__(self, target: LoadTarget, requests: Sequence[Any]) -> None:
+        """Take requests as the senders of the target take them, which are sent in turn."""
         sys.setswitchinterval(_SWITCH_SECONDS)
-        self._endpoint = endpoint
         self._requests = itertools.cycle(requests)
-        self._methods = [self._method() for _ in range(_CONNECTIONS)]
+        self._senders = [target.sender() for _ in range(_CONNECTIONS)]
         self._lock = threading.Lock()
 
     def start(self, step: LoadStep) -> None:
@@ -107,7 +121,7 @@ class Generator:
 
     def _closed_loop(self, step: LoadStep) -> None:
         threads = [
-            threading.Thread(target=self._caller, args=[self._methods[n % _CONNECTIONS], step])
+            threading.Thread(target=self._caller, args=[self._senders[n % _CONNECTIONS], step])
             for n in range(step.callers)
         ]
         for each in threads:
@@ -116,13 +130,9 @@ class Generator:
             each.join()
         self._ended = time.perf_counter()
 
-    def _caller(self, method: Any, step: LoadStep) -> None:
+    def _caller(self, sender: Sender, step: LoadStep) -> None:
         while (due := time.perf_counter()) < self._began + step.seconds:
-            try:
-                method(self._next(), timeout=self._endpoint.connection.timeout)
-                self._took(OK, due)
-            except grpc.RpcError as error:
-                self._took(error.code().name, due)
+            self._took(sender.send(self._next()), due)
 
     def _open_loop(self, step: LoadStep) -> None:
         in_flight = threading.Semaphore(_MOST_IN_FLIGHT)
@@ -131,15 +141,14 @@ class Generator:
             time.sleep(max(0.0, due - time.perf_counter()))
             self._late += time.perf_counter() - due > LATE_SECONDS
             in_flight.acquire()
-            method = self._methods[number % _CONNECTIONS]
-            call = method.future(self._next(), timeout=self._endpoint.connection.timeout)
-            call.add_done_callback(functools.partial(self._done, due, in_flight))
+            done = functools.partial(self._done, due, in_flight)
+            self._senders[number % _CONNECTIONS].begin(self._next(), done)
         for _ in range(_MOST_IN_FLIGHT):  # until nothing is in flight
             in_flight.acquire()
         self._ended = time.perf_counter()
 
-    def _done(self, due: float, in_flight: threading.Semaphore, call: Any) -> None:
-        self._took(call.code().name, due)
+    def _done(self, due: float, in_flight: threading.Semaphore, status: str) -> None:
+        self._took(status, due)
         in_flight.release()
 
     def _took(self, status: str, due: float) -> None:
@@ -150,13 +159,6 @@ class Generator:
             if self._calls is not None:
                 self._calls.extend((due, due + passed, status == OK))
 
-    def _next(self) -> bytes:
+    def _next(self) -> Any:
         with self._lock:
             return next(self._requests)
-
-    def _method(self) -> Any:
-        """Return a way to call Predict over a connection of its own, from bytes to bytes."""
-        channel = self._endpoint.channel(own_connection=True)
-        with contextlib.suppress(grpc.FutureTimeoutError):  # the calls will say so
-            grpc.channel_ready_future(channel).result(_CONNECT_SECONDS)
-        return channel.unary_unary(f"/{PREDICTION}/Predict")

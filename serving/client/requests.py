@@ -29,11 +29,12 @@ def predict_request(
         model_spec=model_spec(model, version, label, signature), output_filter=outputs
     )
     for alias, value in inputs.items():
-        request.inputs[alias].CopyFrom(encode(_array(value), as_content=True))
+        request.inputs[alias].CopyFrom(encode(as_array(value), as_content=True))
     return request
 
 
-def _array(value: Any) -> Array:
+def as_array(value: Any) -> Array:
+    """Return an array; numbers and lists become float32 or int32 where that is enough."""
     array = np.asarray(value)
     if isinstance(value, np.ndarray | np.generic) or array.dtype.name not in _NARROWER:
         return array

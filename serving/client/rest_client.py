@@ -8,6 +8,8 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from email.message import Message
 from typing import Any
 from urllib.parse import SplitResult, quote, urlsplit
 
@@ -15,6 +17,7 @@ from google.protobuf import json_format
 
 from deploykit.serving.client.connection import Connection
 from deploykit.serving.client.endpoint import CallError
+from deploykit.serving.protocol.errors import code_of
 from deploykit.serving.protocol.protos import SignatureDefMap
 from deploykit.serving.protocol.signatures import UNAVAILABLE, Signature, signatures_in
 from deploykit.serving.protocol.version_status import VersionStatus
@@ -22,7 +25,6 @@ from deploykit.transforms.core.errors import Error, FileError
 from deploykit.transforms.core.files.reading import MOST_TEXT
 
 _PAUSE = 0.2  # seconds before a request is retried, then twice as long, and so on
-_CODES = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 503: "UNAVAILABLE"}
 _NO_LIST = (
     "the server does not list its models over REST, as TensorFlow Serving does not: name a model, "
     "for example: deploykit status {} MODEL"
@@ -34,8 +36,37 @@ def is_rest(address: str) -> bool:
     return address.lower().startswith(("http:", "https:"))
 
 
+@dataclass(frozen=True)
+class HttpRequest:
+    """A request, as plain data: GET, or POST with a body."""
+
+    path: str
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def send(
+        self, connection: http.client.HTTPConnection, keep_alive: bool = False
+    ) -> http.client.HTTPResponse:
+        """Send it; return the response, of which the body is not read yet."""
+        more = {} if keep_alive else {"Connection": "close"}
+        method = "GET" if self.body is None else "POST"
+        connection.request(method, self.path, self.body, {**self.headers, **more})
+        return connection.getresponse()
+
+
+@dataclass(frozen=True)
+class HttpResponse:
+    """A response."""
+
+    status: int
+    headers: Message
+    body: bytes
+
+
 class RestClient:
     """Reads from the REST API of a server, with a new connection for each request."""
+
+    _api = "TensorFlow Serving API"
 
     def __init__(self, address: str, connection: Connection) -> None:
         """Check the address; connect later.
@@ -88,42 +119,49 @@ class RestClient:
         if status == 200 and isinstance(document, dict) and name in document:
             return document[name]
         if isinstance(document, dict) and isinstance(document.get("error"), str):
-            why, code = " ".join(document["error"].split()), _CODES.get(status, "UNKNOWN")
-            raise CallError(f"{self._address}: {why} (status {status})", code)
+            why = " ".join(document["error"].split())
+            raise CallError(f"{self._address}: {why} (status {status})", code_of(status))
         raise self._foreign(f"the response has status {status} and no '{name}'")
 
     def _foreign(self, why: str) -> CallError:
-        expected = "expected the REST port of a server of the TensorFlow Serving API"
+        expected = f"expected the REST port of a server of the {self._api}"
         return CallError(f"{self._address}: {why}; {expected}", "UNKNOWN")
 
     def _get(self, path: str) -> tuple[int, Any]:
         """Return the status and the document of a response; retry while no server is ready."""
-        end = time.monotonic() + self._connection.timeout
-        for attempt in range(self._connection.retries + 1):
-            is_last = attempt == self._connection.retries
-            try:
-                status, page = self._request(path, end)
-                if status != 503 or is_last:
-                    break
-            except ConnectionRefusedError as error:
-                if is_last:
-                    raise self._unreachable(error) from None
-            time.sleep(max(0.0, min(_PAUSE * 2**attempt, end - time.monotonic())))
+        return self._document(self._ask(HttpRequest(path)))
+
+    def _document(self, response: HttpResponse) -> tuple[int, Any]:
+        status = response.status
         try:
-            return status, json.loads(page)
+            return status, json.loads(response.body)
         except (ValueError, RecursionError):
             if status in (400, 404):
                 return status, None
             raise self._foreign(f"the response (status {status}) is not JSON") from None
 
-    def _request(self, path: str, end: float) -> tuple[int, bytes]:
-        """Return the status and body of a response. ConnectionRefusedError: nothing listens."""
+    def _ask(self, request: HttpRequest, most: int = MOST_TEXT) -> HttpResponse:
+        """Return a response of at most so many bytes; retry while no server is ready."""
+        end = time.monotonic() + self._connection.timeout
+        for attempt in range(self._connection.retries + 1):
+            is_last = attempt == self._connection.retries
+            try:
+                response = self._request(request, end, most)
+                if response.status != 503 or is_last:
+                    break
+            except ConnectionRefusedError as error:
+                if is_last:
+                    raise self._unreachable(error) from None
+            time.sleep(max(0.0, min(_PAUSE * 2**attempt, end - time.monotonic())))
+        return response
+
+    def _request(self, request: HttpRequest, end: float, most: int) -> HttpResponse:
+        """Return a response. ConnectionRefusedError: nothing listens."""
         late = threading.Event()
         try:
             with self._connected(end, late) as connection:
-                connection.request("GET", path, headers={"Connection": "close"})
-                response = connection.getresponse()
-                page = response.read(MOST_TEXT + 1)
+                response = request.send(connection)
+                page = response.read(most + 1)
         except ConnectionRefusedError:
             raise
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -132,25 +170,15 @@ class RestClient:
             raise self._unreachable(error) from None
         if late.is_set():
             raise self._late()
-        if len(page) > MOST_TEXT:
-            raise self._foreign(f"the response is larger than {MOST_TEXT >> 20} MiB")
-        return response.status, page
+        if len(page) > most:
+            raise self._foreign(f"the response is larger than {most >> 20} MiB")
+        return HttpResponse(response.status, response.headers, page)
 
     @contextlib.contextmanager
     def _connected(self, end: float, late: threading.Event) -> Iterator[http.client.HTTPConnection]:
         """Connect; at `end`, shut the connection down, however slowly the server sends."""
-        left = max(end - time.monotonic(), 0.001)
-        host = self._url.hostname or ""
-        port = self._url.port or (80 if self._tls is None else 443)
-        connection = http.client.HTTPConnection(host, port, timeout=left)
-        with contextlib.closing(connection):
-            connection.connect()
+        with contextlib.closing(self._opened(max(end - time.monotonic(), 0.001))) as connection:
             used = connection.sock
-            if self._tls is not None:
-                name = self._connection.server_name or host
-                used = connection.sock = self._tls.wrap_socket(
-                    used, server_hostname=name, do_handshake_on_connect=False
-                )
 
             def hang_up() -> None:
                 late.set()
@@ -166,6 +194,19 @@ class RestClient:
                 yield connection
             finally:
                 timer.cancel()
+
+    def _opened(self, seconds: float) -> http.client.HTTPConnection:
+        """Return a new connection; TLS has no handshake before it is first used."""
+        host = self._url.hostname or ""
+        port = self._url.port or (80 if self._tls is None else 443)
+        connection = http.client.HTTPConnection(host, port, timeout=seconds)
+        connection.connect()
+        if self._tls is not None:
+            name = self._connection.server_name or host
+            connection.sock = self._tls.wrap_socket(
+                connection.sock, server_hostname=name, do_handshake_on_connect=False
+            )
+        return connection
 
     def _late(self) -> CallError:
         seconds = f"{self._connection.timeout:g} seconds"
@@ -193,7 +234,7 @@ def _parsed(address: str) -> SplitResult:
     except ValueError:
         valid = False
     valid = valid and address.isascii() and address.isprintable() and not {*address} & {*"@?#"}
-    if valid and url.path.rstrip("/") in ("", "/v1", "/v1/models"):
+    if valid and url.path.rstrip("/") in ("", "/v1", "/v1/models", "/v2"):
         return url
     raise Error(f"{address}: not the URL of a server, expected one such as http://localhost:8501")
 

@@ -9,6 +9,7 @@ from deploykit.transforms.core.errors import Error
 
 logger = logging.getLogger("deploykit")
 
+OK = "OK"
 MESSAGE_LENGTH = 1024  # TensorFlow Serving cuts there
 
 SERVED_HERE = "served here"
@@ -38,7 +39,7 @@ _CODES = {404: "NOT_FOUND", 408: "DEADLINE_EXCEEDED", 409: "ABORTED", 413: "RESO
 def code_of(http_status: int) -> str:
     """Return the code of gRPC that is nearest to a status of REST."""
     if http_status < 400:
-        return "OK"
+        return OK
     return _CODES.get(http_status, "INVALID_ARGUMENT" if http_status < 500 else "INTERNAL")
 
 

@@ -4,7 +4,7 @@ Raw contents are neither parsed nor copied by protobuf: they are cut out of the 
 appended to the answer's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +39,8 @@ _messages: dict[str, Any] = private_messages(
 ModelInferRequest: Any = _messages["ModelInferRequest"]
 ModelInferResponse: Any = _messages["ModelInferResponse"]
 
-_RAW_INPUT, _RAW_OUTPUT = 7, 6  # fields of a ModelInferRequest and of a ModelInferResponse
+RAW_INPUT, RAW_OUTPUT = 7, 6
+"""The fields of raw contents in a ModelInferRequest and in a ModelInferResponse."""
 _MOST_FIELDS = 4096  # of a request: inputs, outputs and raw contents
 _CONTENTS = {
     "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
@@ -80,13 +81,16 @@ class InferResponse:
     outputs: Mapping[str, Array]
 
 
-def split_request(content: bytes) -> tuple[bytes, list[memoryview]]:
-    """Return a ModelInferRequest without its raw contents, and these. GraphError: it is damaged."""
+def split_request(content: bytes, raw_field: int = RAW_INPUT) -> tuple[bytes, list[memoryview]]:
+    """Return a ModelInferRequest without its raw contents, and these. GraphError: it is damaged.
+
+    With RAW_OUTPUT, it is a ModelInferResponse.
+    """
     view = memoryview(content)
     head: list[bytes | memoryview] = []
     raw: list[memoryview] = []
     place = 0
-    for start, begin, end in fields(content, _RAW_INPUT, most=_MOST_FIELDS):
+    for start, begin, end in fields(content, raw_field, most=_MOST_FIELDS):
         head.append(view[place:start])
         raw.append(view[begin:end])
         place = end
@@ -105,7 +109,7 @@ def read_request(request: Any, raw: Sequence[memoryview]) -> InferRequest:
     for number, tensor in enumerate(request.inputs):
         if tensor.name in inputs:
             raise refused(f"input '{tensor.name}' occurs twice in the request")
-        inputs[tensor.name] = _input(tensor, raw[number] if raw else None)
+        inputs[tensor.name] = tensor_array(tensor, raw[number] if raw else None)
     outputs = [output.name for output in request.outputs]
     check_names("the name of an output", outputs)
     return InferRequest(
@@ -128,16 +132,12 @@ def write_response(response: InferResponse, is_raw: bool) -> bytes:
     head = ModelInferResponse(
         model_name=response.model, model_version=response.version, id=response.id
     )
-    pieces: list[bytes | memoryview] = []
     for name, array in response.outputs.items():
         datatype = datatypes[name]
         tensor = head.outputs.add(name=name, datatype=datatype, shape=array.shape)
-        if is_raw:
-            content = to_raw(array)
-            pieces += (varint(_RAW_OUTPUT << 3 | 2) + varint(len(content)), content)
-        else:
+        if not is_raw:
             _fill(tensor.contents, _CONTENTS[datatype], array)
-    return b"".join([head.SerializeToString(), *pieces])
+    return with_raw(head, RAW_OUTPUT, response.outputs.values() if is_raw else ())
 
 
 def _fill(contents: Any, field: str, array: Array) -> None:
@@ -151,7 +151,20 @@ def _fill(contents: Any, field: str, array: Array) -> None:
     contents.MergeFromString(b"".join((varint(tag), varint(len(packed)), packed)))
 
 
-def _input(tensor: Any, raw: memoryview | None) -> Array:
+def with_raw(head: Any, raw_field: int, arrays: Iterable[Array]) -> bytes:
+    """Return the bytes of a message and, behind it, the raw contents of arrays."""
+    pieces: list[bytes | memoryview] = [head.SerializeToString()]
+    for array in arrays:
+        content = to_raw(array)
+        pieces += (varint(raw_field << 3 | 2) + varint(len(content)), content)
+    return b"".join(pieces)
+
+
+def tensor_array(tensor: Any, raw: memoryview | None) -> Array:
+    """Return the array of a message's tensor, whose raw contents may stand beside it.
+
+    ServingError: the contents are not those of such a tensor.
+    """
     if raw is not None:
         if tensor.HasField("contents"):
             raise refused(

@@ -31,8 +31,14 @@ class Tensor:
     """A tensor of a signature; a size of -1 is open, and so is a shape of None."""
 
     name: str
+    """In the graph; metadata of the Open Inference Protocol have none."""
     dtype: str
     shape: tuple[int, ...] | None
+
+    @property
+    def is_any_shape(self) -> bool:
+        """Whether [-1] may stand for any shape, as in the Open Inference Protocol."""
+        return not self.name and self.shape == (-1,)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,20 @@ START, LOADING, AVAILABLE, UNLOADING, END = "START", "LOADING", "AVAILABLE", "UN
 
 
 @dataclass(frozen=True)
-class VersionStatus:
-    """How a version fares; a code other than OK says what went wrong when it was last loaded."""
+class NamedVersion:
+    """How a version fares, on servers whose versions may have names.
 
-    version: int
+    A code other than OK says what went wrong when it was last loaded.
+    """
+
+    version: int | str
     state: str
     code: str = "OK"
     message: str = ""
+
+
+@dataclass(frozen=True)
+class VersionStatus(NamedVersion):
+    """How a version with a number fares."""
+
+    version: int

@@ -73,7 +73,8 @@ def load_test(
 ) -> None:
     """Measure how a server handles load.
 
-    Works with any server that has the TensorFlow Serving API. With --rate, the latency of a call
+    Works with any server that has the TensorFlow Serving API or, with --protocol v2, the Open
+    Inference Protocol (KServe v2). With --rate, the latency of a call
     starts when it should have been sent, so the time for which calls wait behind a stalled server
     counts. No call is repeated.
     """

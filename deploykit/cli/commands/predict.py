@@ -15,6 +15,8 @@ _answer = options.under("Answer")
         "deploykit predict localhost:8500 fashion boot.png",
         "deploykit predict localhost:8500 fashion --input boot.png --preprocess 0..1",
         "deploykit predict localhost:8500 half_plus_two --input 2.0",
+        "deploykit predict http://localhost:8000 resnet --protocol v2 \\\n"
+        "      --input x=images.npy",
     ),
 )
 @click.argument("address")
@@ -56,7 +58,8 @@ def predict(
 ) -> None:
     """Ask a served model for its answer.
 
-    Works with any server that has the TensorFlow Serving API. VALUES are what --input takes. A
+    Works with any server that has the TensorFlow Serving API or, with --protocol v2, the Open
+    Inference Protocol (KServe v2). VALUES are what --input takes. A
     photo is sent as the file it is where the model decodes it itself (deploykit export
     --preprocess); else it is decoded and resized here, as by `deploykit calibrate` and `benchmark`.
     """

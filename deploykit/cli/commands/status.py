@@ -12,6 +12,7 @@ from deploykit.serving.client.connection import Connection
         "deploykit status localhost:8500",
         "deploykit status localhost:8500 fashion",
         "deploykit status http://localhost:8501",
+        "deploykit status http://localhost:8000 resnet --protocol v2",
     ),
 )
 @click.argument("address")
@@ -35,12 +36,11 @@ def status(
     ADDRESS is host:port of gRPC, or a URL of REST. With MODEL, its versions and their inputs and
     outputs are shown. Without MODEL, REST lists all models of a server of deploykit; TensorFlow
     Serving has no such list. gRPC asks the health service, which TensorFlow Serving offers only if
-    it was started so. Exit status 5: the server is not serving, or a model has no available
-    version.
+    it was started so. With --protocol v2, it shows whether the server is live and ready. Exit
+    status 5: the server is not serving, or a model has no available version.
     """
     import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.serving.client.rest_client import is_rest
     from deploykit.text.server_status import health_lines, model_lines, version_tables
     from deploykit.transforms.core.errors import VerificationError
 
@@ -49,7 +49,7 @@ def status(
         address, model, version=version, version_label=version_label, connection=connection
     )
     report.more = found.document()
-    listed = model_lines if is_rest(address) else health_lines
+    listed = model_lines if "models" in report.more else health_lines
     text = listed if model is None else version_tables
     show(report, as_json, text=text(report.more), output=output, force=force)
     if found.problem:

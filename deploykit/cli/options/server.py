@@ -1,9 +1,11 @@
 """Which server, and how it is spoken to."""
 
+import click
+
 from deploykit.cli.options.grouping import all_of, as_one
 from deploykit.cli.options.headings import under
 from deploykit.cli.options.types import MOST_INT64, Finite, PathName, Whole
-from deploykit.serving.client.connection import Connection
+from deploykit.serving.client.connection import PROTOCOLS, Connection
 
 server_option = under("Server")
 connection = as_one(
@@ -20,6 +22,10 @@ connection = as_one(
                   "it differs from the address."),
     server_option("--timeout", type=Finite(above=0), default=Connection.timeout, show_default=True,
                   metavar="SECONDS", help="Wait at most this long for an answer."),
+    server_option("--protocol", type=click.Choice(PROTOCOLS), default=Connection.protocol,
+                  show_default=True, help="API of the server: tensorflow is TensorFlow Serving's, "
+                  "v2 is the Open Inference Protocol of KServe, Triton, OpenVINO Model Server and "
+                  "MLServer (ADDRESS may be a URL of HTTP)."),
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from deploykit.serving.lifecycle.model_config import ModelSettings, read_models
 from deploykit.serving.protocol.batching_parameters import Batching, read_batching
 from deploykit.serving.protocol.protos import ModelServerConfig
 from deploykit.serving.protocol.text_protos import ConfigError
+from deploykit.serving.rest.paths import V2_PROBES
 from deploykit.serving.server.config_files import Monitoring, read_monitoring, read_tls
 from deploykit.serving.server.server_flags import ServerFlags
 from deploykit.transforms.core.protos import without_tensorflow_start
@@ -284,6 +285,24 @@ def test_kserve(deployment):
     assert runtime["spec"]["containers"][0]["args"][0] == "--model_name={{.Name}}"
     models = sorted(deployment.models)
     assert [each["metadata"]["name"] for each in services] == list(map(dns_label, models))
+    for each in services:
+        model = each["spec"]["predictor"]["model"]
+        assert model["runtime"] == runtime["metadata"]["name"]
+        assert model["protocolVersion"] == "v2"
+        assert {"v1", "v2"} <= {*runtime["spec"]["protocolVersions"]}
+
+
+def test_kserve_probes_what_our_server_answers():
+    runtime = next(yaml.safe_load_all(manifests(PLAIN, ["kserve"])["kserve.yaml"]))
+    [container] = runtime["spec"]["containers"]
+    [port] = container["ports"]
+    assert f"--rest_api_port={port['containerPort']}" in container["args"]
+    probes = {name: each for name, each in container.items() if name.endswith("Probe")}
+    paths = {name: each["httpGet"]["path"] for name, each in probes.items()}
+    assert paths["readinessProbe"] == "/v2/health/ready"
+    assert paths["livenessProbe"] == "/v2/health/live"
+    assert {*paths.values()} <= V2_PROBES
+    assert {each["httpGet"]["port"] for each in probes.values()} == {port["containerPort"]}
 
 
 @pytest.mark.parametrize(
@@ -293,7 +312,9 @@ def test_kserve(deployment):
         ("modelFormat:", "format:"),
         ("storageUri: ", "storageURI: "),
         ("pvc://", "models at "),
-        ("protocolVersion: v1", "protocolVersion: v3"),
+        ("protocolVersion: v2", "protocolVersion: v3"),
+        ("path: /v2/health/ready", "url: /v2/health/ready"),
+        ("readinessProbe:", "readyProbe:"),
         ("kserve-container", "server"),
         ("serving.kserve.io/v1beta1", "serving.kserve.io/v1"),
     ],

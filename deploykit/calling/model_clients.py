@@ -1,0 +1,37 @@
+"""The client for the protocol that a server speaks."""
+
+from dataclasses import replace
+from typing import Any
+
+from deploykit.calling.request_inputs import chosen_signature, described_by
+from deploykit.serving.client.client import Client
+from deploykit.serving.client.connection import Connection
+from deploykit.serving.client.inference_client import UNNAMED, InferenceClient
+from deploykit.serving.protocol.signatures import Signature
+
+
+def model_client(address: str, connection: Connection) -> Client | InferenceClient:
+    """Return a connection to a server. Error: the address is not one of the protocol."""
+    kind = InferenceClient if connection.protocol == "v2" else Client
+    return kind(address, connection)
+
+
+def chosen_of(
+    client: Client | InferenceClient,
+    model: str,
+    signature: str | None,
+    given: Any,
+    **version: Any,
+) -> tuple[str, Signature]:
+    """Return what a request names as its signature, and what that takes and gives.
+
+    In the Open Inference Protocol, a request names one only where the caller does. A server that
+    does not say what the model takes is sent what is `given`.
+    GraphError: there is no such signature. CallError: there is no such server, model or version.
+    """
+    if not isinstance(client, InferenceClient):
+        return chosen_signature(client.metadata(model, **version), signature)
+    if signature:
+        return chosen_signature(client.signatures(model, **version), signature)
+    found = client.metadata(model, **version)[UNNAMED]
+    return "", found if found.inputs else replace(found, inputs=described_by(given))

@@ -1,0 +1,140 @@
+"""The Open Inference Protocol over HTTP: one call, and the requests of a load."""
+
+import contextlib
+import http.client
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from google.protobuf import json_format
+
+from deploykit.serving.client.connection import Connection
+from deploykit.serving.client.endpoint import CallError
+from deploykit.serving.client.rest_client import HttpRequest, RestClient
+from deploykit.serving.protocol.errors import code_of
+from deploykit.serving.protocol.open_inference_client import (
+    BINARY,
+    HEADER_LENGTH,
+    read_document,
+    write_document,
+)
+from deploykit.serving.protocol.open_inference_messages import InferRequest, message
+from deploykit.transforms.core.tensors import Array
+
+_MOST_RESPONSE = 1 << 31  # bytes
+_SEVERAL = 256  # requests of one sender that wait for their responses at once
+_FLAGS = {"ServerLive": "live", "ServerReady": "ready", "ModelReady": "ready"}
+
+
+class HttpInference(RestClient):
+    """Calls a server of the Open Inference Protocol over HTTP."""
+
+    _api = "Open Inference Protocol"
+
+    def __init__(self, address: str, connection: Connection) -> None:
+        """Check the address; connect later. Errors are those of `RestClient`."""
+        super().__init__(address, connection)
+        self._is_binary: bool | None = None
+
+    def call(self, method: str, name: str = "", version: str = "") -> Any:
+        """Return the response of a method, as the message that gRPC has for it.
+
+        CallError: there is no such server or model. A status other than 200 means `false`.
+        """
+        path = {"ServerLive": "/v2/health/live", "ServerReady": "/v2/health/ready",
+                "ModelReady": f"{_path(name, version)}/ready"}.get(method)  # fmt: skip
+        response = message(f"{method}Response")()
+        if path is not None:
+            status = self._ask(HttpRequest(path)).status
+            if status in (404, 405, 501) and not name:
+                raise self._foreign(f"the response to {path} has status {status}")
+            setattr(response, _FLAGS[method], status == 200)
+            return response
+        status, document = self._get(_path(name, version) if name else "/v2")
+        self._field(status, document, "name")
+        try:
+            return json_format.ParseDict(document, response, ignore_unknown_fields=True)
+        except json_format.ParseError as error:
+            words = " ".join(str(error).split())
+            raise self._foreign(f"the response is not that of {method}: {words}") from None
+
+    def infer(self, asked: InferRequest) -> dict[str, Array]:
+        """Return outputs. ServingError: they are damaged. CallError: there are none."""
+        response = self._ask(self.request(asked), _MOST_RESPONSE)
+        if response.status != 200:
+            self._field(*self._document(response), "outputs")
+        return read_document(response.body, response.headers.get(HEADER_LENGTH))
+
+    def request(self, asked: InferRequest) -> HttpRequest:
+        """Return what a load sends; the tensors are binary data where the server takes them."""
+        if self._is_binary is None:
+            self._is_binary = False
+            with contextlib.suppress(CallError):  # not each server describes itself
+                self._is_binary = BINARY in self.call("ServerMetadata").extensions
+        body, headers = write_document(asked, self._is_binary)
+        return HttpRequest(f"{_path(asked.model, asked.version)}/infer", body, headers)
+
+    def load(self, asked: Sequence[InferRequest]) -> tuple["HttpTarget", list[HttpRequest]]:
+        """Return where requests of a load go, and these."""
+        target = HttpTarget(self._address, self._connection)
+        return target, [self.request(each) for each in asked]
+
+    def close(self) -> None:
+        """Do nothing: no connection is kept."""
+
+
+@dataclass(frozen=True)
+class HttpTarget:
+    """Where the requests of a load go, as plain data."""
+
+    address: str
+    """A URL."""
+    connection: Connection
+
+    def sender(self) -> "HttpSender":
+        """Return what sends them."""
+        return HttpSender(self.address, self.connection)
+
+
+class HttpSender(RestClient):
+    """Sends requests over connections that are kept, one for each request at the same time.
+
+    Its timeout is of each transfer, not of a whole request.
+    """
+
+    def __init__(self, address: str, connection: Connection) -> None:
+        """Connect when requests are sent. Errors are those of `RestClient`."""
+        super().__init__(address, connection)
+        self._idle: deque[http.client.HTTPConnection] = deque()
+        self._threads = ThreadPoolExecutor(_SEVERAL)
+
+    def send(self, request: HttpRequest) -> str:
+        """Wait for the response; return the name of its status, as gRPC has it."""
+        used = None
+        with contextlib.suppress(IndexError):
+            used = self._idle.pop()
+        try:
+            used = used or self._opened(self._connection.timeout)
+            response = request.send(used, keep_alive=True)
+            response.read()
+        except (OSError, http.client.HTTPException) as error:
+            if used is not None:
+                used.close()
+            return "DEADLINE_EXCEEDED" if isinstance(error, TimeoutError) else "UNAVAILABLE"
+        if response.will_close:  # a connection that opens itself again would do so without TLS
+            used.close()
+        else:
+            self._idle.append(used)
+        return code_of(response.status)
+
+    def begin(self, request: HttpRequest, done: Callable[[str], None]) -> None:
+        """Send it in another thread, which calls `done` with the status."""
+        self._threads.submit(lambda: done(self.send(request)))
+
+
+def _path(model: str, version: str) -> str:
+    path = f"/v2/models/{quote(model, safe='')}"
+    return f"{path}/versions/{quote(version, safe='')}" if version else path

@@ -1,0 +1,195 @@
+"""A client of any server of the Open Inference Protocol (KServe v2), over gRPC or HTTP.
+
+It has the methods of `client.Client` that commands call. Such servers have versions with names, and
+no signatures: a signature by name is a parameter of deploykit's server.
+"""
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from deploykit.serving.client.client import Client
+from deploykit.serving.client.connection import Connection
+from deploykit.serving.client.endpoint import MODEL_INFER, CallError, Endpoint
+from deploykit.serving.client.http_inference import HttpInference
+from deploykit.serving.client.load_generator import LoadTarget
+from deploykit.serving.client.requests import model_spec
+from deploykit.serving.client.rest_client import RestClient, is_rest
+from deploykit.serving.protocol.errors import SERVED_HERE, ServingError
+from deploykit.serving.protocol.open_inference_client import (
+    of_outputs,
+    read_response,
+    signature_of,
+    write_request,
+)
+from deploykit.serving.protocol.open_inference_messages import (
+    INFERENCE_SERVICE,
+    InferRequest,
+    message,
+)
+from deploykit.serving.protocol.signatures import Signature
+from deploykit.serving.protocol.version_status import AVAILABLE, NamedVersion
+from deploykit.transforms.core.tensors import Array
+
+_NUMBER = re.compile("0|[1-9][0-9]{0,17}")
+UNNAMED = "default"
+"""How results call what a server takes that has no signatures."""
+NOT_READY = "NOT_READY"
+"""The state of a version of which a server says no more."""
+
+
+class InferenceClient:
+    """A connection to a server; the address decides between gRPC and HTTP."""
+
+    def __init__(self, address: str, connection: Connection) -> None:
+        """Check the address; connect later. Errors are those of `Client` and `RestClient`."""
+        self._address, self._connection = address, connection
+        self._wire = (HttpInference if is_rest(address) else GrpcInference)(address, connection)
+
+    def server(self) -> tuple[bool, bool, str]:
+        """Return whether a server is live and ready, and its name. CallError: there is none."""
+        live, ready = self._wire.call("ServerLive").live, self._wire.call("ServerReady").ready
+        with contextlib.suppress(CallError):  # not each server describes itself
+            about = self._wire.call("ServerMetadata")
+            return live, ready, f"{about.name} {about.version}".strip()
+        return live, ready, ""
+
+    def status(
+        self, model: str, *, version: int | None = None, label: str = ""
+    ) -> list[NamedVersion]:
+        """Return the versions that the server names, or the one asked for; ready or not.
+
+        A server may name none; then the only version has no name. CallError: there is no such
+        server, model or version.
+        """
+        asked = _version(model, version, label)
+        is_ready = self._is_ready(model, asked)
+        try:
+            versions = [asked] if asked else self._wire.call("ModelMetadata", model).versions
+        except CallError as error:
+            if not is_ready and f"versions of {model} {SERVED_HERE}" in str(error):
+                return []
+            raise
+        if asked and not is_ready:
+            self._wire.call("ModelMetadata", model, asked)  # an error where there is no such model
+        return [
+            NamedVersion(
+                int(each) if _NUMBER.fullmatch(each) else each,
+                AVAILABLE if self._is_ready(model, each) else NOT_READY,
+            )
+            for each in versions or [""]
+        ]
+
+    def metadata(
+        self, model: str, *, version: int | None = None, label: str = ""
+    ) -> dict[str, Signature]:
+        """Return what a model takes and gives. CallError: as `status`."""
+        asked = _version(model, version, label)
+        return {UNNAMED: signature_of(self._wire.call("ModelMetadata", model, asked))}
+
+    def signatures(
+        self, model: str, *, version: int | None = None, label: str = ""
+    ) -> dict[str, Signature]:
+        """Return signatures by name, which deploykit's server has in the TensorFlow Serving API.
+
+        CallError: the server does not have that API.
+        """
+        connection = replace(self._connection, protocol="tensorflow")
+        if is_rest(self._address):
+            return RestClient(self._address, connection).metadata(model, version, label)
+        with Client(self._address, connection) as client:
+            return client.metadata(model, version=version, label=label)
+
+    def predict(
+        self,
+        model: str,
+        inputs: Mapping[str, Array],
+        *,
+        version: int | None = None,
+        label: str = "",
+        signature: str = "",
+        outputs: Sequence[str] = (),
+    ) -> dict[str, Array]:
+        """Return what a model computes; strings are bytes. CallError: as `status`, or refused."""
+        asked = _version(model, version, label)
+        request = InferRequest(model, asked, signature, inputs=inputs, outputs=outputs)
+        try:
+            return self._wire.infer(request)
+        except ServingError as error:
+            words = f"{self._address}: the answer is damaged: {of_outputs(error)}"
+            raise CallError(words, "DATA_LOSS") from None
+
+    def load(
+        self,
+        model: str,
+        feeds: Sequence[Mapping[str, Array]],
+        *,
+        version: int | None = None,
+        label: str = "",
+        signature: str = "",
+    ) -> tuple[LoadTarget, Sequence[Any]]:
+        """Return where the requests of a load go, and these."""
+        asked = _version(model, version, label)
+        return self._wire.load(
+            [InferRequest(model, asked, signature, inputs=each) for each in feeds]
+        )
+
+    def close(self) -> None:
+        """End the connection."""
+        self._wire.close()
+
+    def __enter__(self) -> "InferenceClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _is_ready(self, model: str, version: str) -> bool:
+        try:
+            return bool(self._wire.call("ModelReady", model, version).ready)
+        except CallError as error:
+            if error.code in ("NOT_FOUND", "INVALID_ARGUMENT"):
+                return False
+            raise
+
+
+class GrpcInference:
+    """Calls a server of the Open Inference Protocol over gRPC."""
+
+    def __init__(self, address: str, connection: Connection) -> None:
+        self._endpoint = Endpoint(address, connection, MODEL_INFER)
+        self._channel = self._endpoint.channel()
+
+    def call(self, method: str, name: str = "", version: str = "") -> Any:
+        """Return the response of a method. CallError: there is none."""
+        request = message(f"{method}Request")(
+            **({"name": name, "version": version} if name else {})
+        )
+        call = self._channel.unary_unary(
+            f"/{INFERENCE_SERVICE}/{method}",
+            request_serializer=lambda given: given.SerializeToString(),
+            response_deserializer=message(f"{method}Response").FromString,
+        )
+        return self._endpoint.call(call, request)
+
+    def infer(self, asked: InferRequest) -> dict[str, Array]:
+        """Return outputs. ServingError: they are damaged. CallError: there are none."""
+        call = self._channel.unary_unary(MODEL_INFER)
+        return read_response(self._endpoint.call(call, write_request(asked)))
+
+    def load(self, asked: Sequence[InferRequest]) -> tuple[LoadTarget, Sequence[bytes]]:
+        """Return where requests of a load go, and these."""
+        endpoint = replace(self._endpoint, connection=replace(self._endpoint.connection, retries=0))
+        return endpoint, [write_request(each) for each in asked]
+
+    def close(self) -> None:
+        """End the connection."""
+        self._channel.close()
+
+
+def _version(model: str, version: int | None, label: str) -> str:
+    """Return a version as text; a label is one, too. Error: both are given."""
+    model_spec(model, version, label)
+    return label if version is None else str(version)

@@ -1,0 +1,184 @@
+"""The client's side of the Open Inference Protocol: requests written, responses read.
+
+Requests over gRPC have raw contents. A response has raw or typed contents over gRPC, and binary
+data or JSON over HTTP, as the server chooses.
+"""
+
+import json
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.open_inference_messages import (
+    RAW_INPUT,
+    RAW_OUTPUT,
+    SIGNATURE_NAME,
+    InferRequest,
+    ModelInferRequest,
+    ModelInferResponse,
+    split_request,
+    tensor_array,
+    with_raw,
+)
+from deploykit.serving.protocol.open_inference_tensors import (
+    TYPES,
+    datatype_of,
+    from_raw,
+    from_values,
+    refused,
+    strings,
+    to_raw,
+)
+from deploykit.serving.protocol.signatures import Signature, Tensor
+from deploykit.transforms.core.checks.wire import decoded
+from deploykit.transforms.core.errors import Error, GraphError
+from deploykit.transforms.core.protos import SignatureDef
+from deploykit.transforms.core.tensors import Array, type_of
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+BINARY = "binary_tensor_data"
+"""The extension of servers that take binary data over HTTP."""
+
+
+def signature_of(metadata: Any) -> Signature:
+    """Return what a ModelMetadataResponse says that a model takes and gives.
+
+    Its tensors have no names in a graph. A shape of [-1] may also stand for any shape.
+    """
+    inputs, outputs = (
+        {
+            each.name: Tensor("", TYPES.get(each.datatype, each.datatype), tuple(each.shape))
+            for each in tensors
+        }
+        for tensors in (metadata.inputs, metadata.outputs)
+    )
+    return Signature("", inputs, outputs, SignatureDef())
+
+
+def write_request(asked: InferRequest) -> bytes:
+    """Return the bytes of a ModelInferRequest."""
+    head = ModelInferRequest(model_name=asked.model, model_version=asked.version, id=asked.id)
+    if asked.signature:
+        head.parameters[SIGNATURE_NAME].string_param = asked.signature
+    for name, array in asked.inputs.items():
+        head.inputs.add(name=name, datatype=datatype_of(type_of(array)), shape=array.shape)
+    for name in asked.outputs:
+        head.outputs.add(name=name)
+    return with_raw(head, RAW_INPUT, map(_without_width, asked.inputs.values()))
+
+
+def read_response(content: bytes) -> dict[str, Array]:
+    """Return the outputs in a ModelInferResponse. ServingError: they do not fit their datatypes."""
+    try:
+        head, raw = split_request(content, RAW_OUTPUT)
+        response = decoded(head, ModelInferResponse)
+    except GraphError as error:
+        raise refused(f"this is no ModelInferResponse: {error}") from None
+    if raw and len(raw) != len(response.outputs):
+        raise refused(f"{len(response.outputs)} outputs have {len(raw)} raw_output_contents")
+    return {
+        tensor.name: tensor_array(tensor, raw[number] if raw else None)
+        for number, tensor in enumerate(response.outputs)
+    }
+
+
+def write_document(asked: InferRequest, is_binary: bool) -> tuple[bytes, dict[str, str]]:
+    """Return the body of a request over HTTP and its headers.
+
+    Error: without binary data, an input holds bytes that are not UTF-8.
+    """
+    inputs, contents = [], list[bytes | memoryview]()
+    for name, array in asked.inputs.items():
+        datatype = datatype_of(type_of(array))
+        tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
+        if is_binary:
+            contents.append(to_raw(_without_width(array)))
+            tensor["parameters"] = {"binary_data_size": len(contents[-1])}
+        else:
+            tensor["data"] = _values(name, array)
+        inputs.append(tensor)
+    document: dict[str, Any] = {"id": asked.id} if asked.id else {}
+    parameters: dict[str, Any] = {"binary_data_output": True} if is_binary else {}
+    if asked.signature:
+        parameters[SIGNATURE_NAME] = asked.signature
+    if parameters:
+        document["parameters"] = parameters
+    document["inputs"] = inputs
+    if asked.outputs:
+        how = {"parameters": {"binary_data": True}} if is_binary else {}
+        document["outputs"] = [{"name": name, **how} for name in asked.outputs]
+    text = json.dumps(document).encode()
+    if not is_binary:
+        return text, {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(text))}
+    return b"".join([text, *contents]), headers
+
+
+def read_document(body: bytes, length: str | None) -> dict[str, Array]:
+    """Return the outputs in the body of a response. ServingError: it is not as the protocol has it.
+
+    Args:
+        body: a JSON document, and the binary data of outputs behind it.
+        length: of the document, as the header HEADER_LENGTH has it; None: there is none.
+    """
+    content = memoryview(body)
+    arrays: dict[str, Array] = {}
+    try:
+        end = len(body) if length is None else int(length)
+        if not 0 <= end <= len(body):
+            raise ValueError(f"{HEADER_LENGTH} is {length}, and the body has {len(body)} bytes")
+        content, rest = content[:end], content[end:]
+        for tensor in json.loads(bytes(content))["outputs"]:
+            size = (tensor.get("parameters") or {}).get("binary_data_size")
+            about = tensor["name"], tensor["datatype"], tensor["shape"]
+            if size is None:
+                arrays[about[0]] = from_values(*about, _flat(tensor["data"], about[1]))
+            else:
+                arrays[about[0]] = from_raw(*about, rest[:size])
+                rest = rest[size:]
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        raise refused(f"{type(error).__name__}: {error}") from None
+    if len(rest):
+        raise refused(f"{len(rest)} bytes of binary data belong to no output")
+    return arrays
+
+
+def of_outputs(error: ServingError) -> str:
+    """Return what is wrong with a response; the checks of tensors speak of inputs."""
+    return str(error).replace("input '", "output '")
+
+
+def _values(name: str, array: Array) -> list[Any]:
+    """Return values in row-major order as JSON has them."""
+    if array.dtype.kind in "fV":
+        return array.astype("float64").reshape(-1).tolist()
+    if array.dtype.kind not in "OSU":
+        return array.reshape(-1).tolist()
+    try:
+        return [each.decode() for each in strings(array)]
+    except UnicodeDecodeError:
+        raise Error(
+            f"input '{name}' holds bytes that are not UTF-8, and the server takes no binary data "
+            "over HTTP: call its gRPC port"
+        ) from None
+
+
+def _flat(data: Any, datatype: str) -> Sequence[Any]:
+    """Return the values of lists that may be nested."""
+    values = data if type(data) is list else [data]
+    while values and type(values[0]) is list:
+        values = list(chain.from_iterable(values))
+    return [each.encode() for each in values] if datatype == "BYTES" else values
+
+
+def _without_width(array: Array) -> Array:
+    """Return an array; strings as objects, as raw contents are made of them."""
+    return array.astype(object) if array.dtype.kind in "SU" else array
