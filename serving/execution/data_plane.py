@@ -71,7 +71,7 @@ class Target:
         if not (version.isascii() and version.isdigit()):
             return cls(name, None, version, signature)
         if len(version) > _LONGEST_NUMBER or int(version) >= _INT64:
-            raise ServingError("INVALID_ARGUMENT", f"version {version[:40]} has more than 63 bits")
+            raise ServingError("NOT_FOUND", f"version {version[:40]} has more than 63 bits")
         return cls(name, int(version), "", signature)
 
 

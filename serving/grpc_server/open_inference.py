@@ -19,6 +19,7 @@ from deploykit.serving.protocol.open_inference_messages import (
     SERVER_NAME,
     InferResponse,
     ModelInferRequest,
+    check_typed_contents,
     message,
     read_request,
     split_request,
@@ -74,10 +75,13 @@ class InferenceService:
         return message("ServerReadyResponse")(ready=self._is_ready())
 
     def _model_ready(self, request: Any, call: GrpcCall) -> Any:
-        target = _target(request.name, request.version, call)
+        _note(request.name, call)
         try:
+            target = Target.named(request.name, request.version)
             ready = is_available(self._models.status(target.name, target.version, target.label))
         except ServingError:  # there is no such model or version
+            if not request.name:
+                raise
             ready = False
         return message("ModelReadyResponse")(ready=ready)
 
@@ -101,6 +105,7 @@ class InferenceService:
     def _model_infer(self, request: bytes, call: GrpcCall) -> bytes:
         try:
             head, raw = split_request(request)
+            check_typed_contents(head)
         except GraphError as error:
             words = f"this is no ModelInferRequest: {error}"
             raise ServingError("INVALID_ARGUMENT", words) from None
@@ -115,6 +120,10 @@ class InferenceService:
 
 def _target(name: str, version: str, call: GrpcCall) -> Target:
     """Return whom a request is for, and note it for the log. ServingError: no such name can be."""
+    _note(name, call)
+    return Target.named(name, version)
+
+
+def _note(name: str, call: GrpcCall) -> None:
     check_name("the name of the model", name)
     call.model = name
-    return Target.named(name, version)

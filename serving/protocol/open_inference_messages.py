@@ -41,7 +41,11 @@ ModelInferResponse: Any = _messages["ModelInferResponse"]
 
 RAW_INPUT, RAW_OUTPUT = 7, 6
 """The fields of raw contents in a ModelInferRequest and in a ModelInferResponse."""
+MAX_NUMBER_BYTES = 16 << 20
+"""Of the whole numbers in the typed contents of a request."""
 _MOST_FIELDS = 4096  # of a request: inputs, outputs and raw contents
+_MOST_STRINGS = 1 << 20  # in typed contents of more than MAX_NUMBER_BYTES
+_INPUTS, _CONTENTS_FIELD, _PLAIN_FIELDS = 5, 5, (6, 7, 8)  # fp32, fp64 and bytes_contents
 _CONTENTS = {
     "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
     "INT32": "int_contents", "INT64": "int64_contents", "UINT8": "uint_contents",
@@ -95,6 +99,29 @@ def split_request(content: bytes, raw_field: int = RAW_INPUT) -> tuple[bytes, li
         raw.append(view[begin:end])
         place = end
     return b"".join([*head, view[place:]]), raw
+
+
+def check_typed_contents(head: bytes) -> None:
+    """Raise ServingError for numbers that would take far more memory than they have bytes.
+
+    A whole number of one byte takes 8 when it is read. Floats and long strings take what they have.
+    `head` is what `split_request` returns first. GraphError: it is damaged.
+    """
+    if len(head) <= MAX_NUMBER_BYTES:
+        return
+    plain = 0
+    for _, begin, end in fields(head, _INPUTS, most=_MOST_FIELDS):
+        tensor = head[begin:end]
+        for _, first, last in fields(tensor, _CONTENTS_FIELD, most=_MOST_FIELDS):
+            contents = tensor[first:last]
+            for number in _PLAIN_FIELDS:
+                found = fields(contents, number, most=_MOST_STRINGS)
+                plain += sum(last - first for _, first, last in found)
+    if len(head) - plain > MAX_NUMBER_BYTES:
+        raise refused(
+            f"the whole numbers in its typed contents take more than {MAX_NUMBER_BYTES >> 20} MiB; "
+            "send raw_input_contents"
+        )
 
 
 def read_request(request: Any, raw: Sequence[memoryview]) -> InferRequest:

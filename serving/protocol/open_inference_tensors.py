@@ -115,16 +115,22 @@ def from_values(name: str, datatype: str, shape: Sequence[int], values: Sequence
         array = np.empty(count, object)
         array[:] = values
         return array.reshape(shape)
-    # Protobuf hands its numbers on in one piece; those of 8 and 16 bits come as 32 bits.
-    wide = np.array(values)
-    if dtype.kind in "iu" and count:
+    try:  # protobuf hands its numbers on in one piece; those of 8 and 16 bits come as 32 bits
+        wide = np.array(values, {"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype))
+        fits = dtype.kind not in "iu" or not count or _fits(wide, np.iinfo(dtype))
+    except OverflowError:
+        fits = False
+    if not fits:
         limits = np.iinfo(dtype)
-        if not limits.min <= int(wide.min()) <= int(wide.max()) <= limits.max:
-            raise refused(
-                f"input '{name}' has a value out of the range of {datatype}, {limits.min} to "
-                f"{limits.max}"
-            )
+        raise refused(
+            f"input '{name}' has a value out of the range of {datatype}, {limits.min} to "
+            f"{limits.max}"
+        )
     return wide.astype(dtype, copy=False).reshape(shape)
+
+
+def _fits(numbers: Array, limits: "np.iinfo[Any]") -> bool:
+    return bool(limits.min <= numbers.min() and numbers.max() <= limits.max)
 
 
 def to_raw(array: Array) -> bytes | memoryview:

@@ -94,7 +94,7 @@ def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], Infe
             )
         else:
             binary[name] = BinaryInput(datatype, shape, size)
-    if not inputs and not binary and "inputs" not in document:
+    if document.get("inputs") is None:
         raise refused("the request has no inputs")
     default = _flag(parameters, "binary_data_output", False)
     outputs: dict[str, bool] = {}
@@ -107,7 +107,8 @@ def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], Infe
     signature = parameters.get(SIGNATURE_NAME, "")
     if type(signature) is not str:
         raise refused(f"the parameter '{SIGNATURE_NAME}' is no string")
-    request_id = document.get("id", "")
+    request_id = document.get("id")
+    request_id = "" if request_id is None else request_id
     if type(request_id) is not str:
         raise refused(f"the id of the request is {shown(request_id)}, expected a string")
     check_name("the id of the request", request_id)
@@ -181,7 +182,9 @@ def _shape(name: str, sizes: Any) -> tuple[int, ...]:
 
 
 def _objects(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
-    found = document.get(key, [])
+    found = document.get(key)
+    if found is None:
+        return []
     if type(found) is not list or not set(map(type, found)) <= {dict}:
         raise refused(f"'{key}' is {shown(found)}, expected a list of objects")
     return found
@@ -195,7 +198,9 @@ def _text(tensor: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def _parameters(tensor: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    found = tensor.get("parameters", {})
+    found = tensor.get("parameters")
+    if found is None:
+        return {}
     if type(found) is not dict:
         raise refused(f"{where}: its parameters are {shown(found)}, expected an object")
     return found

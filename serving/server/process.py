@@ -11,6 +11,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from deploykit.serving.execution.engines.tensorflow_start import serve_alone
 from deploykit.serving.server.ports import bracketed
 from deploykit.serving.server.server import Server
 from deploykit.serving.server.server_flags import LOOPBACK
@@ -168,6 +169,7 @@ def own_process() -> None:
     The first SIGTERM or Ctrl-C ends a wait for a server or of a server; the second one ends the
     process at once. SIGHUP lets logs be opened again.
     """
+    serve_alone()
     _raise_file_limit()
     keep_less(max(_ARENAS, 2 * cores()))
     _quiet_grpc()

@@ -7,6 +7,7 @@ A later `import tensorflow` works and shares the classes. Elsewhere they come fr
 
 import importlib.util
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,21 +16,28 @@ from typing import TYPE_CHECKING
 from deploykit.transforms.core.engines.tensorflow_wheel import package_folder
 from deploykit.transforms.core.protobuf.private_pool import private_messages
 
+_placing = threading.RLock()
+
 
 @contextmanager
 def without_tensorflow_start() -> Iterator[None]:
-    """Let generated protobuf modules load without TensorFlow's `__init__`."""
-    spec = importlib.util.find_spec("tensorflow")
-    if "tensorflow" in sys.modules or spec is None or spec.submodule_search_locations is None:
-        yield
-        return
-    placeholder = types.ModuleType("tensorflow")
-    placeholder.__path__ = list(spec.submodule_search_locations)
-    sys.modules["tensorflow"] = placeholder
-    try:
-        yield
-    finally:
-        del sys.modules["tensorflow"]
+    """Let modules of TensorFlow load without its `__init__`.
+
+    Another thread that imports TensorFlow meanwhile gets a module without contents.
+    """
+    with _placing:
+        spec = None if "tensorflow" in sys.modules else importlib.util.find_spec("tensorflow")
+        if spec is None or spec.submodule_search_locations is None:
+            yield
+            return
+        placeholder = types.ModuleType("tensorflow")
+        placeholder.__path__ = list(spec.submodule_search_locations)
+        placeholder.__spec__ = spec  # for `find_spec` in other threads
+        sys.modules["tensorflow"] = placeholder
+        try:
+            yield
+        finally:
+            del sys.modules["tensorflow"]
 
 
 __all__ = [

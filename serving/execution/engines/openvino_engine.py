@@ -4,7 +4,8 @@ Signatures with the same inputs are one compiled graph with the outputs of all. 
 as many calls at once as there are slots, and once more for a call that has all slots to itself.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from deploykit.serving.execution.engines.engine import ALL, HERE, Loading
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.transforms.core.engines.compiled_cache import (
     CompiledCache,
-    CompiledGraph,
     key_of,
 )
 from deploykit.transforms.core.engines.engine_manifest import EngineFolder, EngineSignature
@@ -27,6 +27,9 @@ from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.free_memory import give_back
 from deploykit.transforms.core.tensors import Array
 
+Make = Callable[[bytes, Mapping[str, str], Sequence[str], Compiling], OpenVinoModel]
+"""Takes a graph, the Placeholder that each input is fed to, the outputs, and the settings."""
+
 
 class OpenVinoEngine:
     """Compiled graphs of a version, as `Engine` says."""
@@ -35,12 +38,10 @@ class OpenVinoEngine:
     any_shape = frozenset[str]()
     hands_over = True
 
-    def __init__(
-        self, content: EngineFolder, loading: Loading, kept: "KeptGraphs | None" = None
-    ) -> None:
-        """Compile what lies beside a version, or load what is `kept`.
+    def __init__(self, content: EngineFolder, loading: Loading, make: Make = OpenVinoModel) -> None:
+        """Let `make` compile what lies beside a version, or load it, as `KeptGraphs` does.
 
-        GraphError: OpenVINO refuses it. KeyError: not all of it is kept.
+        GraphError: OpenVINO refuses it; and what `make` raises.
         """
         self.version = version_of(OPENVINO)
         self.spreads = loading.slots > 1
@@ -49,9 +50,9 @@ class OpenVinoEngine:
         slots = max(loading.slots, 1)
         threads = slots * max(loading.intra_op, 0)  # 0: all cores
         precision = content.use.precision
-        self._beside = _compiled(content, Compiling(threads, slots, precision), kept)
+        self._beside = _compiled(content, Compiling(threads, slots, precision), make)
         alone = Compiling(threads, 1, precision)
-        self._alone = _compiled(content, alone, kept) if self.spreads else self._beside
+        self._alone = _compiled(content, alone, make) if self.spreads else self._beside
 
     @property
     def signatures(self) -> list[str]:
@@ -75,12 +76,6 @@ class OpenVinoEngine:
         graph = (self._alone if slot == ALL else self._beside)[signature]
         return graph.run(chosen, feeds, None if slot == HERE else seconds)
 
-    def keep(self, kept: "KeptGraphs") -> None:
-        """Keep what was compiled for the next start."""
-        for graphs in (self._beside, self._alone):
-            for graph in graphs.values():
-                graph.keep(kept)
-
     def close(self) -> None:
         """Give all memory back. Nobody may be calling it any more."""
         self._beside, self._alone = {}, {}
@@ -103,21 +98,34 @@ class KeptGraphs:
             "manifest": sha256_of(manifest),
         }
 
-    def key(self, part: bytes, outputs: Sequence[str], compiling: Compiling) -> str:
-        """Return the key of a graph."""
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Load graphs within. KeyError: an earlier process ended while it loaded these."""
+        with self._cache.loading(key_of(b"", self._facts)):
+            yield
+
+    def load(
+        self, part: bytes, fed: Mapping[str, str], outputs: Sequence[str], compiling: Compiling
+    ) -> OpenVinoModel:
+        """Return a graph that is kept. KeyError: it is not. GraphError: OpenVINO refuses it."""
+        key = self._key(part, outputs, compiling)
+        if (found := self._cache.get(key)) is None:
+            raise KeyError(key)
+        return OpenVinoModel(part, fed, outputs, compiling, found)
+
+    def compile(
+        self, part: bytes, fed: Mapping[str, str], outputs: Sequence[str], compiling: Compiling
+    ) -> OpenVinoModel:
+        """Compile a graph that was tried, and keep it. GraphError: OpenVINO refuses it."""
+        model = OpenVinoModel(part, fed, outputs, compiling)
+        if self._cache.takes(len(part)):
+            self._cache.put(self._key(part, outputs, compiling), model.compiled())
+        return model
+
+    def _key(self, part: bytes, outputs: Sequence[str], compiling: Compiling) -> str:
         return key_of(
             part, {**self._facts, "outputs": list(outputs), "compiling": asdict(compiling)}
         )
-
-    def load(self, key: str) -> CompiledGraph:
-        """Return a graph. KeyError: it is not kept."""
-        if (found := self._cache.get(key)) is None:
-            raise KeyError(key)
-        return found
-
-    def keep(self, key: str, graph: CompiledGraph) -> None:
-        """Keep a graph."""
-        self._cache.put(key, graph)
 
 
 class _CompiledGraph:
@@ -128,7 +136,7 @@ class _CompiledGraph:
         graph_def: GraphDef,
         signatures: Sequence[EngineSignature],
         compiling: Compiling,
-        kept: KeptGraphs | None,
+        make: Make,
     ) -> None:
         ranks = {}
         for each in signatures[0].inputs.values():
@@ -138,13 +146,7 @@ class _CompiledGraph:
         outputs = {tensor.name for each in signatures for tensor in each.outputs.values()}
         self._outputs = {name: place for place, name in enumerate(sorted(outputs))}
         part, fed = cut(graph_def, ranks, list(self._outputs))
-        self._given = part, list(self._outputs), compiling
-        graph = None if kept is None else kept.load(kept.key(*self._given))
-        self._model = OpenVinoModel(part, fed, list(self._outputs), compiling, graph)
-
-    def keep(self, kept: KeptGraphs) -> None:
-        """Keep it for the next start."""
-        kept.keep(kept.key(*self._given), self._model.compiled())
+        self._model = make(part, fed, list(self._outputs), compiling)
 
     def run(
         self, signature: EngineSignature, feeds: Mapping[str, Array], seconds: float | None
@@ -164,9 +166,7 @@ class _CompiledGraph:
         }
 
 
-def _compiled(
-    content: EngineFolder, compiling: Compiling, kept: KeptGraphs | None
-) -> dict[str, _CompiledGraph]:
+def _compiled(content: EngineFolder, compiling: Compiling, make: Make) -> dict[str, _CompiledGraph]:
     """Return what computes each signature."""
     alike: dict[frozenset[str], list[str]] = {}
     for name, signature in content.signatures.items():
@@ -175,6 +175,6 @@ def _compiled(
     graph_def, found = GraphDef.FromString(content.graph_def), dict[str, _CompiledGraph]()
     for names in alike.values():
         signatures = [content.signatures[name] for name in names]
-        graph = _CompiledGraph(graph_def, signatures, compiling, kept)
+        graph = _CompiledGraph(graph_def, signatures, compiling, make)
         found |= dict.fromkeys(names, graph)
     return found

@@ -4,6 +4,7 @@ A crash, a deadline or a departure from the answers that lie beside the version 
 nothing else.
 """
 
+import contextlib
 import logging
 import time
 from collections.abc import Sequence
@@ -16,9 +17,9 @@ from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 from deploykit.transforms.core.engines.compiled_cache import CompiledCache
 from deploykit.transforms.core.engines.engine_folder import FOLDER, MANIFEST, read
 from deploykit.transforms.core.engines.engine_manifest import EngineAnswer, EngineFolder
-from deploykit.transforms.core.engines.openvino_model import imported
+from deploykit.transforms.core.engines.openvino_model import OpenVinoModel, imported
 from deploykit.transforms.core.engines.proof import Answered, departure
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.child import call
@@ -34,15 +35,17 @@ def engine_of(folder: Path, content: EngineFolder, loading: Loading) -> OpenVino
     """
     start = time.monotonic()
     cache = CompiledCache.of_user()
-    kept = None if cache is None else KeptGraphs(cache, folder / FOLDER / MANIFEST, loading)
+    kept = None
+    if cache is not None:
+        with contextlib.suppress(FileError):
+            kept = KeptGraphs(cache, folder / FOLDER / MANIFEST, loading)
     if kept is not None and (found := _kept(content, loading, kept)) is not None:
         words = "%s: OpenVINO %s, compiled and tried at an earlier start; it took %.1f s"
         logger.info(words, folder, found.version, time.monotonic() - start)
         return found
     mebibytes = call(f"{__name__}:tried", str(folder), loading, runs="OpenVINO")
-    engine = OpenVinoEngine(content, loading)
-    if kept is not None:
-        engine.keep(kept)
+    make = OpenVinoModel if kept is None else kept.compile
+    engine = OpenVinoEngine(content, loading, make)
     seconds = time.monotonic() - start
     words = "%s: OpenVINO %s gives TensorFlow's answers here; it took %.0f MiB and %.1f s to try"
     logger.info(words, folder, engine.version, mebibytes, seconds)
@@ -52,7 +55,8 @@ def engine_of(folder: Path, content: EngineFolder, loading: Loading) -> OpenVino
 def _kept(content: EngineFolder, loading: Loading, kept: KeptGraphs) -> OpenVinoEngine | None:
     """Return an engine of graphs that an earlier start kept; None: not all can be loaded."""
     try:
-        return OpenVinoEngine(content, loading, kept)
+        with kept.guarded():
+            return OpenVinoEngine(content, loading, kept.load)
     except (KeyError, GraphError):
         return None
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.open_inference_messages import (
     InferResponse,
+    check_typed_contents,
     read_request,
     split_request,
     write_response,
@@ -335,3 +336,32 @@ def test_names_come_before_everything_else():
     for call in (from_raw, from_values):
         with pytest.raises(ServingError, match="the name of an input is longer"):
             call("n" * 300, "NONE", (-1,), memoryview(b""))
+
+
+@pytest.mark.parametrize("field", ["uint64_contents", "int_contents", "bool_contents"])
+def test_more_whole_numbers_than_raw_contents_should_hold_are_refused(field):
+    request = Request(model_name="m")
+    tensor = request.inputs.add(name="x", datatype="UINT64", shape=[1])
+    getattr(tensor.contents, field).extend([1] * ((16 << 20) + 1))
+    head = request.SerializeToString()
+    with pytest.raises(ServingError, match="typed contents take more than 16 MiB; send raw"):
+        check_typed_contents(head)
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [("fp32_contents", [1.0] * (5 << 20)), ("fp64_contents", [1.0] * (3 << 20)),
+     ("bytes_contents", [b"x" * (10 << 20), b"y" * (10 << 20)])],
+)  # fmt: skip
+def test_floats_and_long_strings_may_be_large(field, values):
+    request = Request(model_name="m")
+    getattr(request.inputs.add(name="x").contents, field).extend(values)
+    check_typed_contents(request.SerializeToString())
+
+
+def test_large_numbers_of_a_document_keep_their_last_digit():
+    values = [2**64 - 1, 1, 2**63, 2**53 + 1]
+    assert from_values("x", "UINT64", [4], values).tolist() == values
+    for datatype, wrong in (("UINT64", [-1]), ("INT64", [2**63]), ("UINT8", [256])):
+        with pytest.raises(ServingError, match="out of the range"):
+            from_values("x", datatype, [1], wrong)

@@ -56,7 +56,7 @@ def test_paths_and_methods(inference, method, path, status):
     ("document", "words"),
     [
         (b"", "The document is empty"), (b"{", "JSON Parse error"), (b"[]", "Is not object"),
-        ({}, "the request has no inputs"), ({"inputs": None}, "'inputs' is null, expected a list"),
+        ({}, "the request has no inputs"), ({"inputs": None}, "the request has no inputs"),
         ({"inputs": [1]}, "expected a list of objects"),
         ({"inputs": [{}]}, "inputs[0]: its name is null, expected a string"),
         ({"inputs": [{"name": "x"}]}, "inputs[0]: its datatype is null, expected a string"),

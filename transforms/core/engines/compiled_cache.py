@@ -11,9 +11,11 @@ import json
 import logging
 import os
 import platform
+import re
 import stat
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,9 @@ logger = logging.getLogger("deploykit")
 VARIABLE = "DEPLOYKIT_CACHE_DIR"
 MOST_BYTES = 1 << 30  # of all files together; those unused for longest go first
 _MAGIC, _DIGEST = b"deploykit compiled graph 1\n", hashlib.sha256().digest_size
-_SUFFIX = ".blob"
+_SUFFIX, _PARTIAL, _LOADING = ".blob", ".partial", ".loading"
+_OURS = re.compile(rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}|tmp\w+{re.escape(_PARTIAL)}")
+_OLD = 3600.0  # seconds after which nobody writes a file any more
 _CPU_LINES = (
     "vendor_id", "cpu family", "model", "model name", "stepping", "flags",
     "CPU implementer", "CPU variant", "CPU part", "CPU revision", "Features",
@@ -35,7 +39,7 @@ class CompiledGraph:
     """A compiled graph in bytes, and the names of those inputs that its outputs depend on."""
 
     needed: frozenset[str]
-    blob: bytes
+    blob: bytes | memoryview
 
 
 class CompiledCache:
@@ -50,10 +54,15 @@ class CompiledCache:
     def of_user(cls) -> "CompiledCache | None":
         """Return the cache of this user; None: it is turned off, or there is no home."""
         given = os.environ.get(VARIABLE)
-        if given is not None:
-            return cls(Path(given)) if given else None
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        return cls(Path(base, "deploykit", "openvino")) if os.path.isabs(base) else None
+        if given == "":
+            return None
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        folder = Path(given or os.path.join(base, "deploykit")).expanduser()
+        if folder.is_absolute():
+            return cls(folder / "openvino")
+        if given:
+            logger.warning("%s=%s is no absolute path, so nothing is cached", VARIABLE, given)
+        return None
 
     def get(self, key: str) -> CompiledGraph | None:
         """Return a graph; None: there is none that is whole."""
@@ -77,20 +86,45 @@ class CompiledCache:
             os.utime(path)
         return CompiledGraph(frozenset(header["needed"]), bytes(body[4 + length :]))
 
+    def takes(self, size: int) -> bool:
+        """Say whether a graph of so many bytes may be kept."""
+        return size <= self._most
+
+    @contextlib.contextmanager
+    def loading(self, key: str) -> Iterator[None]:
+        """Note that graphs are loaded. KeyError: an earlier process ended while it did this.
+
+        OpenVINO may end the process; without this, each start would end so.
+        """
+        mark = self._folder / f"{key}{_LOADING}"
+        with contextlib.suppress(OSError):
+            mark.unlink()
+            raise KeyError(key)
+        with contextlib.suppress(OSError):
+            mark.touch()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                mark.unlink()
+
     def put(self, key: str, graph: CompiledGraph) -> None:
         """Keep a graph, whole or not at all; drop those unused for longest beyond the bound."""
         header = json.dumps({"needed": sorted(graph.needed)}).encode()
-        body = len(header).to_bytes(4, "big") + header + graph.blob
-        if len(body) > self._most:
+        pieces = (len(header).to_bytes(4, "big"), header, graph.blob)
+        if not self.takes(sum(map(len, pieces))):
             return
+        digest = hashlib.sha256()
+        for piece in pieces:
+            digest.update(piece)
         partial = ""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self._is_private():
                 return
-            handle, partial = tempfile.mkstemp(dir=self._folder, suffix=".partial")
+            handle, partial = tempfile.mkstemp(dir=self._folder, suffix=_PARTIAL)
             with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + hashlib.sha256(body).digest() + body)
+                file.writelines((_MAGIC, digest.digest(), *pieces))
             os.replace(partial, self._folder / f"{key}{_SUFFIX}")
             self._shrink()
         except OSError as error:
@@ -104,17 +138,20 @@ class CompiledCache:
         return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
     def _shrink(self) -> None:
+        """Remove files of this cache alone: the folder may hold others."""
         files = []
         for entry in os.scandir(self._folder):
             with contextlib.suppress(OSError):  # another process removed it
                 found = entry.stat(follow_symlinks=False)
-                files.append((found.st_mtime, found.st_size, entry.path))
+                if _OURS.fullmatch(entry.name) and stat.S_ISREG(found.st_mode):
+                    files.append((found.st_mtime, found.st_size, entry.path))
         total = sum(size for _, size, _ in files)
-        for _, size, path in sorted(files):
-            if total <= self._most:
-                break
-            os.unlink(path)
-            total -= size
+        for used, size, path in sorted(files):
+            is_partial = path.endswith(_PARTIAL)
+            if used < time.time() - _OLD if is_partial else total > self._most:
+                total -= size
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
 
 
 def key_of(graph_def: bytes, facts: Mapping[str, object]) -> str:

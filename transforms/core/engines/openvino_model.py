@@ -93,7 +93,7 @@ class OpenVinoModel:
                 self._compiled = openvino.Core().compile_model(model, "CPU", config)
             else:
                 self._needed = kept.needed
-                self._compiled = openvino.Core().import_model(kept.blob, "CPU", config)
+                self._compiled = openvino.Core().import_model(bytes(kept.blob), "CPU", config)
         places = {_plain(each.any_name): place for place, each in enumerate(self._compiled.inputs)}
         self._inputs = {tensor: places.get(name) for tensor, name in inputs.items()}
         fed = {node.name: type_name(node.attr["dtype"].type) for node in parsed.node}
@@ -131,7 +131,7 @@ class OpenVinoModel:
 
     def compiled(self) -> CompiledGraph:
         """Return what loads faster than the graph, on this machine and with this OpenVINO."""
-        return CompiledGraph(self._needed, self._compiled.export_model().getvalue())
+        return CompiledGraph(self._needed, self._compiled.export_model().getbuffer())
 
     def executed(self) -> tuple[Executed, ...]:
         """Return the ops that OpenVINO made of the graph, in the order in which they run.

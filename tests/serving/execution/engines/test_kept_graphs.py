@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 
 import pytest
 
@@ -18,7 +19,7 @@ pytestmark = needs_openvino
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
     monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
-    return tmp_path / "cache"
+    return tmp_path / "cache" / "openvino"
 
 
 @pytest.fixture
@@ -101,6 +102,19 @@ def test_a_blob_that_openvino_refuses_is_compiled_anew(cache, trials, tmp_path, 
     monkeypatch.setattr(trial.CompiledCache, "get", other)
     assert answers(folder) == first
     assert len(trials) == 2
+
+
+def test_graphs_that_ended_a_process_are_tried_anew(cache, trials, tmp_path, monkeypatch):
+    folder = alone(tmp_path / "m")
+    first = answers(folder)
+    monkeypatch.setattr(trial.KeptGraphs, "load", lambda *_: os._exit(3))
+    if not (child := os.fork()):
+        answers(folder)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    monkeypatch.undo()
+    monkeypatch.setenv(VARIABLE, str(cache.parent))
+    assert answers(folder) == first
+    assert not list(cache.glob("*.loading"))
 
 
 def test_what_departs_is_never_kept(cache, tmp_path):

@@ -4,20 +4,35 @@ import subprocess
 import sys
 
 START = """
+import shutil
 import sys
-from deploykit.serving.execution.engines.tensorflow_start import start_tensorflow
+import tempfile
+from deploykit.serving.execution.engines.tensorflow_start import serve_alone, start_tensorflow
+serve_alone()
 parts = start_tensorflow()
 assert parts is start_tensorflow()
 print("keras" in sys.modules, "tensorflow._api.v2" in sys.modules, "tensorflow" in sys.modules)
 """
 LATER = """
+graph = parts.ops.Graph()
+parts.session.Session(graph=graph).close()
 import tensorflow as tf
 import keras
 assert int(tf.add(1, 2)) == 3
 assert parts.ops.Graph is tf.Graph
 assert parts.session.Session is tf.compat.v1.Session
 assert tf.executing_eagerly() and tf.Variable([1.0]).dtype == tf.float32
-assert keras.Sequential([keras.layers.Dense(1)])(tf.ones([1, 2])).shape == (1, 1)
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("adam", "mse")
+model.fit(tf.ones([4, 2]), tf.ones([4, 1]), verbose=0)
+module = tf.Module()
+module.weight = tf.Variable(2.0)
+module.f = tf.function(lambda x: x * module.weight, input_signature=[tf.TensorSpec([])])
+folder = tempfile.mkdtemp()
+tf.saved_model.save(module, folder)
+loaded = tf.saved_model.load(folder)
+assert float(loaded.f(3.0)) == 6.0
+shutil.rmtree(folder)
 print("works")
 """
 
@@ -32,6 +47,31 @@ def run(program):
 
 def test_the_whole_of_tensorflow_works_afterwards():
     assert run(START + LATER) == ["False False False", "works"]
+
+
+def test_a_process_that_may_do_more_imports_all_of_it():
+    assert run(START.replace("serve_alone()\n", "") + LATER) == ["True True True", "works"]
+
+
+def test_other_threads_find_the_package_meanwhile():
+    program = """
+import importlib.util, sys, threading
+from deploykit.transforms.core.protos import without_tensorflow_start
+with without_tensorflow_start():
+    found = []
+    def look():
+        found.append(importlib.util.find_spec("tensorflow"))
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found[0].origin.endswith("__init__.py")
+    with without_tensorflow_start():
+        pass
+    assert "tensorflow" in sys.modules
+assert "tensorflow" not in sys.modules
+print("works")
+"""
+    assert run(program) == ["works"]
 
 
 def test_what_was_imported_before_is_used():
