@@ -301,7 +301,7 @@ def test_kserve_probes_what_our_server_answers():
     paths = {name: each["httpGet"]["path"] for name, each in probes.items()}
     assert paths["readinessProbe"] == "/v2/health/ready"
     assert paths["livenessProbe"] == "/v2/health/live"
-    assert {*paths.values()} <= V2_PROBES
+    assert {*paths.values()} <= set(V2_PROBES)
     assert {each["httpGet"]["port"] for each in probes.values()} == {port["containerPort"]}
 
 
