@@ -76,6 +76,7 @@ class InferenceService:
 
     def _model_ready(self, request: Any, call: GrpcCall) -> Any:
         _note(request.name, call)
+        check_name("the version of the model", request.version)
         try:
             target = Target.named(request.name, request.version)
             ready = is_available(self._models.status(target.name, target.version, target.label))
