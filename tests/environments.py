@@ -3,10 +3,12 @@
 They lie in a folder that git ignores, so the next run finds them there.
 """
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,14 @@ def python_with(name: str, *requirements: str) -> Path:
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
         _install(folder, [str(python), "-m", "pip", "install", "--quiet", *requirements])
     return python
+
+
+def answers_of(python: Path, script: Path, *arguments: str) -> Any:
+    """Run a script that asks a server; return the JSON in the last line that it writes."""
+    command = [str(python), str(script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def node_with(name: str, *packages: str) -> Path:

@@ -15,13 +15,13 @@ from deploykit.serving.client.connection import Connection
 from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.client.rest_client import HttpRequest, RestClient
 from deploykit.serving.protocol.errors import code_of
-from deploykit.serving.protocol.open_inference_client import (
+from deploykit.serving.protocol.open_inference_client import read_document, write_document
+from deploykit.serving.protocol.open_inference_messages import (
     BINARY,
     HEADER_LENGTH,
-    read_document,
-    write_document,
+    InferRequest,
+    message,
 )
-from deploykit.serving.protocol.open_inference_messages import InferRequest, message
 from deploykit.transforms.core.tensors import Array
 
 _MOST_RESPONSE = 1 << 31  # bytes

@@ -11,6 +11,7 @@ from typing import Any
 
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.open_inference_messages import (
+    HEADER_LENGTH,
     RAW_INPUT,
     RAW_OUTPUT,
     SIGNATURE_NAME,
@@ -35,10 +36,6 @@ from deploykit.transforms.core.checks.wire import decoded
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.protos import SignatureDef
 from deploykit.transforms.core.tensors import Array, type_of
-
-HEADER_LENGTH = "Inference-Header-Content-Length"
-BINARY = "binary_tensor_data"
-"""The extension of servers that take binary data over HTTP."""
 
 
 def signature_of(metadata: Any) -> Signature:

@@ -28,7 +28,11 @@ INFERENCE_SERVICE = "inference.GRPCInferenceService"
 METHODS = ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata",
            "ModelInfer")  # fmt: skip
 SERVER_NAME, PLATFORM = "deploykit", "tensorflow_savedmodel"
-EXTENSIONS = ("binary_tensor_data", "parameters")
+BINARY = "binary_tensor_data"
+"""The extension of servers that take and give binary data over HTTP."""
+EXTENSIONS = (BINARY, "parameters")
+HEADER_LENGTH = "Inference-Header-Content-Length"
+"""The header with the bytes of a JSON document that binary data follow."""
 SIGNATURE_NAME = "signature_name"
 """The parameter that chooses a signature."""
 

@@ -13,7 +13,11 @@ import orjson
 
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.names import check_name
-from deploykit.serving.protocol.open_inference_messages import SIGNATURE_NAME, InferResponse
+from deploykit.serving.protocol.open_inference_messages import (
+    HEADER_LENGTH,
+    SIGNATURE_NAME,
+    InferResponse,
+)
 from deploykit.serving.protocol.open_inference_tensors import (
     TYPES,
     from_raw,
@@ -29,7 +33,6 @@ from deploykit.serving.rest.json_tensors import to_array
 from deploykit.serving.rest.json_values import shown
 from deploykit.transforms.core.tensors import Array
 
-HEADER_LENGTH = "Inference-Header-Content-Length"
 _JSON, _BINARY = "application/json", "application/octet-stream"
 
 

@@ -19,11 +19,12 @@ from deploykit.serving.execution.spent_memory import spent
 from deploykit.serving.execution.uploads import SMALL, Upload, Uploads
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError, code_of, reported
+from deploykit.serving.protocol.open_inference_messages import HEADER_LENGTH
 from deploykit.serving.protocol.protos import ModelSpec
 from deploykit.serving.protocol.signatures import UNAVAILABLE, signature_map, unavailable_in
 from deploykit.serving.rest.connection import Response, error_response
 from deploykit.serving.rest.http_requests import Buffer, HttpError, HttpLimits, Request, too_large
-from deploykit.serving.rest.json_infer import HEADER_LENGTH, split_body
+from deploykit.serving.rest.json_infer import split_body
 from deploykit.serving.rest.json_outputs import write_classes, write_outputs, write_values
 from deploykit.serving.rest.json_reader import JsonReader
 from deploykit.serving.rest.json_requests import Document, Inputs, with_content

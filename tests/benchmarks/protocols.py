@@ -14,8 +14,11 @@ import grpc
 import numpy as np
 
 import deploykit
-from deploykit.serving.protocol.open_inference_messages import INFERENCE_SERVICE, ModelInferRequest
-from deploykit.serving.rest.json_infer import HEADER_LENGTH
+from deploykit.serving.protocol.open_inference_messages import (
+    HEADER_LENGTH,
+    INFERENCE_SERVICE,
+    ModelInferRequest,
+)
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import Array, DType

@@ -1,12 +1,10 @@
 """The SDK of KServe: its clients of the Open Inference Protocol over gRPC and HTTP."""
 
-import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.environments import python_with
+from tests.environments import answers_of, python_with
 
 pytestmark = pytest.mark.slow
 
@@ -17,10 +15,7 @@ ASK = Path(__file__).parent / "ask_kserve.py"
 def answers(request, served):
     python = python_with("kserve", "kserve")
     address = served.grpc if request.param == "grpc" else served.rest
-    command = [str(python), str(ASK), request.param, address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return answers_of(python, ASK, request.param, address)
 
 
 def test_health_and_readiness(answers):

@@ -1,12 +1,10 @@
 """ovmsclient, Intel's client with protobufs of its own, over gRPC and REST."""
 
-import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.environments import python_with
+from tests.environments import answers_of, python_with
 
 pytestmark = pytest.mark.slow
 
@@ -17,10 +15,7 @@ ASK = Path(__file__).parent / "ask_ovms.py"
 def answers(request, served):
     python = python_with("ovmsclient", "ovmsclient==2023.1")
     address = served.grpc if request.param == "grpc" else served.rest
-    command = [str(python), str(ASK), request.param, address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return answers_of(python, ASK, request.param, address)
 
 
 def test_status(answers):

@@ -1,12 +1,10 @@
 """tritonclient, NVIDIA's client of the Open Inference Protocol, in its four forms."""
 
-import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.environments import python_with
+from tests.environments import answers_of, python_with
 
 pytestmark = pytest.mark.slow
 
@@ -23,10 +21,7 @@ def transport(request):
 def answers(request, transport, served):
     python = python_with("triton", "tritonclient[all]", "ml_dtypes")
     address = served.grpc if transport == "grpc" else served.rest
-    command = [str(python), str(ASK), transport, request.param, address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return answers_of(python, ASK, transport, request.param, address)
 
 
 def test_health_and_readiness(answers):

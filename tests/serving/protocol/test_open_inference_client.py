@@ -11,7 +11,6 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.open_inference_client import (
-    HEADER_LENGTH,
     read_document,
     read_response,
     signature_of,
@@ -19,6 +18,7 @@ from deploykit.serving.protocol.open_inference_client import (
     write_request,
 )
 from deploykit.serving.protocol.open_inference_messages import (
+    HEADER_LENGTH,
     InferRequest,
     InferResponse,
     ModelInferRequest,
