@@ -1,13 +1,18 @@
 """The client for the protocol that a server speaks."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from deploykit.calling.request_inputs import chosen_signature, described_by
 from deploykit.serving.client.client import Client
 from deploykit.serving.client.connection import Connection
+from deploykit.serving.client.endpoint import Endpoint
 from deploykit.serving.client.inference_client import UNNAMED, InferenceClient
+from deploykit.serving.client.load_generator import LoadTarget
+from deploykit.serving.client.requests import predict_request
 from deploykit.serving.protocol.signatures import Signature
+from deploykit.transforms.core.tensors import Array
 
 
 def model_client(address: str, connection: Connection) -> Client | InferenceClient:
@@ -35,3 +40,18 @@ def chosen_of(
         return chosen_signature(client.signatures(model, **version), signature)
     found = client.metadata(model, **version)[UNNAMED]
     return "", found if found.inputs else replace(found, inputs=described_by(given))
+
+
+def load_of(
+    client: Client | InferenceClient,
+    model: str,
+    feeds: Sequence[Mapping[str, Array]],
+    address: str,
+    connection: Connection,
+    **asked: Any,
+) -> tuple[LoadTarget, Sequence[Any]]:
+    """Return where the requests of a load go, which are not repeated, and these."""
+    if isinstance(client, InferenceClient):
+        return client.load(model, feeds, **asked)
+    requests = [predict_request(model, feed, **asked).SerializeToString() for feed in feeds]
+    return Endpoint(address, replace(connection, retries=0)), requests

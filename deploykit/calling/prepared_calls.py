@@ -2,16 +2,14 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from deploykit.calling.model_clients import chosen_of, model_client
+from deploykit.calling.model_clients import chosen_of, load_of, model_client
 from deploykit.calling.request_inputs import feeds_from_data
 from deploykit.serving.client.connection import Connection
-from deploykit.serving.client.endpoint import Endpoint
-from deploykit.serving.client.inference_client import UNNAMED, InferenceClient
+from deploykit.serving.client.inference_client import UNNAMED
 from deploykit.serving.client.load_generator import LoadTarget
-from deploykit.serving.client.requests import predict_request
 from deploykit.serving.protocol.signatures import Signature
 
 
@@ -64,9 +62,5 @@ def prepared_calls(
         feeds, fed = feeds_from_data(data, takes, how.preprocess, how.batch)
         asked["signature"] = signature
         client.predict(model, feeds[0], **asked)
-        if isinstance(client, InferenceClient):
-            target, sent = client.load(model, feeds, **asked)
-            return PreparedCalls(signature or UNNAMED, takes, sent, target, fed)
-    requests = [predict_request(model, feed, **asked).SerializeToString() for feed in feeds]
-    endpoint = Endpoint(address, replace(connection, retries=0))
-    return PreparedCalls(signature, takes, requests, endpoint, fed)
+        target, requests = load_of(client, model, feeds, address, connection, **asked)
+    return PreparedCalls(signature or UNNAMED, takes, requests, target, fed)
