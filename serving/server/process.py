@@ -11,7 +11,6 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from deploykit.serving.execution.engines.tensorflow_start import serve_alone
 from deploykit.serving.server.ports import bracketed
 from deploykit.serving.server.server import Server
 from deploykit.serving.server.server_flags import LOOPBACK
@@ -26,6 +25,7 @@ from deploykit.serving.server.signals import (
 )
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.running.free_memory import keep_less
+from deploykit.transforms.core.running.tensorflow_start import serve_alone
 
 logger = logging.getLogger("deploykit")
 

@@ -12,7 +12,6 @@ from deploykit.serving.execution.engines.missing_engine import MissingEngine, re
 from deploykit.serving.execution.engines.openvino_engine import OpenVinoEngine
 from deploykit.serving.execution.engines.split_engine import SplitEngine, split_signatures
 from deploykit.serving.execution.engines.tensorflow_engine import TensorFlowEngine, Traits
-from deploykit.serving.execution.engines.tensorflow_start import start_tensorflow
 from deploykit.serving.execution.engines.trial import engine_of
 from deploykit.serving.execution.quick_calls import QuickCalls
 from deploykit.serving.execution.row_independence import unmixed
@@ -31,6 +30,7 @@ from deploykit.transforms.core.engines.engines import AUTO, OPENVINO, TENSORFLOW
 from deploykit.transforms.core.engines.extras import is_installed
 from deploykit.transforms.core.errors import Error, GraphError, MismatchError
 from deploykit.transforms.core.protos import MetaGraphDef
+from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 
 logger = logging.getLogger("deploykit")
 

@@ -11,7 +11,6 @@ from typing import Any
 from deploykit.serving.execution.damaged_photos import damaged_photo, filled_up, photos_taken
 from deploykit.serving.execution.empty_batches import needs_rows
 from deploykit.serving.execution.engines.engine import ALL, HERE, Loading
-from deploykit.serving.execution.engines.tensorflow_start import start_tensorflow
 from deploykit.serving.execution.free_shapes import free_inputs
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import SERVE, Signature
@@ -21,6 +20,7 @@ from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.running.free_memory import give_back
 from deploykit.transforms.core.running.quiet import quiet
 from deploykit.transforms.core.running.session import full_name
+from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 from deploykit.transforms.core.tensors import Array
 
 # Each set of outputs has an executor of its own, with its own copy of a frozen graph's weights.

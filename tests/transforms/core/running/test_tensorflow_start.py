@@ -7,7 +7,7 @@ START = """
 import shutil
 import sys
 import tempfile
-from deploykit.serving.execution.engines.tensorflow_start import serve_alone, start_tensorflow
+from deploykit.transforms.core.running.tensorflow_start import serve_alone, start_tensorflow
 serve_alone()
 parts = start_tensorflow()
 assert parts is start_tensorflow()
@@ -87,7 +87,7 @@ def test_plugins_are_loaded_by_tensorflow_itself(tmp_path):
 def test_modules_that_a_release_moved_are_found_after_a_full_import():
     program = START.replace(
         "parts = start",
-        "from deploykit.serving.execution.engines import tensorflow_start as starting\n"
+        "from deploykit.transforms.core.running import tensorflow_start as starting\n"
         "modules, calls = starting._modules, []\n"
         "def once():\n"
         "    calls.append(1)\n"
