@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 TF32_SINCE = (8, 0)
@@ -41,16 +42,16 @@ def variables(precision: str | None, device: str) -> dict[str, str | None]:
 
 def set_up(precision: str | None, device: str, config: Any) -> None:
     """Let TensorFlow, in this process and in sessions of a ConfigProto, compute in a precision."""
-    import tensorflow as tf
-    from tensorflow.core.protobuf import rewriter_config_pb2
-
-    rewriter, on = config.graph_options.rewrite_options, rewriter_config_pb2.RewriterConfig.ON
+    rewriter = config.graph_options.rewrite_options
+    on = start_tensorflow().rewriter.RewriterConfig.ON
     if device == "cpu" and precision == "bf16":
         rewriter.auto_mixed_precision_onednn_bfloat16 = on
     if device != "cpu":
         if precision == "fp16":
             rewriter.auto_mixed_precision = on
         if precision in ("fp32", "tf32"):
+            import tensorflow as tf
+
             tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
 
 
@@ -59,12 +60,12 @@ def float32_of(capabilities: Iterable[tuple[int, int] | None]) -> str:
 
     There are none where the CPU computes. One that is not known is taken for one of before TF32.
     """
+    each_has = [each is not None and tuple(each) >= TF32_SINCE for each in capabilities]
+    if not each_has or not all(each_has) or os.environ.get(_TF32) == "0":
+        return "fp32"
     import tensorflow as tf
 
-    allowed = tf.config.experimental.tensor_float_32_execution_enabled()
-    each_has = [each is not None and tuple(each) >= TF32_SINCE for each in capabilities]
-    has = bool(each_has) and all(each_has)
-    return "tf32" if allowed and has and os.environ.get(_TF32) != "0" else "fp32"
+    return "tf32" if tf.config.experimental.tensor_float_32_execution_enabled() else "fp32"
 
 
 def check_computed(precision: str | None, layers: Mapping[str, int], float32: str) -> None:

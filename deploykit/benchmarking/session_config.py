@@ -8,6 +8,7 @@ from typing import Any
 from deploykit.benchmarking.devices import gpu_number
 from deploykit.benchmarking.precision import set_up
 from deploykit.benchmarking.settings import Settings
+from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 
 _LOGICAL_CPU = re.compile(r"/CPU:(\d+)")
 
@@ -17,9 +18,8 @@ def config(settings: Settings, devices: Sequence[str] = ()) -> Any:
 
     What has no kernel on its device runs on the CPU (soft placement). GPU memory grows with need.
     """
-    import tensorflow as tf
-
-    result = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    proto = start_tensorflow().config
+    result = proto.ConfigProto(allow_soft_placement=True)
     if settings.device == "cpu":
         result.device_count["GPU"] = 0
         cpus = [int(found[1]) for each in devices if (found := _LOGICAL_CPU.fullmatch(each))]
@@ -34,7 +34,7 @@ def config(settings: Settings, devices: Sequence[str] = ()) -> Any:
     if settings.executor == "single":
         result.experimental.executor_type = "SINGLE_THREADED_EXECUTOR"
     if settings.xla:
-        result.graph_options.optimizer_options.global_jit_level = tf.compat.v1.OptimizerOptions.ON_2
+        result.graph_options.optimizer_options.global_jit_level = proto.OptimizerOptions.ON_2
     set_up(settings.precision, settings.device, result)
     return result
 
@@ -44,15 +44,13 @@ def in_callers_thread(session: Any, fetches: Sequence[Any], fed: Sequence[Any]) 
 
     What is fetched is tensors, or ops, of which nothing is returned.
     """
-    import tensorflow as tf
-    from tensorflow.core.protobuf import config_pb2
-
-    run_options = tf.compat.v1.RunOptions(inter_op_thread_pool=-1)
-    options = config_pb2.CallableOptions(
+    parts = start_tensorflow()
+    operation = parts.ops.Operation
+    options = parts.config.CallableOptions(
         feed=[tensor.name for tensor in fed],
-        fetch=[each.name for each in fetches if isinstance(each, tf.Tensor)],
-        target=[each.name for each in fetches if isinstance(each, tf.Operation)],
-        run_options=run_options,
+        fetch=[each.name for each in fetches if not isinstance(each, operation)],
+        target=[each.name for each in fetches if isinstance(each, operation)],
+        run_options=parts.config.RunOptions(inter_op_thread_pool=-1),
     )
     return session._make_callable_from_options(options)
 

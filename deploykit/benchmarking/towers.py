@@ -8,6 +8,7 @@ import numpy as np
 
 from deploykit.benchmarking.devices import CPU
 from deploykit.transforms.core.running.session import full_name
+from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 from deploykit.transforms.core.tensors import Array
 
 _SCOPE = "deploykit_input"  # keeps the names of the graph free
@@ -45,14 +46,13 @@ def towers(
     that is alone keeps its names, else each is in a scope `tower_N`. ValueError, OpError:
     TensorFlow does not accept the graph.
     """
-    import tensorflow as tf
-
+    parts = start_tensorflow()
     names = [full_name(name) for name in (*inputs, *outputs)]
     found = []
     for number, device in enumerate(devices):
         fed = {} if supply is None else dict(zip(names, supply.elements[number], strict=False))
-        with tf.device(device):
-            tensors = tf.import_graph_def(
+        with parts.ops.device_v2(device):
+            tensors = parts.importer.import_graph_def(
                 graph_def,
                 input_map=fed,
                 return_elements=names,

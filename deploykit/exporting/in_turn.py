@@ -13,6 +13,7 @@ from deploykit.serving.protocol.signatures import SERVE, read_meta_graph, signat
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.running.session import sentence
+from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 
 
 def refused_in_turn(folder: str | os.PathLike[str]) -> str:
@@ -25,21 +26,20 @@ def refused_in_turn(folder: str | os.PathLike[str]) -> str:
 
 def _refused(folder: str) -> str:
     """Load a version, and make each signature ready to run, which is when graphs are refused."""
-    import tensorflow as tf
-
+    parts = start_tensorflow()
     signatures = signatures_of(read_meta_graph(Path(folder)))
-    graph = tf.Graph()
-    session = tf.compat.v1.Session(graph=graph, config=config(Settings(executor="single")))
+    graph = parts.ops.Graph()
+    session = parts.session.Session(graph=graph, config=config(Settings(executor="single")))
     try:
         with graph.as_default():
-            tf.compat.v1.saved_model.loader.load(session, [SERVE], folder)
+            parts.loader.load(session, [SERVE], folder)
         for each in signatures.values():
             fetched, fed = (
                 [graph.get_tensor_by_name(tensor.name) for tensor in side.values()]
                 for side in (each.outputs, each.inputs)
             )
             in_callers_thread(session, fetched, fed)
-    except (tf.errors.OpError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except (parts.errors.OpError, ValueError, KeyError, TypeError, RuntimeError) as error:
         return sentence(error)
     finally:
         session.close()

@@ -13,6 +13,7 @@ from deploykit.quantization.clipping import BINS, least_error_range
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.int8.ranges import TensorRange
 from deploykit.transforms.core.running.session import Session, full_name
+from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 from deploykit.transforms.core.tensors import Array
 
 _FETCHES = 4  # of each tensor
@@ -110,20 +111,19 @@ class Observer:
 
     def _ranks(self, feed: Mapping[str, Array]) -> dict[str, int]:
         """Return the rank of each tensor, asking a run where the graph does not tell."""
-        import tensorflow as tf
-
+        arrays = start_tensorflow().arrays
         known = {name: value.shape.rank for name, value in self._tensors.items()}
         with self._session.graph.as_default():
-            asked = {n: tf.rank(self._tensors[n]).name for n, r in known.items() if r is None}
+            asked = {n: arrays.rank(self._tensors[n]).name for n, r in known.items() if r is None}
         if asked:
             found = self._session.run(list(asked.values()), feed)
             known |= {name: int(rank) for name, rank in zip(asked, found, strict=True)}
         return known
 
     def _take_statistics(self, ranks: Mapping[str, int]) -> None:
-        import tensorflow as tf
-
-        with self._session.graph.as_default(), tf.name_scope("deploykit_calibration"):
+        parts = start_tensorflow()
+        math = parts.math
+        with self._session.graph.as_default(), parts.ops.name_scope_v2("deploykit_calibration"):
             for name, value in self._tensors.items():
                 rank = ranks[name]
                 if rank < 2:
@@ -131,24 +131,24 @@ class Observer:
                 channel = 1 if name in self._channels_first else rank - 1
                 axes = tuple(axis for axis in range(rank) if axis != channel)
                 # Sums over many samples need float64, which a copy of each activation would cost.
-                means = tf.reduce_mean(value, axes[1:])
+                means = math.reduce_mean(value, axes[1:])
                 statistics = (
-                    tf.size(value),
-                    tf.reduce_min(value, axes),
-                    tf.reduce_max(value, axes),
-                    tf.reduce_mean(tf.cast(means, tf.float64), 0),
+                    parts.arrays.size_v2(value),
+                    math.reduce_min(value, axes),
+                    math.reduce_max(value, axes),
+                    math.reduce_mean(math.cast(means, np.float64), 0),
                 )
                 self._axes[name] = axes
                 self._fetches += [each.name for each in statistics]
 
     def _take_histograms(self) -> None:
-        import tensorflow as tf
-
-        with self._session.graph.as_default(), tf.name_scope("deploykit_calibration"):
+        parts = start_tensorflow()
+        counted_in = parts.histograms.histogram_fixed_width
+        with self._session.graph.as_default(), parts.ops.name_scope_v2("deploykit_calibration"):
             for name, seen in self._sums.items():
                 if seen.low < seen.high:
                     bounds = np.array([seen.low, seen.high], np.float32)
-                    counted = tf.histogram_fixed_width(self._tensors[name], bounds, BINS)
+                    counted = counted_in(self._tensors[name], bounds, BINS)
                     self._counters[name] = counted.name
 
     def _mean_of_finite(

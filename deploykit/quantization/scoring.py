@@ -13,6 +13,7 @@ from deploykit.transforms.core.engines.session import OpenVinoSession, session_i
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.differences import Sums
 from deploykit.transforms.core.running.session import Session
+from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.confidence import lower_bound_db, wilson
 from deploykit.verification.groups import GroupCloseness, agreeing, closeness_by_group
@@ -92,9 +93,7 @@ class Scorer:
 
     def facts(self) -> tuple[float, bool]:
         """Return the seconds that the graph took, and whether plain ops run on oneDNN here."""
-        from tensorflow.python.util import _pywrap_util_port as port
-
-        return self._seconds, bool(port.IsMklEnabled())
+        return self._seconds, bool(start_tensorflow().features.IsMklEnabled())
 
     def score(
         self,

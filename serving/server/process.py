@@ -25,7 +25,7 @@ from deploykit.serving.server.signals import (
 )
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.running.free_memory import keep_less
-from deploykit.transforms.core.running.tensorflow_start import serve_alone
+from deploykit.transforms.core.running.tensorflow_start import expect_sessions
 
 logger = logging.getLogger("deploykit")
 
@@ -169,7 +169,7 @@ def own_process() -> None:
     The first SIGTERM or Ctrl-C ends a wait for a server or of a server; the second one ends the
     process at once. SIGHUP lets logs be opened again.
     """
-    serve_alone()
+    expect_sessions()
     _raise_file_limit()
     keep_less(max(_ARENAS, 2 * cores()))
     _quiet_grpc()

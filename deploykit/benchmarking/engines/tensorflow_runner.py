@@ -26,6 +26,7 @@ from deploykit.hardware.allocators import check_in_force
 from deploykit.transforms.core.errors import GraphError, failed
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.session import sentence
+from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 
 if TYPE_CHECKING:
     from deploykit.benchmarking.profiling.execution import Layers
@@ -46,9 +47,8 @@ class TensorFlowRunner(Runner):
 
         A further session may share the graph of another one; each has weights of its own.
         """
-        import tensorflow as tf
-
-        self._failures = (ValueError, TypeError, MemoryError, tf.errors.OpError)
+        parts = start_tensorflow()
+        self._failures = (ValueError, TypeError, MemoryError, parts.errors.OpError)
         check_in_force(job.settings.allocator)
         self.job, asked = job, job.settings.device
         devices = job.devices or devices_for(asked, gpus() if asked != "cpu" else ())
@@ -56,9 +56,9 @@ class TensorFlowRunner(Runner):
         self.bytes_before = status("VmRSS")
         start = time.perf_counter_ns()
         self.towers: list[Tower]
-        self.graph: Any = tf.Graph() if like is None else like.graph
+        self.graph: Any = parts.ops.Graph() if like is None else like.graph
         try:
-            self.session = tf.compat.v1.Session(graph=self.graph, config=self.config)
+            self.session = parts.session.Session(graph=self.graph, config=self.config)
             self._check(devices)
             supply = None
             if like is None:
@@ -119,9 +119,7 @@ class TensorFlowRunner(Runner):
 
     def _engine_facts(self) -> dict[str, Any]:
         """Return TensorFlow's version, and what is in force there."""
-        import tensorflow as tf
-        from tensorflow.python.util import _pywrap_util_port as port
-
+        parts = start_tensorflow()
         libraries = {
             line.split()[-1]
             for line in Path("/proc/self/maps").read_text().splitlines()
@@ -131,10 +129,10 @@ class TensorFlowRunner(Runner):
         check_computed(asked, layers.types, self._float32)
         check_on_gpu(self.job.settings.device, layers.on_cpu, layers.on_gpu)
         return {
-            "tensorflow": tf.__version__,
+            "tensorflow": parts.wrapper.__version__,
             "precision": in_words(asked, self._float32, layers.types),
             "layers_on_cpu": dict(layers.on_cpu),
-            "onednn": bool(port.IsMklEnabled()),
+            "onednn": bool(parts.features.IsMklEnabled()),
             "intra_op_threads": threads.intra_op_parallelism_threads,
             "inter_op_threads": threads.inter_op_parallelism_threads,
             "openmp": sorted(Path(library).name for library in libraries),
@@ -150,14 +148,12 @@ class TensorFlowRunner(Runner):
 
     def _layers(self) -> "Layers":
         """Return the layers as they ran, where TensorFlow chooses their types or their devices."""
-        import tensorflow as tf
-
         from deploykit.benchmarking.profiling.execution import Layers
 
         settings = self.job.settings
         if settings.precision not in ("fp16", "bf16") and settings.device == "cpu":
             return Layers({}, {}, 0)
-        options = tf.compat.v1.RunOptions(output_partition_graphs=True)
+        options = start_tensorflow().config.RunOptions(output_partition_graphs=True)
         return Layers.of(self.run_once(options)[1].partition_graphs)
 
     def go_on_with(self, job: Job) -> None:
@@ -175,10 +171,8 @@ class TensorFlowRunner(Runner):
 
     def run_once(self, options: Any = None) -> tuple[int, Any]:
         """Run the first batch with these RunOptions; return the call's time and its RunMetadata."""
-        import tensorflow as tf
-
         feeds = dict(zip(self.fed, self.batches[0], strict=True))
-        metadata = None if options is None else tf.compat.v1.RunMetadata()
+        metadata = None if options is None else start_tensorflow().config.RunMetadata()
         start = time.perf_counter_ns()
         with self._explained():
             self.session.run(self.fetches, feeds, options=options, run_metadata=metadata)

@@ -27,6 +27,7 @@ from deploykit.benchmarking.profiling.profile import (
 from deploykit.benchmarking.profiling.roofline import Peak, peak
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 
 RUNS = 10
@@ -45,12 +46,9 @@ def profile(
 
     GraphError: TensorFlow cannot run the graph. LimitError: there is no memory for the peak.
     """
-    import tensorflow as tf
-
-    options = tf.compat.v1.RunOptions(trace_level=tf.compat.v1.RunOptions.FULL_TRACE)
-    with_graph = tf.compat.v1.RunOptions(
-        trace_level=tf.compat.v1.RunOptions.FULL_TRACE, output_partition_graphs=True
-    )
+    run_options = start_tensorflow().config.RunOptions
+    options = run_options(trace_level=run_options.FULL_TRACE)
+    with_graph = run_options(trace_level=run_options.FULL_TRACE, output_partition_graphs=True)
     executed = ExecutedGraph(run_once(with_graph)[1].partition_graphs)
     for _ in range(_WARM_UP_RUNS):
         run_once()

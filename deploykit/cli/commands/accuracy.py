@@ -12,6 +12,7 @@ from deploykit.freezing.interface import Interface, Source
 @options.command(
     "Judging",
     requires=("tensorflow",),
+    runs_graph=True,
     examples=(
         "deploykit accuracy fashion.pb --data models/fashion/test_1000.npz",
         "deploykit accuracy flowers.keras int8.pb --data photos/val --labels labels.txt",

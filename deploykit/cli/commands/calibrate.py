@@ -11,6 +11,7 @@ from deploykit.transforms.core.engines.engines import MOST_BATCH
 @options.command(
     "Calibration",
     requires=("tensorflow",),
+    runs_graph=True,
     examples=("deploykit calibrate fashion.pb --data models/fashion/test_1000.npz",),
 )
 @options.part

@@ -14,6 +14,7 @@ logger = logging.getLogger("deploykit")
 @options.command(
     "Check",
     requires=("tensorflow",),
+    runs_graph=True,
     examples=(
         "deploykit optimize fashion.pb -o optimized.pb",
         "deploykit optimize fashion.pb -o a.pb --data models/fashion/test_1000.npz",

@@ -35,6 +35,7 @@ _weights = options.under("Without --calibration")
 @options.command(
     "Quantization",
     requires=("tensorflow",),
+    runs_graph=True,
     examples=(
         "deploykit quantize fashion.pb -o weights.pb",
         "deploykit quantize fashion.pb -o int8.pb \\\n"

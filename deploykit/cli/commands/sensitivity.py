@@ -8,7 +8,7 @@ from deploykit.freezing.interface import Source
 from deploykit.transforms.core.int8.isa import ISAS
 
 
-@options.command("Ranking", requires=("tensorflow",))
+@options.command("Ranking", requires=("tensorflow",), runs_graph=True)
 @options.source
 @options.data_option("--calibration", "data", required=True, type=PathName("DATA"),
                      help="Samples: a .npz file of arrays by input name, a folder of TFRecords, "

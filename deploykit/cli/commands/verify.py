@@ -13,6 +13,7 @@ from deploykit.freezing.interface import Interface, Source
 @options.command(
     "Check",
     requires=("tensorflow",),
+    runs_graph=True,
     examples=(
         "deploykit verify fashion.pb optimized.pb --data models/fashion/test_1000.npz",
         "deploykit verify fashion.pb weights.pb --min-sqnr 20",

@@ -31,13 +31,18 @@ class Helped(click.Command):
         heading: str = "",
         examples: Sequence[str] = (),
         requires: Sequence[str] = (),
+        runs_graph: bool = False,
         **attributes: Any,
     ) -> None:
-        """Take what click takes, the heading of plain options, command lines, and packages."""
+        """Take what click takes, the heading of plain options, command lines, and packages.
+
+        With `runs_graph`, the command runs a graph in TensorFlow whatever its options are.
+        """
         super().__init__(*arguments, **attributes)
         self.heading = heading
         self.examples = tuple(examples)
         self.requires = tuple(requires)
+        self.runs_graph = runs_graph
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, unless an option that was given has no effect beside the others."""

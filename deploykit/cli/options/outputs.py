@@ -1,6 +1,8 @@
 """Options for files that a command writes: it first says which of them cannot be written."""
 
+import contextlib
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,13 +38,25 @@ def writes(*options: Option, act: str = "", end: str = ".pb") -> Option:
             if act and names[-1] not in files:
                 values[names[-1]] = path = _beside(context.params["model"], act, end)
                 _check(path, values["force"], read)
-            return command(**values)
+            with _child_of(context.command, read):
+                return command(**values)
 
         add(checked, [_FORCE])
         names = add(checked, options)
         return checked
 
     return apply
+
+
+def _child_of(
+    command: click.Command, read: Sequence[str]
+) -> contextlib.AbstractContextManager[None]:
+    """Start TensorFlow for a command that runs a graph, before it reads its files."""
+    if not getattr(command, "runs_graph", False) or not all(map(os.path.exists, read)):
+        return contextlib.nullcontext()
+    from deploykit.transforms.core.running.child import started_ahead
+
+    return started_ahead()
 
 
 def _beside(model: str, act: str, end: str) -> str:

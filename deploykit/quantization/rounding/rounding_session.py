@@ -13,6 +13,7 @@ from deploykit.transforms.core.layers.biases import mean_output
 from deploykit.transforms.core.layers.layers import channel_axes
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.session import Session, full_name
+from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.samples import samples_in
 
@@ -182,12 +183,11 @@ def _fed(layer: LayerToRound, rounded: RoundedLayer) -> dict[str, Array]:
 
 def _means(session: Session, tensors: Sequence[str]) -> list[str]:
     """Return the names of tensors [n, channels] of means over the axes between."""
-    import tensorflow as tf
-
+    parts = start_tensorflow()
     with session.graph.as_default():
         found = []
         for tensor in tensors:
             value = session.graph.get_tensor_by_name(full_name(tensor))
-            axes = tf.range(1, tf.rank(value) - 1)
-            found.append(tf.reduce_mean(value, axes).name)
+            axes = parts.math.range(1, parts.arrays.rank(value) - 1)
+            found.append(parts.math.reduce_mean(value, axes).name)
     return found

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.profiling.execution import ExecutedGraph
+from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 
 WARM_UP_CALLS = 3
 
@@ -18,10 +19,8 @@ class Tracer:
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
         """Load the graphs, by name, and run each until its memory is there."""
-        import tensorflow as tf
-
         self._runners = {name: TensorFlowRunner(job) for name, job in jobs.items()}
-        options = tf.compat.v1.RunOptions
+        options = start_tensorflow().config.RunOptions
         self._options = options(trace_level=options.FULL_TRACE)
         for name in jobs:
             self.trace(name, WARM_UP_CALLS)

@@ -1,12 +1,13 @@
 """The values that a checkpoint holds, and which of them a graph restores."""
 
 import os
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from deploykit.transforms.core.errors import GraphError, failed
 from deploykit.transforms.core.files.checkpoint_index import check_index
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
+from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 from deploykit.transforms.core.tensors import Array
 
 T = TypeVar("T")
@@ -33,13 +34,12 @@ def read_checkpoint(prefix: str, wanted: dict[T, tuple[str, str]]) -> dict[T, Ar
     all of it, or sizes and a `start,length` or `-` for each axis, as in `10 4 0,5:-`.
     GraphError: the checkpoint cannot be read, or lacks one of the keys. FileError: a file is none.
     """
-    import tensorflow as tf
-
+    parts = start_tensorflow()
     if os.path.lexists(f"{prefix}.index"):  # TensorFlow 0.x wrote none
         check_index(prefix)
     try:
-        reader = tf.compat.v1.train.NewCheckpointReader(prefix)
-        keys = _keys(reader)
+        reader = parts.checkpoints.NewCheckpointReader(prefix)
+        keys = _keys(reader, parts.objects.TrackableObjectGraph)
         missing = [key for key, _ in wanted.values() if key not in keys]
         if missing:
             shown = ", ".join(f"'{key}'" for key in missing[:3])
@@ -47,7 +47,7 @@ def read_checkpoint(prefix: str, wanted: dict[T, tuple[str, str]]) -> dict[T, Ar
         types = reader.get_variable_to_dtype_map()
         # Many may want the same one, which takes room once.
         places = list(dict.fromkeys((keys[key], part) for key, part in wanted.values()))
-        values = tf.raw_ops.RestoreV2(
+        values = parts.restoring.restore_v2(
             prefix=prefix,
             tensor_names=[key for key, _ in places],
             shape_and_slices=[part for _, part in places],
@@ -62,19 +62,17 @@ def read_checkpoint(prefix: str, wanted: dict[T, tuple[str, str]]) -> dict[T, Ar
         raise failed(f"the checkpoint cannot be read: {said}", error) from None
 
 
-def _keys(reader: object) -> dict[str, str]:
+def _keys(reader: Any, object_graph: Any) -> dict[str, str]:
     """Return what a variable may be called, and its key: tf.train.Checkpoint writes paths."""
-    from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
-
-    known = reader.get_variable_to_shape_map()  # type: ignore[attr-defined]
+    known = reader.get_variable_to_shape_map()
     keys = {key: key for key in known}
     end = "/.ATTRIBUTES/VARIABLE_VALUE"
     for key in known:
         if key.endswith(end):
             keys.setdefault(key.removesuffix(end), key)
     if "_CHECKPOINTABLE_OBJECT_GRAPH" in known:
-        content = reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")  # type: ignore[attr-defined]
-        for node in TrackableObjectGraph.FromString(content).nodes:
+        content = reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
+        for node in object_graph.FromString(content).nodes:
             for attribute in node.attributes:
                 if attribute.full_name and attribute.checkpoint_key in known:
                     keys.setdefault(attribute.full_name, attribute.checkpoint_key)

@@ -85,6 +85,7 @@ _CREATING = 3  # parts of a message that asks for something new: what, of what, 
 _STACK = re.compile(r"\*\*\* |@ +0x")
 _STAMP = re.compile(r"^[IWEF]\d{4} \S+ +\d+ ")  # severity, time and thread of a line of the log
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+_START = "deploykit.transforms.core.running.tensorflow_start"  # of no use to the parent
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}  # whichever the user shows: a GPU is asked for
 
 
@@ -124,6 +125,23 @@ def reused_children() -> Iterator[None]:
             each.end()
 
 
+@contextlib.contextmanager
+def started_ahead() -> Iterator[None]:
+    """Start a child that imports what sessions need, for the first work that fits it in the block.
+
+    It does so while this process still reads its files. A child that nothing needed is ended.
+    """
+    global _ahead
+    child = _ahead = _Child.started(_environment({}, {}))
+    child.send((f"{_START}:start_tensorflow", (), replace(limits, memory=own_work.default_cap())))
+    try:
+        yield
+    finally:
+        if _ahead is not None:
+            _ahead.end()
+        _ahead = None
+
+
 @dataclass
 class _Child:
     """A process that creates objects and answers questions on them, one after the other."""
@@ -161,7 +179,13 @@ class _Child:
 
     @classmethod
     def idle(cls, environment: Mapping[str, str]) -> "_Child | None":
-        """Return one of `reused_children` that has this environment, if there is one."""
+        """Return one that has this environment and has no work, if there is one."""
+        global _ahead
+        found, _ahead = _ahead, None
+        if found is not None:
+            if found.environment == environment and not limits.show_log:
+                return found
+            found.end()
         for each in _idle or ():
             if each.environment == environment:
                 assert _idle is not None
@@ -170,6 +194,12 @@ class _Child:
                 each.log.truncate()
                 return each
         return None
+
+    def send(self, message: Any) -> None:
+        """Send what is to be created or answered; that it died, its answer will say."""
+        with contextlib.suppress(BrokenPipeError):
+            pickle.dump(message, self.questions, protocol=5)  # large arrays are not copied
+            self.questions.flush()
 
     def end(self) -> None:
         """End it at once; it holds nothing that could be lost."""
@@ -183,6 +213,7 @@ class _Child:
 
 _NOTHING = ("builtins:dict", (), limits)  # for a child to create
 _idle: list[_Child] | None = None  # None: each child ends when its work is done
+_ahead: _Child | None = None
 
 
 class Worker:
@@ -213,7 +244,7 @@ class Worker:
         found = None if self._serves_once else _Child.idle(environment)
         self._child = found or _Child.started(environment)
         memory = own_work.default_cap() if limits.memory is None else limits.memory
-        self._send((kind, arguments, replace(limits, memory=memory)))
+        self._child.send((kind, arguments, replace(limits, memory=memory)))
 
     @property
     def pid(self) -> int:
@@ -240,13 +271,13 @@ class Worker:
         if _idle is None or self._serves_once or not self._is_ready:
             self._child.end()
         else:
-            self._send(_NOTHING)  # it drops what it holds
+            self._child.send(_NOTHING)  # it drops what it holds
             _idle.append(self._child)
 
     def _ask(self, message: Any) -> Any:
         self._is_ready = False
         with own_work.waiting():
-            self._send(message)
+            self._child.send(message)
             if not select.select([self._child.answers], [], [], limits.seconds)[0]:
                 self._child.process.kill()
                 raise LimitError(
@@ -260,11 +291,6 @@ class Worker:
             raise value
         self._is_ready = True
         return value
-
-    def _send(self, message: Any) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the child died; the answer will say so
-            pickle.dump(message, self._child.questions, protocol=5)  # large arrays are not copied
-            self._child.questions.flush()
 
     def _death(self) -> Error:
         status = self._child.process.wait()
@@ -358,4 +384,5 @@ def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:
 if __name__ == "__main__":
     _questions, _answers, _parent = map(int, sys.argv[1:])
     lifetime.end_with_parent(_parent)
+    importlib.import_module(_START).expect_sessions()
     _serve(_questions, _answers)

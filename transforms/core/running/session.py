@@ -11,6 +11,7 @@ from deploykit.transforms.core.node import split
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running import own_work
 from deploykit.transforms.core.running.tensor_sizes import too_large_nodes
+from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 from deploykit.transforms.core.tensors import Array
 
 _AT_ONCE = 4  # values of the largest size that TensorFlow may hold at a time
@@ -31,16 +32,14 @@ class Session:
         self, graph_def: bytes | GraphDef, grappler: bool = False, config: Any = None
     ) -> None:
         """Import the graph. LoadError: TensorFlow refuses it. GraphError: the ConfigProto."""
-        import tensorflow as tf
-
-        self._errors = tf.errors
-        graph = tf.Graph()
+        parts = start_tensorflow()
+        graph = parts.ops.Graph()
         if isinstance(graph_def, bytes):
             graph_def = GraphDef.FromString(graph_def)
         with graph.as_default(), no_collection():
             try:
-                tf.import_graph_def(graph_def, name="")
-            except (ValueError, TypeError, MemoryError, tf.errors.OpError) as error:
+                parts.importer.import_graph_def(graph_def, name="")
+            except (ValueError, TypeError, MemoryError, parts.errors.OpError) as error:
                 message = refusal(sentence(error))
                 raise (
                     failed(message, error) if lacks_memory(error) else LoadError(message)
@@ -53,15 +52,12 @@ class Session:
 
         GraphError: TensorFlow cannot load it.
         """
-        import tensorflow as tf
-
+        parts = start_tensorflow()
         session = cls.__new__(cls)
-        session._errors = tf.errors
-        session._start(tf.Graph(), False, None)
-        load = tf.compat.v1.saved_model.loader.load
+        session._start(parts.ops.Graph(), False, None)
         with session.graph.as_default():
             try:
-                load(session._session, list(tags), folder)
+                parts.loader.load(session._session, list(tags), folder)
             except Exception as error:  # it raises much, from KeyError to its own
                 raise failed(
                     f"TensorFlow cannot load the SavedModel: {sentence(error)}", error
@@ -70,22 +66,18 @@ class Session:
         return session
 
     def _start(self, graph: Any, grappler: bool, config: Any) -> None:
-        import tensorflow as tf
-
-        config = tf.compat.v1.ConfigProto() if config is None else copy.deepcopy(config)
+        self._parts = parts = start_tensorflow()
+        config = parts.config.ConfigProto() if config is None else copy.deepcopy(config)
         if not grappler:
-            from tensorflow.core.protobuf import rewriter_config_pb2
-
             rewriter = config.graph_options.rewrite_options
             rewriter.disable_meta_optimizer = True
-            rewriter.constant_folding = rewriter_config_pb2.RewriterConfig.OFF
+            rewriter.constant_folding = parts.rewriter.RewriterConfig.OFF
             config.graph_options.optimizer_options.opt_level = -1
         self.graph = graph
         self._names = {operation.name for operation in graph.get_operations()}
-        self._v1 = tf.compat.v1
         try:
-            self._session = tf.compat.v1.Session(graph=graph, config=config)
-        except (ValueError, MemoryError, tf.errors.OpError) as error:
+            self._session = parts.session.Session(graph=graph, config=config)
+        except (ValueError, MemoryError, parts.errors.OpError) as error:
             raise failed(f"TensorFlow cannot start a session: {sentence(error)}", error) from None
 
     @property
@@ -106,9 +98,10 @@ class Session:
 
         Raises what `run` raises.
         """
-        metadata = self._v1.RunMetadata()
-        level = self._v1.RunOptions.SOFTWARE_TRACE  # more would start TensorFlow's profiler
-        options = self._v1.RunOptions(output_partition_graphs=True, trace_level=level)
+        config = self._parts.config
+        metadata = config.RunMetadata()
+        level = config.RunOptions.SOFTWARE_TRACE  # more would start TensorFlow's profiler
+        options = config.RunOptions(output_partition_graphs=True, trace_level=level)
         self._run(fetches, feeds, options=options, run_metadata=metadata)
         return metadata
 
@@ -118,7 +111,7 @@ class Session:
         full = {full_name(name): value for name, value in (feeds or {}).items()}
         try:
             return list(self._session.run([full_name(n) for n in fetches], full, **options))
-        except (ValueError, KeyError, TypeError, MemoryError, self._errors.OpError) as error:
+        except (ValueError, KeyError, TypeError, MemoryError, self._parts.errors.OpError) as error:
             raise failed(f"TensorFlow cannot run the graph: {sentence(error)}", error) from None
 
 

@@ -1,7 +1,8 @@
-"""TensorFlow's start, which takes seconds: for the first version that it computes, and once.
+"""TensorFlow's start, which takes seconds: only where it is needed, and once.
 
-A session of a SavedModel needs a fifth of TensorFlow's Python modules. In a process that does
-nothing but serve, these alone are imported, which takes a quarter of the time and 170 MiB less.
+A session of a graph or SavedModel needs a fifth of TensorFlow's Python modules. In a process whose
+only thread imports TensorFlow, these alone are imported, which takes a quarter of the time and 170
+MiB less. A later `import tensorflow` completes them.
 """
 
 import contextlib
@@ -30,34 +31,68 @@ _is_alone = False
 
 @dataclass(frozen=True)
 class SessionParts:
-    """The modules of TensorFlow that a session of a SavedModel needs."""
+    """The modules of TensorFlow that a session needs."""
+
+    tf2: Any
+    """What chooses the behavior of TensorFlow 2; it comes first, as the others ask it."""
 
     session: Any
     """Session."""
     wrapper: Any
     """The C functions below it."""
     ops: Any
-    """Graph."""
+    """Graph, Operation, device_v2."""
+    importer: Any
+    """import_graph_def."""
     loader: Any
     """What loads a SavedModel into a session."""
     errors: Any
     """OpError."""
     config: Any
-    """ConfigProto and RunOptions."""
+    """ConfigProto, RunOptions, RunMetadata."""
+    rewriter: Any
+    """RewriterConfig."""
+    arrays: Any
+    """rank and other ops on the shapes of tensors."""
+    math: Any
+    """reduce_mean and other ops on numbers."""
+    histograms: Any
+    """histogram_fixed_width."""
+    restoring: Any
+    """restore_v2."""
+    checkpoints: Any
+    """NewCheckpointReader."""
+    objects: Any
+    """TrackableObjectGraph."""
+    features: Any
+    """What this build of TensorFlow has, such as oneDNN."""
 
 
 _MODULES = SessionParts(
+    tf2=f"{PACKAGE}.python.tf2",
     session=f"{PACKAGE}.python.client.session",
     wrapper=f"{PACKAGE}.python.client.pywrap_tf_session",
     ops=f"{PACKAGE}.python.framework.ops",
+    importer=f"{PACKAGE}.python.framework.importer",
     loader=f"{PACKAGE}.python.saved_model.loader_impl",
     errors=f"{PACKAGE}.python.framework.errors",
     config=f"{PACKAGE}.core.protobuf.config_pb2",
+    rewriter=f"{PACKAGE}.core.protobuf.rewriter_config_pb2",
+    arrays=f"{PACKAGE}.python.ops.array_ops",
+    math=f"{PACKAGE}.python.ops.math_ops",
+    histograms=f"{PACKAGE}.python.ops.histogram_ops",
+    restoring=f"{PACKAGE}.python.ops.gen_io_ops",
+    checkpoints=f"{PACKAGE}.python.training.py_checkpoint_reader",
+    objects=f"{PACKAGE}.core.protobuf.trackable_object_graph_pb2",
+    features=f"{PACKAGE}.python.util._pywrap_util_port",
 )
 
 
-def serve_alone() -> None:
-    """Say that this process does nothing but serve: nobody else imports TensorFlow in it."""
+def expect_sessions() -> None:
+    """Let `start_tensorflow` import what sessions need, and no more.
+
+    No other thread of this process may import TensorFlow meanwhile: it would get an empty module.
+    """
     global _is_alone
     _is_alone = True
 
@@ -96,7 +131,10 @@ def _imported() -> SessionParts:
 
 
 def _modules() -> SessionParts:
-    return SessionParts(*[importlib.import_module(name) for name in vars(_MODULES).values()])
+    first, *others = vars(_MODULES).values()
+    tf2 = importlib.import_module(first)
+    tf2.enable()  # as TensorFlow's `__init__` does
+    return SessionParts(tf2, *[importlib.import_module(name) for name in others])
 
 
 def _has_plugins() -> bool:

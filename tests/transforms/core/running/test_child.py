@@ -4,9 +4,11 @@ import contextlib
 import os
 import signal
 import site
+import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import deploykit
@@ -17,7 +19,9 @@ from deploykit.transforms.core.errors import (
     LimitError,
     RefusedError,
 )
-from deploykit.transforms.core.running import child, own_work
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.running import child, own_work, session
 
 HERE = "tests.transforms.core.running.test_child"
 
@@ -289,3 +293,45 @@ def test_a_reused_child_has_the_limits_and_the_log_of_its_work():
 
 def writes_to_its_log():
     os.write(2, b"F0000 00:00:1.2 3 b.cc:5] earlier work")
+
+
+def where_a_graph_runs(graph_def):
+    """Run a graph, and return the process and whether all of TensorFlow was imported for it."""
+    assert session.run_each(graph_def, ["c"])["c"].tolist() == [1.0, 2.0]
+    return os.getpid(), "keras" in sys.modules
+
+
+@pytest.mark.usefixtures("started_children")
+def test_the_first_work_takes_a_child_that_was_started_ahead():
+    nodes = [Node.constant("c", np.array([1, 2], np.float32))]
+    graph_def = b"".join(Graph(nodes).serialized())
+    with child.started_ahead():
+        number = child._ahead.process.pid
+        assert child.call(f"{HERE}:where_a_graph_runs", graph_def) == (number, False)
+        other, _ = child.call(f"{HERE}:where_a_graph_runs", graph_def)
+        assert other != number
+    with child.started_ahead(), child.reused_children():
+        number = child._ahead.process.pid
+        found = [child.call(f"{HERE}:where_a_graph_runs", graph_def) for _ in range(2)]
+        assert found == [(number, False)] * 2
+
+
+@pytest.mark.usefixtures("started_children")
+def test_a_child_that_was_started_ahead_ends_where_it_is_not_taken(monkeypatch):
+    with child.started_ahead():
+        unused = child._ahead.process
+    assert unused.returncode == -signal.SIGKILL
+    assert child._ahead is None
+    with child.started_ahead():
+        other = child._ahead.process
+        assert counted(env={"DEPLOYKIT_TEST": "1"})[0] != other.pid
+        assert other.returncode == -signal.SIGKILL
+    with child.started_ahead():
+        other = child._ahead.process
+        monkeypatch.setattr(child.limits, "show_log", True)
+        assert counted()[0] != other.pid
+        assert other.returncode == -signal.SIGKILL
+    with child.started_ahead():
+        other = child._ahead.process
+        assert counted(forced={})[0] != other.pid
+        assert child._ahead.process is other

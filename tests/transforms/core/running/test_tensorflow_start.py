@@ -7,8 +7,8 @@ START = """
 import shutil
 import sys
 import tempfile
-from deploykit.transforms.core.running.tensorflow_start import serve_alone, start_tensorflow
-serve_alone()
+from deploykit.transforms.core.running.tensorflow_start import expect_sessions, start_tensorflow
+expect_sessions()
 parts = start_tensorflow()
 assert parts is start_tensorflow()
 print("keras" in sys.modules, "tensorflow._api.v2" in sys.modules, "tensorflow" in sys.modules)
@@ -50,7 +50,7 @@ def test_the_whole_of_tensorflow_works_afterwards():
 
 
 def test_a_process_that_may_do_more_imports_all_of_it():
-    assert run(START.replace("serve_alone()\n", "") + LATER) == ["True True True", "works"]
+    assert run(START.replace("expect_sessions()\n", "") + LATER) == ["True True True", "works"]
 
 
 def test_other_threads_find_the_package_meanwhile():
