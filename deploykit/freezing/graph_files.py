@@ -1,10 +1,13 @@
 """Frozen graphs on disk: read with suspicion, written the same bytes for the same graph."""
 
 import hashlib
+import mmap
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 from deploykit.freezing.default_interface import check_outputs, guess_inputs, guess_outputs
 from deploykit.freezing.sidecar import (
@@ -20,6 +23,7 @@ from deploykit.transforms.core.checks.validate import check_ends, read_graph
 from deploykit.transforms.core.checks.wire import check_growth, decoded
 from deploykit.transforms.core.engines.tensorflow_wheel import package_folder
 from deploykit.transforms.core.errors import FileError, GraphError, naming
+from deploykit.transforms.core.files.reading import read_released
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.protos import GraphDef
@@ -37,6 +41,9 @@ _MAGIC = {
 }
 
 
+Content = TypeVar("Content", bound=bytes | mmap.mmap)
+
+_LARGE_PIECE = 1 << 20  # bytes that take longer to hash than to hand to a thread
 _TEXT = re.compile(rb"(?:\s|#[^\n]*\n)*+[a-z_]+\s*[:{<]")  # no node can be written so in binary
 
 
@@ -49,7 +56,7 @@ def parse_graph_def(path: str | os.PathLike[str]) -> GraphDef:
         return decoded(graph_bytes(read_bytes(path)), GraphDef)
 
 
-def graph_bytes(content: bytes) -> bytes:
+def graph_bytes(content: Content) -> Content | bytes:
     """Return the binary form of what a GraphDef's file holds; it can be decoded in little memory.
 
     GraphError: it is empty, something else, damaged, or huge once it is read.
@@ -57,11 +64,11 @@ def graph_bytes(content: bytes) -> bytes:
     if not content:
         raise GraphError("the file is empty, expected a GraphDef")
     for magic, kind in _MAGIC.items():
-        if content.startswith(magic):
+        if content[: len(magic)] == magic:
             raise GraphError(f"this is {kind}, expected a GraphDef")
     try:
         if _TEXT.match(content):
-            return binary_form(content, GraphDef)
+            return binary_form(content[:], GraphDef)
         check_growth(content, GraphDef)
     except GraphError as error:
         raise GraphError(f"this is no GraphDef, neither binary nor text: {error}") from None
@@ -123,10 +130,11 @@ def load_importable_graph(
 def _loaded(
     path: Path, inputs: Iterable[str], outputs: Iterable[str], needs_output: bool
 ) -> tuple[Graph, bool]:
-    content = read_bytes(path)
+    content = read_released(path)
+    sha256 = hashlib.sha256(content).hexdigest() if sidecar_path(path).is_file() else None
     with naming(path):
         graph = read_graph(graph_bytes(content), allow_unknown_ops=True)
-        known_inputs, known_outputs, graph.about = load_sidecar(path, content) or ((), (), None)
+        known_inputs, known_outputs, graph.about = load_sidecar(path, sha256) or ((), (), None)
         named = tuple(_name_after_a_cut(graph, tensor) for tensor in inputs)
         graph.inputs = named or tuple(known_inputs) or guess_inputs(graph)
         outputs = tuple(outputs)
@@ -187,19 +195,26 @@ def write_graph(
 ) -> tuple[int, str]:
     """Write a graph's nodes alone; return how many bytes, and their SHA-256."""
     digest = hashlib.sha256()
-
-    def hashed(pieces: Iterable[bytes]) -> Iterator[bytes]:
-        for piece in pieces:
-            digest.update(piece)
-            yield piece
-
     pieces: Iterable[bytes] = _within_limit(graph.serialized())
     if as_text:
         from google.protobuf import text_format
 
         pieces = [text_format.MessageToString(graph.to_graph_def()).encode()]
-    count = write(path, hashed(pieces), force, check)
+    with ThreadPoolExecutor(1) as pool:
+        count = write(path, _hashed(pieces, digest, pool), force, check)
     return count, digest.hexdigest()
+
+
+def _hashed(pieces: Iterable[bytes], digest: Any, pool: ThreadPoolExecutor) -> Iterator[bytes]:
+    """Yield pieces, of which large ones are hashed while they are written."""
+    for piece in pieces:
+        if len(piece) < _LARGE_PIECE:
+            digest.update(piece)
+            yield piece
+        else:
+            hashing = pool.submit(digest.update, piece)
+            yield piece
+            hashing.result()
 
 
 def _within_limit(pieces: Iterable[bytes]) -> Iterator[bytes]:

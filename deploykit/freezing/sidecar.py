@@ -4,7 +4,6 @@ A graph holds nodes alone. What its inputs and outputs are, by which names calle
 becomes of a photo before it is fed, and what its classes are called, is written beside it.
 """
 
-import hashlib
 import json
 import logging
 import os
@@ -148,8 +147,10 @@ def sidecar(graph: Graph, sha256: str) -> Iterable[bytes]:
     return [f"{json.dumps(document, indent=2)}\n".encode()]
 
 
-def load_sidecar(path: Path, content: bytes) -> tuple[list[str], list[str], About] | None:
-    """Return inputs, outputs and what else is known of a graph's file; None where nothing is.
+def load_sidecar(path: Path, sha256: str | None) -> tuple[list[str], list[str], About] | None:
+    """Return inputs, outputs and what else is known of a graph's file with this SHA-256, if given.
+
+    None: nothing is known.
 
     What was written for other contents of the graph's file is ignored, with a warning. A file
     without a SHA-256 is used, with a warning.
@@ -166,7 +167,7 @@ def load_sidecar(path: Path, content: bytes) -> tuple[list[str], list[str], Abou
     if "sha256" not in document:
         logger.warning("%s holds no SHA-256, so it may be of another graph than %s; write the "
                        "graph again", beside, path)  # fmt: skip
-    elif document["sha256"] != hashlib.sha256(content).hexdigest():
+    elif document["sha256"] != sha256:
         logger.warning("%s was written for another %s and is ignored", beside, path)
         return None
     try:

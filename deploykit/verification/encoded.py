@@ -14,7 +14,7 @@ SIDE = 96  # of a picture: what a model reads that leaves the size open
 SOUND = 16000  # samples: a second of speech as models take it
 
 
-def png(random: np.random.Generator) -> bytes:
+def png(random: "np.random.Generator") -> bytes:
     """Return a picture in red, green and blue as PNG."""
     rows = np.insert(_pixels(random).reshape(SIDE, -1), 0, 0, axis=1)  # each begins with a filter
     head = struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0)
@@ -25,14 +25,14 @@ def png(random: np.random.Generator) -> bytes:
     )
 
 
-def bmp(random: np.random.Generator) -> bytes:
+def bmp(random: "np.random.Generator") -> bytes:
     """Return a picture as BMP with 24 bits a pixel."""
     body = _pixels(random).tobytes()
     head = struct.pack("<IiiHHIIiiII", 40, SIDE, SIDE, 1, 24, 0, len(body), 2835, 2835, 0, 0)
     return b"BM" + struct.pack("<IHHI", 54 + len(body), 0, 0, 54) + head + body
 
 
-def gif(random: np.random.Generator) -> bytes:
+def gif(random: "np.random.Generator") -> bytes:
     """Return a picture as GIF with 128 colours.
 
     Each code has eight bits: one that clears the table comes before the codes get longer.
@@ -49,7 +49,7 @@ def gif(random: np.random.Generator) -> bytes:
     ))  # fmt: skip
 
 
-def jpeg(random: np.random.Generator) -> bytes:
+def jpeg(random: "np.random.Generator") -> bytes:
     """Return a picture as JPEG: each square of eight pixels has one colour of its own.
 
     Of each square there is the mean alone, as the difference from the square before: four bits say
@@ -80,7 +80,7 @@ def jpeg(random: np.random.Generator) -> bytes:
     return b"\xff\xd8" + headers + data + b"\xff\xd9"
 
 
-def wav(random: np.random.Generator, samples: int = SOUND, channels: int = 1) -> bytes:
+def wav(random: "np.random.Generator", samples: int = SOUND, channels: int = 1) -> bytes:
     """Return a sound as WAV with 16 bits a sample."""
     body = random.integers(-(2**15), 2**15, samples * channels).astype("<i2").tobytes()
     form = struct.pack("<HHIIHH", 1, channels, SOUND, 2 * channels * SOUND, 2 * channels, 16)
@@ -117,11 +117,11 @@ def web_base64(content: bytes) -> bytes:
     return base64.urlsafe_b64encode(content).rstrip(b"=")
 
 
-def _pixels(random: np.random.Generator) -> Array:
+def _pixels(random: "np.random.Generator") -> Array:
     return random.integers(0, 256, (SIDE, SIDE, 3), np.uint8)
 
 
-PICTURES: Mapping[str, Callable[[np.random.Generator], bytes]] = {
+PICTURES: Mapping[str, Callable[["np.random.Generator"], bytes]] = {
     "DecodeAndCropJpeg": jpeg,
     "DecodeBmp": bmp,
     "DecodeGif": gif,

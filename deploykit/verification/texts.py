@@ -23,7 +23,7 @@ WORDS = [word.encode() for word in (
 )]  # fmt: skip
 MOST_WORDS = 8  # in a text that is cut into words
 
-Make = Callable[[np.random.Generator], bytes]
+Make = Callable[["np.random.Generator"], bytes]
 Values = Callable[[Graph, str, str, Sequence[int]], Array]  # of a tensor: its type and sizes
 
 _PARSERS = ("ParseExample", "ParseExampleV2", "ParseSingleExample")
@@ -38,7 +38,7 @@ class Meaning:
     count: int = 0
     """Of the texts that a string is cut into; 0: any number."""
 
-    def __call__(self, random: np.random.Generator) -> bytes:
+    def __call__(self, random: "np.random.Generator") -> bytes:
         """Return a string, packed and joined as the nodes on the way unpack and cut it."""
         content = self.make(random)
         is_cut = False
@@ -100,7 +100,7 @@ def _width(use: Use, uses: Sequence[Use]) -> int:
     return 4
 
 
-def strings(sizes: Sequence[int], make: Make, random: np.random.Generator) -> Array:
+def strings(sizes: Sequence[int], make: Make, random: "np.random.Generator") -> Array:
     """Return an array of strings."""
     result = np.empty(tuple(sizes), object)
     for place in np.ndindex(*sizes):
@@ -108,7 +108,7 @@ def strings(sizes: Sequence[int], make: Make, random: np.random.Generator) -> Ar
     return result
 
 
-def _word(words: Sequence[bytes], random: np.random.Generator) -> bytes:
+def _word(words: Sequence[bytes], random: "np.random.Generator") -> bytes:
     return words[int(random.integers(len(words)))]
 
 
@@ -153,7 +153,7 @@ def _number(use: Use, values: Values) -> Make:
         return lambda random: bytes(random.integers(ord("1"), ord("9"), max(lengths)).tolist())
     type_ = str(use.node.attr("out_type", "float32"))
 
-    def make(_: np.random.Generator) -> bytes:
+    def make(_: "np.random.Generator") -> bytes:
         (value,) = _found(use.scope, use.node.name, type_, (1,), values).tolist()
         return str(round(value, 4)).encode()
 
@@ -230,7 +230,7 @@ def _example(use: Use, values: Values) -> Make:
     """Return what makes Examples with all features that a parser names."""
     features = [*_dense(use), *_sparse(use)]
 
-    def make(_: np.random.Generator) -> bytes:
+    def make(_: "np.random.Generator") -> bytes:
         return encoded.example({
             key: _found(use.scope, tensor, type_, sizes, values)
             for key, tensor, type_, sizes in features

@@ -80,7 +80,7 @@ def limits(reading: list[Use], sizes: Sizes) -> Allowed:
     return found
 
 
-def whole_numbers(shape: tuple[int, ...], found: Allowed, random: np.random.Generator) -> Array:
+def whole_numbers(shape: tuple[int, ...], found: Allowed, random: "np.random.Generator") -> Array:
     """Return numbers of this shape within limits."""
     if found.order == "shape":
         return np.where(np.arange(int(np.prod(shape))).reshape(shape) == 0, -1, 1)

@@ -116,7 +116,7 @@ READERS = {
 }
 # What is passed over where it cannot be read, with a note: work begins anew.
 LENIENT = {
-    "X.pb.json": lambda p: in_folder(p, "x.pb.json", lambda f: load_sidecar(f / "x.pb", b"")),
+    "X.pb.json": lambda p: in_folder(p, "x.pb.json", lambda f: load_sidecar(f / "x.pb", "")),
     "a resume file": lambda p: State(p, "records", {}),
 }
 

@@ -6,8 +6,9 @@ Of bytes no more than a node is decoded at once, so that a bad file is refused b
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from deploykit.transforms.core.checks.wire import decoded, field_bytes, fields, without_field
+from deploykit.transforms.core.checks.wire import Bytes, decoded, field_bytes, fields, without_field
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.files.reading import release
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import MAX_PORTS
@@ -52,8 +53,11 @@ class GraphParts:
         return cls(lambda: iter(graph), functions, graph.versions, lambda: graph.library)
 
     @classmethod
-    def read(cls, content: bytes) -> "GraphParts":
-        """Return the parts of a serialised GraphDef. GraphError: it is damaged."""
+    def read(cls, content: Bytes) -> "GraphParts":
+        """Return the parts of a serialised GraphDef, whose nodes are read once if it is an mmap.
+
+        GraphError: it is damaged.
+        """
         library = field_bytes(content, _LIBRARY)
         count = sum(1 for _ in fields(library, _FUNCTION))
         if count > MAX_FUNCTIONS:
@@ -80,7 +84,7 @@ def _read_function(content: bytes) -> FunctionParts:
     return FunctionParts(head, lambda: _nodes(content, _BODY))
 
 
-def _nodes(content: bytes, wanted: int) -> Iterator[Node]:
+def _nodes(content: Bytes, wanted: int) -> Iterator[Node]:
     """Yield the nodes that are a field of a message. GraphError: one is damaged or too long."""
     for _, begin, end in fields(content, wanted):
         proto = content[begin:end]
@@ -88,4 +92,5 @@ def _nodes(content: bytes, wanted: int) -> Iterator[Node]:
             count = sum(1 for _ in fields(proto, _INPUT))
             if count > MAX_PORTS:
                 raise GraphError(f"a node has {count} inputs, but at most {MAX_PORTS} are read")
+            release(content, begin, end)
         yield Node.from_proto(decoded(proto, NodeDef))

@@ -14,6 +14,7 @@ from deploykit.transforms.core.checks.calls import Calls, Expansion, called, exp
 from deploykit.transforms.core.checks.edges import Edges, no_such_output
 from deploykit.transforms.core.checks.graph_parts import FunctionParts, GraphParts
 from deploykit.transforms.core.checks.node_rules import NodeRules
+from deploykit.transforms.core.checks.wire import Bytes
 from deploykit.transforms.core.display.escaped import escaped
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.graph import Graph, no_collection
@@ -38,10 +39,11 @@ def validate(graph: Graph) -> None:
         _check_ends(graph)
 
 
-def read_graph(content: bytes, *, allow_unknown_ops: bool = False) -> Graph:
+def read_graph(content: Bytes, *, allow_unknown_ops: bool = False) -> Graph:
     """Return the graph of a serialised GraphDef. GraphError: what `validate` finds in its bytes.
 
-    With `allow_unknown_ops`, nodes whose ops TensorFlow does not have are read like any other.
+    Of an mmap, the memory of long nodes is released once they are read: see `read_released`. With
+    `allow_unknown_ops`, nodes whose ops TensorFlow does not have are read like any other.
     """
     nodes: list[Node] = []
 

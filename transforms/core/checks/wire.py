@@ -6,6 +6,7 @@ end. The format: https://protobuf.dev/programming-guides/encoding/
 """
 
 import functools
+import mmap
 import sys
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from google.protobuf.message import DecodeError, Message
 
 from deploykit.transforms.core.errors import GraphError
 
+Bytes = bytes | mmap.mmap
 Kind = TypeVar("Kind", bound=Message)
 
 MAX_DEPTH = 100  # protobuf reads no deeper message
@@ -39,7 +41,7 @@ _LONG = (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64, FieldDescripto
 Plan = dict[int, tuple["Plan | None", int, int]]
 
 
-def fields(content: bytes, wanted: int, most: int = sys.maxsize) -> Iterator[tuple[int, int, int]]:
+def fields(content: Bytes, wanted: int, most: int = sys.maxsize) -> Iterator[tuple[int, int, int]]:
     """Yield where each message or text that is a field of a message starts, begins and ends.
 
     It starts with its tag and its length. GraphError: the bytes are damaged, or there are more than
@@ -70,7 +72,7 @@ def fields(content: bytes, wanted: int, most: int = sys.maxsize) -> Iterator[tup
             yield start, begin, place
 
 
-def field_bytes(content: bytes, wanted: int) -> bytes:
+def field_bytes(content: Bytes, wanted: int) -> bytes:
     """Return a message that is a field of another; where it stands twice, protobuf joins it."""
     found = [content[begin:end] for _, begin, end in fields(content, wanted)]
     return found[0] if len(found) == 1 else b"".join(found)
@@ -94,7 +96,7 @@ def decoded(content: bytes, kind: type[Kind]) -> Kind:
     return message
 
 
-def check_growth(content: bytes, kind: type[Message]) -> None:
+def check_growth(content: Bytes, kind: type[Message]) -> None:
     """Raise GraphError for a message that is damaged, nested too deep, or huge once it is read."""
     allowed = MAX_GROWTH * len(content) + FREE_BYTES
     if reckoned(content, kind, allowed) > allowed:
@@ -104,7 +106,7 @@ def check_growth(content: bytes, kind: type[Message]) -> None:
         )
 
 
-def reckoned(content: bytes, kind: type[Message], allowed: int) -> int:
+def reckoned(content: Bytes, kind: type[Message], allowed: int) -> int:
     """Return how many bytes a message takes at most when it is read; above `allowed`, any number.
 
     GraphError: it is damaged, or nested too deep.
@@ -115,7 +117,7 @@ def reckoned(content: bytes, kind: type[Message], allowed: int) -> int:
         raise _damaged(len(content)) from None
 
 
-def _taken(content: bytes, plan: Plan, allowed: int) -> int:
+def _taken(content: Bytes, plan: Plan, allowed: int) -> int:
     place, stop, taken = 0, len(content), 0
     outer: list[tuple[int, Plan]] = []
     while taken <= allowed:
@@ -153,7 +155,7 @@ def _taken(content: bytes, plan: Plan, allowed: int) -> int:
     return taken
 
 
-def _after(content: bytes, place: int, wire_type: int) -> int:
+def _after(content: Bytes, place: int, wire_type: int) -> int:
     """Return where a field ends that tells its length by its type alone."""
     if wire_type == 0:
         return _varint(content, place, len(content))[1]
@@ -162,7 +164,7 @@ def _after(content: bytes, place: int, wire_type: int) -> int:
     return place + _WIDTHS[wire_type]
 
 
-def _varint(content: bytes, place: int, stop: int) -> tuple[int, int]:
+def _varint(content: Bytes, place: int, stop: int) -> tuple[int, int]:
     """Return a number, and where it ends."""
     value = 0
     for shift in range(0, 70, 7):

@@ -6,6 +6,7 @@ before: what a file says of itself is no measure of what it makes its reader all
 
 import hashlib
 import json
+import mmap
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -68,6 +69,31 @@ def read_bytes(path: str | os.PathLike[str], most: int = MAX_BYTES, what: str = 
             f"{path}: {size} bytes, but a {what} is read up to {said(most)}; give another file"
         )
     return content
+
+
+def read_released(path: str | os.PathLike[str], what: str = "file") -> bytes | mmap.mmap:
+    """Return the bytes of a regular file so that `release` gives back the memory of parts of them.
+
+    FileError: as `read_bytes`.
+    """
+    size = check_regular(path).st_size
+    if not 0 < size <= MAX_BYTES:
+        return read_bytes(path, MAX_BYTES, what)
+    content = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with opened(path) as file:
+        try:
+            is_whole = file.readinto(content) == size and not file.read(1)
+        except OSError as error:
+            raise cannot_be_read(path, error) from None
+    return content if is_whole else read_bytes(path, MAX_BYTES, what)  # it changes meanwhile
+
+
+def release(content: bytes | mmap.mmap, begin: int, end: int) -> None:
+    """Give back the memory of bytes that nobody reads again; of whole pages alone."""
+    if isinstance(content, mmap.mmap):
+        begin += -begin % mmap.PAGESIZE
+        if (length := end - end % mmap.PAGESIZE - begin) > 0:
+            content.madvise(mmap.MADV_DONTNEED, begin, length)
 
 
 def read_text(path: str | os.PathLike[str], what: str, most: int = MOST_TEXT) -> str:
