@@ -202,12 +202,20 @@ class Node:
                 attrs[name] = value if isinstance(value, AttrValue) else _attr_value(value)
         return Node(self.name, self.op, self.inputs, attrs, self.device)
 
+    def __reduce__(self) -> tuple[Callable[[bytes], "Node"], tuple[bytes]]:
+        """Be pickled as a NodeDef's bytes: a pickled message would import all of TensorFlow."""
+        return _of_bytes, (b"".join(self.serialized()),)
+
     def __str__(self) -> str:
         """Return the node in one line: `name = Op(inputs) {attrs}`."""
         shown = [f"{name}={self.attr_text(name)}" for name in sorted(self.attrs)]
         device = f" @{self.device}" if self.device else ""
         attrs = f" {{{', '.join(shown)}}}" if shown else ""
         return f"{self.name} = {self.op}({', '.join(self.inputs)}){attrs}{device}"
+
+
+def _of_bytes(content: bytes) -> Node:
+    return Node.from_proto(NodeDef.FromString(content))
 
 
 def delimited(field_number: int, pieces: Sequence[bytes]) -> list[bytes]:

@@ -17,6 +17,7 @@ _elsewhere = options.under("Files that run it elsewhere")
 @options.command(
     "Version",
     requires=("tensorflow",),
+    runs_graph=True,
     examples=(
         "deploykit export fashion.pb served --warmup models/fashion/test_1000.npz",
         "deploykit export fashion.pb served --preprocess 0..1",

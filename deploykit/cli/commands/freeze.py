@@ -11,6 +11,7 @@ from deploykit.freezing.interface import Source
 @options.command(
     "Kept beside the graph",
     requires=("tensorflow",),
+    runs_graph=True,
     examples=(
         "deploykit freeze models/fashion/fashion.keras -o fashion.pb",
         "deploykit freeze models/fashion/tf1/model.ckpt -o checkpoint.pb",

@@ -31,6 +31,7 @@ def _one(first: str, value: str | None, second: str, other: str | None) -> str:
 @options.command(
     "Image and labels",
     requires=("tensorflow",),
+    runs_graph=True,
     examples=("deploykit label boot.png --model fashion.pb --labels labels.txt --top 3",),
 )
 @click.option("--root_dir", "--root-dir", default="", type=PathName("DIR"), is_eager=True,

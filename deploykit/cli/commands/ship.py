@@ -16,6 +16,7 @@ _run = options.under("Run")
 @click.command(
     cls=WithProjectFile,
     requires=("tensorflow", "matplotlib"),
+    runs_graph=True,
     heading="What is shipped",
     examples=(
         "deploykit ship shapes.keras --calibration photos/train --eval photos/val",

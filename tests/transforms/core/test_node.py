@@ -1,6 +1,8 @@
 """Names of tensors out of files that nobody vouches for, and nodes as values."""
 
 import dataclasses
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -55,6 +57,26 @@ def test_a_node_def_goes_there_and_back():
     again = node.to_proto()
     assert Node.from_proto(again) == node
     assert again.attr["T"].type == 1
+
+
+PICKLED = """
+import pickle
+import sys
+from deploykit.transforms.core.node import Node
+nodes = [
+    Node("n", "Op", ("a", "b:1", "^c"), {}, "/cpu:0").with_attrs(size=(1, -1), kind="SAME"),
+    Node.constant("c", __import__("numpy").arange(1000.0)),
+]
+assert pickle.loads(pickle.dumps(nodes)) == nodes
+print("tensorflow" in sys.modules)
+"""
+
+
+def test_a_node_is_pickled_without_tensorflow():
+    done = subprocess.run(
+        [sys.executable, "-c", PICKLED], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "False\n", done.stderr
 
 
 def test_the_value_of_a_const_is_read_only_and_not_held():

@@ -116,30 +116,30 @@ def reused_children() -> Iterator[None]:
     are `forced` serves once, and so does one that failed: nothing measured depends on earlier work.
     """
     global _idle
-    before, _idle = _idle, []
+    if _idle is not None:  # a block within another one
+        yield
+        return
+    _idle = []
     try:
         yield
     finally:
-        found, _idle = _idle, before
+        found, _idle = _idle, None
         for each in found:
             each.end()
 
 
 @contextlib.contextmanager
 def started_ahead() -> Iterator[None]:
-    """Start a child that imports what sessions need, for the first work that fits it in the block.
+    """As `reused_children`, and start a child that imports what sessions need for the first work.
 
-    It does so while this process still reads its files. A child that nothing needed is ended.
+    It does so while this process still reads its files.
     """
-    global _ahead
-    child = _ahead = _Child.started(_environment({}, {}))
-    child.send((f"{_START}:start_tensorflow", (), replace(limits, memory=own_work.default_cap())))
-    try:
+    with reused_children():
+        assert _idle is not None
+        _idle.append(_Child.started(_environment({}, {})))
+        started = replace(limits, memory=own_work.default_cap())
+        _idle[-1].send((f"{_START}:start_tensorflow", (), started))
         yield
-    finally:
-        if _ahead is not None:
-            _ahead.end()
-        _ahead = None
 
 
 @dataclass
@@ -152,6 +152,8 @@ class _Child:
     answers: BinaryIO
     log: BinaryIO
     """What it writes to standard error."""
+    shows_log: bool
+    """Whether it writes to this process's standard error instead."""
 
     @classmethod
     def started(cls, environment: Mapping[str, str]) -> "_Child":
@@ -175,19 +177,13 @@ class _Child:
         for end in ends:
             os.close(end)
         questions, answers = os.fdopen(write_questions, "wb"), os.fdopen(read_answers, "rb")
-        return cls(process, environment, questions, answers, log)
+        return cls(process, environment, questions, answers, log, limits.show_log)
 
     @classmethod
     def idle(cls, environment: Mapping[str, str]) -> "_Child | None":
-        """Return one that has this environment and has no work, if there is one."""
-        global _ahead
-        found, _ahead = _ahead, None
-        if found is not None:
-            if found.environment == environment and not limits.show_log:
-                return found
-            found.end()
+        """Return one of `reused_children` that has this environment, if there is one."""
         for each in _idle or ():
-            if each.environment == environment:
+            if (each.environment, each.shows_log) == (environment, limits.show_log):
                 assert _idle is not None
                 _idle.remove(each)
                 each.log.seek(0)
@@ -213,7 +209,6 @@ class _Child:
 
 _NOTHING = ("builtins:dict", (), limits)  # for a child to create
 _idle: list[_Child] | None = None  # None: each child ends when its work is done
-_ahead: _Child | None = None
 
 
 class Worker:

@@ -306,32 +306,22 @@ def test_the_first_work_takes_a_child_that_was_started_ahead():
     nodes = [Node.constant("c", np.array([1, 2], np.float32))]
     graph_def = b"".join(Graph(nodes).serialized())
     with child.started_ahead():
-        number = child._ahead.process.pid
-        assert child.call(f"{HERE}:where_a_graph_runs", graph_def) == (number, False)
-        other, _ = child.call(f"{HERE}:where_a_graph_runs", graph_def)
-        assert other != number
-    with child.started_ahead(), child.reused_children():
-        number = child._ahead.process.pid
+        number = child._idle[0].process.pid
         found = [child.call(f"{HERE}:where_a_graph_runs", graph_def) for _ in range(2)]
         assert found == [(number, False)] * 2
+        with child.reused_children():
+            assert counted()[0] == number
+        assert counted()[0] == number
+    assert child._idle is None
 
 
 @pytest.mark.usefixtures("started_children")
-def test_a_child_that_was_started_ahead_ends_where_it_is_not_taken(monkeypatch):
+@pytest.mark.parametrize("more", [{"env": {"DEPLOYKIT_TEST": "1"}}, {"forced": {}}, {}])
+def test_a_child_that_was_started_ahead_ends_where_it_is_not_taken(monkeypatch, more):
     with child.started_ahead():
-        unused = child._ahead.process
+        unused = child._idle[0].process
+        if not more:
+            monkeypatch.setattr(child.limits, "show_log", True)
+        assert counted(**more)[0] != unused.pid
+        assert child._idle[0].process is unused
     assert unused.returncode == -signal.SIGKILL
-    assert child._ahead is None
-    with child.started_ahead():
-        other = child._ahead.process
-        assert counted(env={"DEPLOYKIT_TEST": "1"})[0] != other.pid
-        assert other.returncode == -signal.SIGKILL
-    with child.started_ahead():
-        other = child._ahead.process
-        monkeypatch.setattr(child.limits, "show_log", True)
-        assert counted()[0] != other.pid
-        assert other.returncode == -signal.SIGKILL
-    with child.started_ahead():
-        other = child._ahead.process
-        assert counted(forced={})[0] != other.pid
-        assert child._ahead.process is other
