@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
+from deploykit.transforms.core.int8.windows import Windows
 from deploykit.transforms.core.layers.layers import channel_axes
-from deploykit.transforms.core.layers.padding import per_axis, zeros_around
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.shapes.sizes import Shape
 from deploykit.transforms.core.tensors import Array
@@ -20,7 +19,7 @@ LARGEST = 4608  # inputs at once: [3, 3, 512]; of a larger product, parts are ro
 class InputMoments:
     """Sums over rows of inputs: one row for each position at which the weights are applied.
 
-    Of a DepthwiseConv2dNative each channel has rows of its own.
+    Of a DepthwiseConv2dNative each channel has rows of its own, of which none is left out.
     """
 
     layer: Node
@@ -39,8 +38,7 @@ class InputMoments:
     def of(cls, layer: Node, kernel: Shape, batches: int) -> "InputMoments":
         """Return empty sums, for a layer whose input comes in so many batches."""
         found = cls(layer, kernel, 0)
-        size = kernel[0] * kernel[1] if layer.op == "DepthwiseConv2dNative" else found.inputs
-        found.rows = max(ROWS_AN_INPUT * size, FEWEST_ROWS) // batches + 1
+        found.rows = max(ROWS_AN_INPUT * found.inputs, FEWEST_ROWS) // batches + 1
         return found
 
     @property
@@ -74,6 +72,9 @@ class InputMoments:
 
     def add(self, values: Array) -> None:
         """Take a batch of the layer's input, as the op reads it: float32, NHWC or [rows, in]."""
+        if self.layer.op == "DepthwiseConv2dNative":
+            self._add_windows(values)
+            return
         rows = self._rows(values).astype(np.float32, copy=False)
         if not rows.shape[-2]:
             return
@@ -82,9 +83,27 @@ class InputMoments:
         rows -= self.center
         self.count += rows.shape[-2]
         self.total = self.total + rows.sum(-2, dtype=np.float64)
-        parts = [rows] if rows.ndim == 3 else [rows[:, part] for part in self.parts]
+        parts = [rows[:, part] for part in self.parts]
         with np.errstate(over="ignore"):  # `are_finite` says so
-            squares = [np.matmul(part.swapaxes(-1, -2), part).astype(np.float64) for part in parts]
+            self._add_squares([np.matmul(part.T, part).astype(np.float64) for part in parts])
+
+    def _add_windows(self, values: Array) -> None:
+        """Take all windows of a batch, from sums of products of pixels that are so far apart.
+
+        The products at two places of the kernel are those of two pixels as far apart, whichever
+        window they are in: each product is computed once for all windows.
+        """
+        if not values.size:
+            return
+        if self.center is None:
+            self.center = values.mean((0, 1, 2), dtype=np.float64).astype(np.float32)
+        windows = Windows.of(self.layer, self.kernel, values - self.center, -self.center)
+        self.count += windows.count
+        self.total = self.total + windows.sums()
+        with np.errstate(over="ignore"):  # `are_finite` says so
+            self._add_squares([windows.squares()])
+
+    def _add_squares(self, squares: list[Array]) -> None:
         before = self.squares or [np.zeros(()) for _ in squares]
         self.squares = [a + b for a, b in zip(before, squares, strict=True)]
 
@@ -98,18 +117,15 @@ class InputMoments:
         ]
 
     def _rows(self, values: Array) -> Array:
-        """Return a copy, [rows, inputs] or [channels, rows, inputs], of positions evenly spread."""
+        """Return a copy, [rows, inputs], of positions evenly spread."""
         if self.layer.op == "MatMul":
             if self.layer.attr("transpose_a", False):
                 values = values.T
             return values[self._chosen(len(values))]
-        windows = _windows(self.layer, values, self.kernel)
+        windows = Windows.of(self.layer, self.kernel, values).views()
         count, high, wide = windows.shape[:3]
         at = np.unravel_index(self._chosen(count * high * wide), (count, high, wide))
         taken = windows[at]  # [rows, in, h, w]
-        if self.layer.op == "DepthwiseConv2dNative":
-            of_channel = taken.reshape(*taken.shape[:2], -1).transpose(1, 2, 0)
-            return np.ascontiguousarray(of_channel).swapaxes(1, 2)  # else no BLAS multiplies them
         return taken.transpose(0, 2, 3, 1).reshape(len(taken), -1)
 
     def _chosen(self, count: int) -> Array:
@@ -117,15 +133,3 @@ class InputMoments:
         if count <= self.rows:
             return np.arange(count)
         return np.sort(np.random.default_rng(0).choice(count, self.rows, replace=False))
-
-
-def _windows(layer: Node, values: Array, kernel: Shape) -> Array:
-    """Return what a convolution sees at each position: a view [n, h, w, in, kernel h, kernel w]."""
-    zeros = zeros_around(layer, kernel, values.shape)
-    assert zeros is not None  # the size of the image is known
-    padded = np.pad(values, [zeros.get(axis, (0, 0)) for axis in range(4)])
-    strides, apart = per_axis(layer, "strides"), per_axis(layer, "dilations")
-    sizes = [(kernel[axis - 1] - 1) * apart[axis] + 1 for axis in (1, 2)]
-    windows = sliding_window_view(padded, sizes, (1, 2))
-    view: Array = windows[:, :: strides[1], :: strides[2], :, :: apart[1], :: apart[2]]
-    return view
