@@ -52,11 +52,15 @@ def _child_of(
     command: click.Command, read: Sequence[str]
 ) -> contextlib.AbstractContextManager[None]:
     """Start TensorFlow for a command that runs a graph, before it reads its files."""
-    if not getattr(command, "runs_graph", False) or not all(map(os.path.exists, read)):
+    if not getattr(command, "runs_graph", False) or not all(map(_is_there, read)):
         return contextlib.nullcontext()
     from deploykit.transforms.core.running.child import started_ahead
 
     return started_ahead()
+
+
+def _is_there(path: str) -> bool:
+    return os.path.exists(path) or os.path.exists(f"{path}.index")  # of a checkpoint
 
 
 def _beside(model: str, act: str, end: str) -> str:

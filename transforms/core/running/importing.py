@@ -40,7 +40,8 @@ class ImportCheck:
 
     def __enter__(self) -> "ImportCheck":
         """Start the child."""
-        self._worker = Worker(f"{__name__}:Importer")
+        # It needs no Python of TensorFlow, and leaves a child that has it to others.
+        self._worker = Worker(f"{__name__}:Importer", forced={})
         return self
 
     def __exit__(self, *exception: object) -> None:

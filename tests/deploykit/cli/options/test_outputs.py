@@ -1,5 +1,6 @@
 """What cannot be written is refused before anything is read, whichever command is to write it."""
 
+import contextlib
 import re
 import subprocess
 import time
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 from deploykit.cli.main import cli
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.running import child
 
 FILES = re.compile(r"\b[Ww]rite|^Draw")
 VALUES = {"transforms": "remove_device", "name": "fold_constants", "rate": "1", "p99_ms": "1"}
@@ -171,3 +174,32 @@ def test_an_output_that_can_be_written_is_no_hindrance(deploykit, small, tmp_pat
             assert found.status == 0, found.stderr
             assert out.exists()
         out.unlink()
+
+
+@pytest.mark.parametrize(
+    ("line", "ahead"),
+    [
+        (("freeze", "{}/model.ckpt"), True),
+        (("verify", "{0}/model.ckpt.meta", "{0}/model.ckpt.meta"), True),
+        (("verify", "{0}/model.ckpt.meta", "{0}/missing"), False),
+        (("freeze", "{}/missing"), False),
+        (("inspect", "{}/model.ckpt"), False),
+    ],
+)
+def test_a_child_is_started_for_a_command_that_runs_a_graph(
+    deploykit, monkeypatch, tmp_path, line, ahead
+):
+    started = []
+
+    @contextlib.contextmanager
+    def recorded():
+        started.append(True)
+        raise GraphError("enough")
+        yield
+
+    monkeypatch.setattr(child, "started_ahead", recorded)
+    for name in ("model.ckpt.index", "model.ckpt.meta"):
+        (tmp_path / name).write_bytes(b"garbage")
+    output = ("-o", tmp_path / "out.pb") if line[0] == "freeze" else ()
+    deploykit(*(word.format(tmp_path) for word in line), *output)
+    assert bool(started) is ahead
