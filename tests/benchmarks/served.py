@@ -156,30 +156,40 @@ def answered(port: int) -> int:
     return sum(int(n) for n in re.findall(r'request_count{.*status="OK"} (\d+)', text))
 
 
-def refusals(server: Server, body: PredictRequest, rate: float, seconds: float) -> list[float]:
-    """Send a few calls a second; return the milliseconds after which some were refused."""
-    found: list[float] = []
+def probed(
+    server: Server, body: PredictRequest, rate: float, seconds: float
+) -> tuple[list[float], list[float]]:
+    """Send a few requests a second; return the milliseconds of those accepted and refused."""
+    found: dict[str, list[float]] = {"OK": [], "RESOURCE_EXHAUSTED": []}
 
     def note(call: Any, start: float) -> None:
-        if call.code().name == "RESOURCE_EXHAUSTED":
-            found.append(1000 * (time.perf_counter() - start))
+        found.setdefault(call.code().name, []).append(1000 * (time.perf_counter() - start))
 
     with _predicts(server) as predict:
+        calls = []
         for _ in range(round(rate * seconds)):
             start = time.perf_counter()
-            call = predict.future(body, timeout=30)
-            call.add_done_callback(functools.partial(note, start=start))
+            calls.append(predict.future(body, timeout=30))
+            calls[-1].add_done_callback(functools.partial(note, start=start))
             time.sleep(1 / rate)
-        call.code()  # waits for the last
-    if not found:
-        sys.exit("no call was refused")
-    return found
+        for call in calls:
+            call.code()  # waits for it
+    accepted, refused, *others = found.values()
+    if others or not (accepted and refused):
+        sys.exit(f"an overload should accept some requests and refuse others, not {list(found)}")
+    return accepted, refused
 
 
 def latency(server: Server, body: PredictRequest, calls: int) -> float:
     """Return the median milliseconds of one caller's calls."""
     with _predicts(server) as predict:
         return _median(lambda: predict(body, timeout=30), calls)
+
+
+def slow_percentile(server: Server, body: PredictRequest, calls: int) -> float:
+    """Return the 99th percentile of one caller's calls, in milliseconds."""
+    with _predicts(server) as predict:
+        return float(np.percentile(_times(lambda: predict(body, timeout=30), calls), 99))
 
 
 def slowest(server: Server, body: PredictRequest, calls: int) -> float:
