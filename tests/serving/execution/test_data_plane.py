@@ -13,6 +13,7 @@ from deploykit.serving.execution.batch_parts import BatchParts
 from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.data_plane import Plane, Requester, Target
 from deploykit.serving.execution.engines.engine import HERE
+from deploykit.serving.execution.slots import SlotTimes
 from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import Signature, Tensor
@@ -37,6 +38,7 @@ class Echo:
         self.quick = False
         self.slots: list[int] = []
         self.parts = BatchParts(self.signatures, ())
+        self.times = SlotTimes()
 
     def is_quick(self, signature, feeds):
         return self.quick
