@@ -56,7 +56,7 @@ class Slots:
     def __init__(self, count: int, longest_wait: float = float("inf")) -> None:
         """Start none yet; no work is queued that is expected to wait longer, in seconds.
 
-        One work per slot may always wait, so that a slot is never idle.
+        One may always wait, whatever it is expected to take, so that slots find work when idle.
         """
         self.count = count
         self._longest_wait = longest_wait
@@ -80,7 +80,7 @@ class Slots:
     def is_full(self) -> bool:
         """Whether one more work is expected to wait too long."""
         waiting = self._taken - self.count
-        return waiting >= self.count and self._queued > self._longest_wait * self.count
+        return waiting > 0 and self._queued > self._longest_wait * self.count
 
     def full(self) -> ServingError:
         """Return the refusal of a work that is expected to wait too long."""
@@ -102,13 +102,7 @@ class Slots:
         ServingError: it could not begin within `left` seconds, or is not yet `accepted` and
         expected to wait too long.
         """
-        with self._lock:
-            if self.is_full and not accepted:
-                raise self.full()
-            if self._taken:
-                self._met = time.monotonic()
-            self._taken += 1
-            self._queued += expected
+        self._enter(expected, accepted)
         (future,) = self._begun([functools.partial(self._begin, work, expected)], 1)
         try:
             return future.result(left)
@@ -162,6 +156,16 @@ class Slots:
             return future.result()
         finally:
             del future
+
+    def _enter(self, expected: float, accepted: bool) -> None:
+        """Count a work. ServingError: it would wait too long."""
+        with self._lock:
+            if self.is_full and not accepted:
+                raise self.full()
+            if self._taken:
+                self._met = time.monotonic()
+            self._taken += 1
+            self._queued += expected
 
     def _begin(self, work: Callable[[], T], expected: float) -> T:
         """Do a work that does not wait any more."""
