@@ -215,6 +215,21 @@ def test_a_call_that_would_wait_too_long_is_refused_unless_it_needs_no_slot(batc
         plane.refuse_if_full()
 
 
+def test_a_batch_is_not_refused_once_its_calls_are_accepted():
+    echo = Echo()
+    echo.go.set()
+
+    class Waiting:
+        def run(self, *given):
+            *_, compute = given
+            plane._slots._taken, plane._slots._queued = 2, 1.0  # full meanwhile
+            return compute(X, None)
+
+    plane = Plane(One(echo), 9, slots=1, batches=Waiting(), longest_wait=0.5)
+    assert plane.predict(Target("echo"), X, [], Requester()).outputs
+    assert code(plane, Requester()) == "RESOURCE_EXHAUSTED"
+
+
 def test_a_call_that_computes_twice_is_refused_before_the_first_time_or_never():
     echo = Echo()
     echo.go.set()
