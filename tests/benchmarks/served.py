@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import re
 import shutil
 import statistics
@@ -78,6 +79,22 @@ def serving(folder: Path, models: Sequence[str], *flags: str) -> Iterator[Server
         server.close()
 
 
+@contextlib.contextmanager
+def apart() -> Iterator[Callable[[], None]]:
+    """Keep this process, and what it starts, on one half of the cores.
+
+    What is given moves it to the other half, but for what has been started: a server does not
+    share its cores with its clients then, as on machines of their own.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    half = len(cores) // 2
+    try:
+        os.sched_setaffinity(0, cores[:half] or cores)
+        yield lambda: os.sched_setaffinity(0, cores[half:])
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
 def sample(shape: tuple[int, ...], dtype: str = "float32") -> Array:
     """Return random numbers for an input: from 0 to 1, or bytes."""
     random = np.random.default_rng(0)
@@ -125,13 +142,17 @@ def cpu_per_call(server: Server, body: PredictRequest, callers: int, seconds: fl
 
 @contextlib.contextmanager
 def flooded(server: Server, body: PredictRequest, rate: float, seconds: float) -> Iterator[None]:
-    """Send so many calls a second over 16 connections, whatever becomes of them."""
-    per_connection = f"--rps={max(round(rate / 16), 1)}"
-    with _h2load(server, body, "-c16", "-m1000", per_connection, f"-D{round(seconds)}") as load:
-        yield
-        output = load.communicate()[0]
-        if load.returncode:
-            sys.exit(f"h2load failed: {output[-500:]}")
+    """Send requests at random times (Poisson), so many a second, whatever becomes of them."""
+    gaps = np.random.default_rng(0).exponential(1000 / rate, round(rate * seconds))
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.writelines(f"{at:.3f}\thttp://{server.address}{METHOD}\n" for at in gaps.cumsum())
+        file.flush()
+        script = f"--timing-script-file={file.name}"
+        with _h2load(server, body, "-c1", "-m1000", script) as load:
+            yield
+            output = load.communicate()[0]
+            if load.returncode:
+                sys.exit(f"h2load failed: {output[-500:]}")
 
 
 @contextlib.contextmanager
@@ -194,25 +215,26 @@ def slow_percentile(server: Server, body: PredictRequest, calls: int) -> float:
 
 def slowest(server: Server, body: PredictRequest, calls: int) -> float:
     """Return the milliseconds of the longest of one caller's calls, each repeated until let in."""
-    import grpc
-
     with _predicts(server) as predict:
-
-        def call() -> None:
-            while True:
-                try:
-                    predict(body, timeout=30)
-                    return
-                except grpc.RpcError as error:
-                    if error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
-                        raise
-
-        return max(_times(call, calls))
+        return max(_times(lambda: _accepted(predict, body), calls))
 
 
 def _check(server: Server, body: PredictRequest) -> None:
     with _predicts(server) as predict:
-        predict(body, timeout=30)
+        _accepted(predict, body)
+
+
+def _accepted(predict: Any, body: PredictRequest) -> None:
+    """Repeat a request until it is accepted."""
+    import grpc
+
+    while True:
+        try:
+            predict(body, timeout=30)
+            return
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise
 
 
 @contextlib.contextmanager
