@@ -31,6 +31,8 @@ from deploykit.serving.protocol.signatures import CLASSIFY, DEFAULT, REGRESS, Si
 from deploykit.transforms.core.tensors import Array
 
 _INT64, _LONGEST_NUMBER = 1 << 63, 40
+QUICK_SECONDS = 10.0
+"""After a call that needed no slot, so long a call is not refused before its model is known."""
 NOT_FOUND = "No signature was found with the name: "
 NOT_IN_GRAPH = "Requested signature not found in model graph: "
 
@@ -115,10 +117,12 @@ class Plane:
         slots: int,
         observe: Callable[[str, str, str, float, float], None] = lambda *_: None,
         batches: Batches | None = None,
+        longest_wait: float = float("inf"),
     ) -> None:
         """Bound the calls that are let in, and those that compute at once.
 
         Without slots, each call computes in its own thread, and no deadline ends it.
+        `longest_wait`: calls are refused that are expected to wait longer for a slot, in seconds.
 
         `observe` is told of each call: model, method, code, seconds in all, seconds in the session
         (of a batch: in the call that computed it).
@@ -127,9 +131,21 @@ class Plane:
         self.models = models
         self.in_flight = in_flight
         self._admission = threading.BoundedSemaphore(in_flight)
-        self._slots = Slots(slots) if slots else None
+        self._slots = Slots(slots, longest_wait) if slots else None
+        self._last_quick = float("-inf")  # when a call last needed no slot
         self._observe = observe
         self._batches = batches
+
+    def refuse_if_full(self) -> None:
+        """Refuse a call before anything is known of it.
+
+        ServingError: it is expected to wait too long for a slot, as all recent calls need one.
+        """
+        slots = self._slots
+        if slots is None or not slots.is_full:
+            return
+        if time.monotonic() - self._last_quick > QUICK_SECONDS:
+            raise slots.full()
 
     def predict(
         self, target: Target, inputs: Mapping[str, Array], outputs: Sequence[str], caller: Requester
@@ -249,10 +265,18 @@ class Plane:
         if self._batches is not None:
             rows = rows_of(servable.signatures[signature], feeds)
             if rows is not None:
+                self._accept(lease, signature, feeds)
                 return self._batches.run(
                     servable, signature, feeds, outputs, rows, caller.seconds_left, compute
                 )
         return self._computed(lease, signature, feeds, outputs, caller)
+
+    def _accept(self, lease: "_Lease", signature: str, feeds: Mapping[str, Array]) -> None:
+        """Accept a call that shares a batch: what it waits for does not wait for a slot alone."""
+        slots = self._slots
+        if slots is not None and slots.is_full and not lease.servable.is_quick(signature, feeds):
+            raise slots.full()
+        lease.accepted = True
 
     def _computed(
         self,
@@ -276,16 +300,23 @@ class Plane:
                 servable.parts.note(signature, feeds, time.monotonic() - start)
                 return found
             finally:
-                lease.seconds += time.monotonic() - start
+                seconds = time.monotonic() - start
+                lease.seconds += seconds
+                servable.times.note(signature, feeds, seconds)
 
         if slots is None or servable.is_quick(signature, feeds):
+            self._last_quick = time.monotonic()
             return whole()
         start = time.monotonic()
         try:
             found = servable.parts.run(signature, feeds, run, slots)
         finally:
             lease.seconds += time.monotonic() - start
-        return slots.run(whole, caller.seconds_left()) if found is None else found
+        if found is None:
+            expected = servable.times.expected(signature, feeds)
+            found = slots.run(whole, caller.seconds_left(), expected, lease.accepted)
+        lease.accepted = True  # what a call computes after that is no new call
+        return found
 
 
 @dataclass
@@ -295,6 +326,8 @@ class _Lease:
     servable: Servable
     caller: Requester
     seconds: float = 0.0
+    accepted: bool = False
+    """Whether it waits for a slot however long that takes."""
 
 
 def _named(lease: _Lease, target: Target, words: str) -> str:

@@ -10,6 +10,7 @@ from deploykit.serving.execution.batch_parts import BatchParts
 from deploykit.serving.execution.empty_batches import one_row, without_row
 from deploykit.serving.execution.engines.engine import HERE, Engine
 from deploykit.serving.execution.quick_calls import QuickCalls
+from deploykit.serving.execution.slots import SlotTimes
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import Signature, Tensor
 from deploykit.transforms.core.tensors import Array, numpy_type
@@ -35,6 +36,7 @@ class Servable:
         self.folder, self.name, self.version = folder, name, version
         self.signatures = dict(signatures)
         self.parts = parts
+        self.times = SlotTimes()
         self._engines = dict(engines)
         self._quick = quick
 

@@ -3,28 +3,64 @@
 They stay, and are not the call's own: oneDNN keeps for each thread what it prepared.
 """
 
+import functools
 import itertools
+import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from deploykit.serving.execution.engines.engine import HERE
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.transforms.core.tensors import Array
 
 OVERDUE = "the deadline passed before the model ran"
 ALONE_SECONDS = 1.0
 """How long no two calls met before one may take several slots: those that come in bursts lose."""
+_WINDOW, _ENOUGH = 9, 3  # recent calls whose median counts, and calls before one is known
 T = TypeVar("T")
+
+
+class SlotTimes:
+    """How long recent calls of a model occupied a slot; may be used from many threads at once.
+
+    Calls of a signature with about the same number of values (within a factor of two) count
+    together. A median, so that a few slow calls, such as the first ones, do not count.
+    """
+
+    def __init__(self) -> None:
+        """Know none yet."""
+        self._recent: dict[tuple[str, int], deque[float]] = {}
+
+    def expected(self, signature: str, feeds: Mapping[str, Array]) -> float:
+        """Return the seconds that a call is estimated to take; 0 until three calls were noted."""
+        recent = tuple(self._recent.get(_size(signature, feeds), ()))
+        return statistics.median(recent) if len(recent) >= _ENOUGH else 0.0
+
+    def note(self, signature: str, feeds: Mapping[str, Array], seconds: float) -> None:
+        """Record how many seconds a call took."""
+        key = _size(signature, feeds)
+        self._recent.setdefault(key, deque(maxlen=_WINDOW)).append(seconds)
+
+
+def _size(signature: str, feeds: Mapping[str, Array]) -> tuple[str, int]:
+    return signature, sum(array.size for array in feeds.values()).bit_length()
 
 
 class Slots:
     """Threads that compute one thing each at a time; what comes when none is idle waits."""
 
-    def __init__(self, count: int) -> None:
-        """Start none yet."""
+    def __init__(self, count: int, longest_wait: float = float("inf")) -> None:
+        """Start none yet; no work is queued that is expected to wait longer, in seconds.
+
+        One may always wait, whatever it is expected to take, so that slots find work when idle.
+        """
         self.count = count
+        self._longest_wait = longest_wait
+        self._queued = 0.0  # seconds that the waiting works are expected to take
         self._own, numbers = threading.local(), itertools.count(1)
 
         def begin() -> None:
@@ -40,21 +76,39 @@ class Slots:
         slot: int = getattr(self._own, "slot", HERE)
         return slot
 
-    def run(self, work: Callable[[], T], left: float | None) -> T:
-        """Return what `work` does in a slot.
+    @property
+    def is_full(self) -> bool:
+        """Whether one more work is expected to wait too long."""
+        waiting = self._taken - self.count
+        return waiting > 0 and self._queued > self._longest_wait * self.count
 
-        ServingError: it could not begin within `left` seconds.
+    def full(self) -> ServingError:
+        """Return the refusal of a work that is expected to wait too long."""
+        return ServingError(
+            "RESOURCE_EXHAUSTED",
+            f"the queue is full: a request would wait more than {1000 * self._longest_wait:g} ms "
+            "for the model (--max_queue_wait_ms); try again later",
+        )
+
+    def run(
+        self,
+        work: Callable[[], T],
+        left: float | None,
+        expected: float = 0.0,
+        accepted: bool = False,
+    ) -> T:
+        """Return what `work` does in a slot, which it is expected to occupy for some seconds.
+
+        ServingError: it could not begin within `left` seconds, or is not yet `accepted` and
+        expected to wait too long.
         """
-        with self._lock:
-            if self._taken:
-                self._met = time.monotonic()
-            self._taken += 1
-        (future,) = self._begun([work], 1)
+        self._enter(expected, accepted)
+        (future,) = self._begun([functools.partial(self._begin, work, expected)], 1)
         try:
             return future.result(left)
         except TimeoutError:
             if future.cancel():
-                self._free(1)
+                self._free(1, expected)
                 raise ServingError("DEADLINE_EXCEEDED", OVERDUE) from None
             return future.result()  # it has begun, and uses the model of its lease
         finally:
@@ -103,6 +157,21 @@ class Slots:
         finally:
             del future
 
+    def _enter(self, expected: float, accepted: bool) -> None:
+        """Count a work. ServingError: it would wait too long."""
+        with self._lock:
+            if self.is_full and not accepted:
+                raise self.full()
+            if self._taken:
+                self._met = time.monotonic()
+            self._taken += 1
+            self._queued += expected
+
+    def _begin(self, work: Callable[[], T], expected: float) -> T:
+        """Do a work that does not wait any more."""
+        self._free(0, expected)
+        return work()
+
     def _begun(self, works: Sequence[Callable[[], T]], count: int) -> list["Future[T]"]:
         """Hand works to so many threads, which are counted already; where one fails, no other."""
         futures: list[Future[T]] = []
@@ -122,6 +191,7 @@ class Slots:
         finally:
             self._free(1)
 
-    def _free(self, count: int) -> None:
+    def _free(self, count: int, queued: float = 0.0) -> None:
         with self._lock:
             self._taken -= count
+            self._queued -= queued

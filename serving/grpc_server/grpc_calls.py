@@ -131,9 +131,10 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
             self.last_began = time.monotonic()
             if self.closing:
                 return self._refusal(details.method, "UNAVAILABLE", ENDING)
-        if not threads.free_for(method.computes):
-            full = threads.full()
-            return self._refusal(details.method, full.code, full.message)
+        try:
+            threads.check_free(method.computes)
+        except ServingError as error:
+            return self._refusal(details.method, error.code, error.message)
         return self._handlers[details.method]
 
     def _handler(self, path: str, method: Method) -> Any:

@@ -47,7 +47,8 @@ class Reflection(grpc.GenericRpcHandler):  # type: ignore[misc]
         """Return what answers a stream of questions, for which there is room."""
         if details.method not in _PATHS:
             return None
-        self.threads.free_for(computing=False)
+        with contextlib.suppress(ServingError):
+            self.threads.check_free(computing=False)
         return self._handler
 
     def _questions(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:

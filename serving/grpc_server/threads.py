@@ -27,13 +27,20 @@ class CallThreads(ThreadPoolExecutor):
     """Threads that know how many calls they have taken on, and which wait for their request."""
 
     def __init__(
-        self, in_flight: int, name: str = "call", patience: float = LONG, arriving: int = 0
+        self,
+        in_flight: int,
+        name: str = "call",
+        patience: float = LONG,
+        arriving: int = 0,
+        refuse: Callable[[], None] = lambda: None,
     ) -> None:
         """Start none yet.
 
         There is one for each call in flight, a few to spare, and one for each of so many calls
-        whose request is on its way; 0: twice as many as may be in flight, or 128.
+        whose request is on its way; 0: twice as many as may be in flight, or 128. `refuse` raises
+        ServingError where no call that computes is to be taken on.
         """
+        self._refuse = refuse
         self._arriving = arriving or max(_ARRIVING, 2 * in_flight)
         super().__init__(in_flight + _SPARE + self._arriving, name)
         self.most = in_flight
@@ -72,16 +79,22 @@ class CallThreads(ThreadPoolExecutor):
         """How many calls wait for their request."""
         return len(self._waiting)
 
-    def free_for(self, computing: bool) -> bool:
-        """Return whether there is a thread left for a call, if need be that of a stalled one."""
-        if self.arrived >= self._places(computing):
-            return False
+    def check_free(self, computing: bool) -> None:
+        """Find a thread for a call, if need be that of a stalled one. ServingError: there is none.
+
+        So it is where a call that computes is to be refused.
+        """
+        self._check_arrived(computing)
         if self._on_their_way() >= self._arriving:
             self.end(*(call for call, _ in self.waiting(self._patience)[:1]))
-        return self._on_their_way() < self._arriving
+        if self._on_their_way() >= self._arriving:
+            raise self._full()
 
-    def _places(self, computing: bool) -> int:
-        return self.most + (0 if computing else _SPARE)
+    def _check_arrived(self, computing: bool) -> None:
+        if computing:
+            self._refuse()
+        if self.arrived >= self.most + (0 if computing else _SPARE):
+            raise self._full()
 
     def _on_their_way(self) -> int:
         return self.taken - self.arrived - len(self._leaving)
@@ -98,8 +111,7 @@ class CallThreads(ThreadPoolExecutor):
         if found is None:
             raise ServingError("UNIMPLEMENTED", "the call brings no request")
         with self._lock:
-            if self.arrived >= self._places(computing):
-                raise self.full()
+            self._check_arrived(computing)
             self.arrived += 1
             self._has_arrived.value = True
         return found
@@ -130,8 +142,7 @@ class CallThreads(ThreadPoolExecutor):
             raise failure
         return found
 
-    def full(self) -> ServingError:
-        """Return what a call hears for which there is no thread."""
+    def _full(self) -> ServingError:
         words = f"{self.most} calls are in flight already; try again later"
         return ServingError("RESOURCE_EXHAUSTED", words)
 

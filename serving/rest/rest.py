@@ -139,6 +139,7 @@ class Rest:
         return self._uploads.begin(size, end)
 
     def _admit(self) -> None:
+        self._plane.refuse_if_full()
         if not self._admission.acquire(blocking=False):
             raise ServingError(
                 "RESOURCE_EXHAUSTED",
@@ -185,7 +186,8 @@ class Rest:
         except Exception as error:
             refusal = reported(error)
             response = error_response(refusal.http_status, refusal.message)
-            response = replace(response, code=refusal.code)
+            retry = (("Retry-After", "1"),) if refusal.http_status == 429 else ()
+            response = replace(response, code=refusal.code, headers=retry)
         more = _CORS if self._settings.cors else ()
         return replace(response, headers=(*response.headers, *more))
 

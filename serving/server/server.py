@@ -74,6 +74,7 @@ class Server:
             settings.slots,
             self.metrics.observe,
             self._batches(),
+            settings.max_queue_wait_ms / 1000 or float("inf"),
         )
         path = settings.access_log
         self.log = AccessLog(path, self.metrics.not_logged) if path else None
@@ -81,7 +82,7 @@ class Server:
         self.rest = self._rest() if settings.rest_api_port is not None else None
         self._serves = False  # it began to
         self._stopped = threading.Event()
-        self._threads = CallThreads(settings.max_in_flight)
+        self._threads = CallThreads(settings.max_in_flight, refuse=self.plane.refuse_if_full)
         self.calls, reflection = self._calls(), Reflection()
         self.grpc = grpc.server(
             self._threads, handlers=[self.calls, reflection], options=channel_options(settings)

@@ -45,6 +45,9 @@ class PlainFlags:
     enable_serialization_as_tensor_content: bool = False
     max_in_flight: int = 64
     """Calls that are let in, over gRPC and REST together."""
+    max_queue_wait_ms: float = 0
+    """The longest that a request may be expected to wait for a slot; more are refused at once.
+    0: `max_in_flight` alone limits the queue."""
     lame_duck_seconds: float = 3
     """How long calls are answered as ever after SIGTERM, while health says that the server ends;
     longer while they come. 0: not at all."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import re
 import shutil
 import statistics
@@ -78,6 +79,22 @@ def serving(folder: Path, models: Sequence[str], *flags: str) -> Iterator[Server
         server.close()
 
 
+@contextlib.contextmanager
+def apart() -> Iterator[Callable[[], None]]:
+    """Keep this process, and what it starts, on one half of the cores.
+
+    What is given moves it to the other half, but for what has been started: a server does not
+    share its cores with its clients then, as on machines of their own.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    half = len(cores) // 2
+    try:
+        os.sched_setaffinity(0, cores[:half] or cores)
+        yield lambda: os.sched_setaffinity(0, cores[half:])
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
 def sample(shape: tuple[int, ...], dtype: str = "float32") -> Array:
     """Return random numbers for an input: from 0 to 1, or bytes."""
     random = np.random.default_rng(0)
@@ -125,13 +142,17 @@ def cpu_per_call(server: Server, body: PredictRequest, callers: int, seconds: fl
 
 @contextlib.contextmanager
 def flooded(server: Server, body: PredictRequest, rate: float, seconds: float) -> Iterator[None]:
-    """Send so many calls a second over 16 connections, whatever becomes of them."""
-    per_connection = f"--rps={max(round(rate / 16), 1)}"
-    with _h2load(server, body, "-c16", "-m1000", per_connection, f"-D{round(seconds)}") as load:
-        yield
-        output = load.communicate()[0]
-        if load.returncode:
-            sys.exit(f"h2load failed: {output[-500:]}")
+    """Send requests at random times (Poisson), so many a second, whatever becomes of them."""
+    gaps = np.random.default_rng(0).exponential(1000 / rate, round(rate * seconds))
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.writelines(f"{at:.3f}\thttp://{server.address}{METHOD}\n" for at in gaps.cumsum())
+        file.flush()
+        script = f"--timing-script-file={file.name}"
+        with _h2load(server, body, "-c1", "-m1000", script) as load:
+            yield
+            output = load.communicate()[0]
+            if load.returncode:
+                sys.exit(f"h2load failed: {output[-500:]}")
 
 
 @contextlib.contextmanager
@@ -156,24 +177,28 @@ def answered(port: int) -> int:
     return sum(int(n) for n in re.findall(r'request_count{.*status="OK"} (\d+)', text))
 
 
-def refusals(server: Server, body: PredictRequest, rate: float, seconds: float) -> list[float]:
-    """Send a few calls a second; return the milliseconds after which some were refused."""
-    found: list[float] = []
+def probed(
+    server: Server, body: PredictRequest, rate: float, seconds: float
+) -> tuple[list[float], list[float]]:
+    """Send a few requests a second; return the milliseconds of those accepted and refused."""
+    found: dict[str, list[float]] = {"OK": [], "RESOURCE_EXHAUSTED": []}
 
     def note(call: Any, start: float) -> None:
-        if call.code().name == "RESOURCE_EXHAUSTED":
-            found.append(1000 * (time.perf_counter() - start))
+        found.setdefault(call.code().name, []).append(1000 * (time.perf_counter() - start))
 
     with _predicts(server) as predict:
+        calls = []
         for _ in range(round(rate * seconds)):
             start = time.perf_counter()
-            call = predict.future(body, timeout=30)
-            call.add_done_callback(functools.partial(note, start=start))
+            calls.append(predict.future(body, timeout=30))
+            calls[-1].add_done_callback(functools.partial(note, start=start))
             time.sleep(1 / rate)
-        call.code()  # waits for the last
-    if not found:
-        sys.exit("no call was refused")
-    return found
+        for call in calls:
+            call.code()  # waits for it
+    accepted, refused, *others = found.values()
+    if others or not (accepted and refused):
+        sys.exit(f"an overload should accept some requests and refuse others, not {list(found)}")
+    return accepted, refused
 
 
 def latency(server: Server, body: PredictRequest, calls: int) -> float:
@@ -182,27 +207,34 @@ def latency(server: Server, body: PredictRequest, calls: int) -> float:
         return _median(lambda: predict(body, timeout=30), calls)
 
 
+def slow_percentile(server: Server, body: PredictRequest, calls: int) -> float:
+    """Return the 99th percentile of one caller's calls, in milliseconds."""
+    with _predicts(server) as predict:
+        return float(np.percentile(_times(lambda: predict(body, timeout=30), calls), 99))
+
+
 def slowest(server: Server, body: PredictRequest, calls: int) -> float:
     """Return the milliseconds of the longest of one caller's calls, each repeated until let in."""
-    import grpc
-
     with _predicts(server) as predict:
-
-        def call() -> None:
-            while True:
-                try:
-                    predict(body, timeout=30)
-                    return
-                except grpc.RpcError as error:
-                    if error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
-                        raise
-
-        return max(_times(call, calls))
+        return max(_times(lambda: _accepted(predict, body), calls))
 
 
 def _check(server: Server, body: PredictRequest) -> None:
     with _predicts(server) as predict:
-        predict(body, timeout=30)
+        _accepted(predict, body)
+
+
+def _accepted(predict: Any, body: PredictRequest) -> None:
+    """Repeat a request until it is accepted."""
+    import grpc
+
+    while True:
+        try:
+            predict(body, timeout=30)
+            return
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise
 
 
 @contextlib.contextmanager

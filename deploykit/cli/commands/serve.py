@@ -73,6 +73,10 @@ _watching = options.under("Monitoring")
 @_load("--max_in_flight", type=_COUNT, metavar="N",
        help="Calls that each worker accepts at the same time; more are refused at once "
        "(RESOURCE_EXHAUSTED).")  # fmt: skip
+@_load("--max_queue_wait_ms", type=Finite(0), metavar="MS",
+       help="Refuse a request at once (RESOURCE_EXHAUSTED) if it would wait longer for a slot, "
+       "estimated from recent requests. One request may always wait. 0: only "
+       "--max_in_flight limits the queue.")  # fmt: skip
 @_load("--slots", type=Whole(1, MOST_REQUESTS), metavar="N", help="Calls that compute at the "
        "same time [default: cores divided by threads inside an op].")  # fmt: skip
 @_network("--max_message_mb", type=Whole(1, 2047), metavar="MIB", help="Largest request, up "

@@ -11,12 +11,14 @@ import pytest
 
 from deploykit.serving.execution.batch_parts import BatchParts
 from deploykit.serving.execution.batching import Batches
-from deploykit.serving.execution.data_plane import Plane, Requester, Target
+from deploykit.serving.execution.data_plane import QUICK_SECONDS, Plane, Requester, Target
 from deploykit.serving.execution.engines.engine import HERE
+from deploykit.serving.execution.slots import SlotTimes
 from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import Signature, Tensor
 from deploykit.transforms.core.protos import SignatureDef
+from tests.waiting import until
 
 X = {"x": np.ones((1, 1), np.float32)}
 
@@ -37,6 +39,7 @@ class Echo:
         self.quick = False
         self.slots: list[int] = []
         self.parts = BatchParts(self.signatures, ())
+        self.times = SlotTimes()
 
     def is_quick(self, signature, feeds):
         return self.quick
@@ -182,6 +185,60 @@ def test_a_quick_call_is_run_at_once_and_others_by_the_few_threads_that_compute(
     assert {name.partition("_")[0] for name in echo.threads[3:]} == {"compute"}
     assert echo.slots[:3] == [HERE] * 3
     assert set(echo.slots[3:]) <= {1, 2}
+
+
+@pytest.mark.parametrize("batching", [None, Batching()])
+def test_a_call_that_would_wait_too_long_is_refused_unless_it_needs_no_slot(batching):
+    echo = Echo()
+    for _ in range(3):
+        echo.times.note("serving_default", X, 1.0)
+    batches = batching and Batches(batching, 4)
+    plane = Plane(One(echo), 9, slots=1, batches=batches, longest_wait=0.5)
+    threads = []
+    for count in (1, 2):
+        plane.refuse_if_full()
+        threads.append(in_thread(lambda: plane.predict(Target("echo"), X, [], Requester())))
+        until(lambda count=count: plane._slots._taken == count)
+    assert code(plane, Requester()) == "RESOURCE_EXHAUSTED"
+    with pytest.raises(ServingError, match="more than 500 ms"):
+        plane.refuse_if_full()
+    echo.quick = True
+    echo.go.set()
+    assert plane.predict(Target("echo"), X, [], Requester()).outputs
+    for thread, found in threads:
+        thread.join(10)
+        assert found[0].outputs
+    plane._slots._taken, plane._slots._queued = 2, 1.0  # full again
+    plane.refuse_if_full()  # the next one may be as quick
+    plane._last_quick -= QUICK_SECONDS
+    with pytest.raises(ServingError, match="more than 500 ms"):
+        plane.refuse_if_full()
+
+
+def test_a_batch_is_not_refused_once_its_calls_are_accepted():
+    echo = Echo()
+    echo.go.set()
+
+    class Waiting:
+        def run(self, *given):
+            *_, compute = given
+            plane._slots._taken, plane._slots._queued = 2, 1.0  # full meanwhile
+            return compute(X, None)
+
+    plane = Plane(One(echo), 9, slots=1, batches=Waiting(), longest_wait=0.5)
+    assert plane.predict(Target("echo"), X, [], Requester()).outputs
+    assert code(plane, Requester()) == "RESOURCE_EXHAUSTED"
+
+
+def test_a_call_that_computes_twice_is_refused_before_the_first_time_or_never():
+    echo = Echo()
+    echo.go.set()
+    plane = Plane(One(echo), 9, slots=1, longest_wait=0.5)
+    with plane._called(Target("echo"), "MultiInference", Requester()) as lease:
+        plane._run(lease, "serving_default", X, ["y"])
+        plane._slots._taken, plane._slots._queued = 2, 1.0
+        assert plane._run(lease, "serving_default", X, ["y"])
+    assert code(plane, Requester()) == "RESOURCE_EXHAUSTED"
 
 
 def test_calls_that_compute_at_once_have_slots_of_their_own():
