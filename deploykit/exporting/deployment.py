@@ -64,7 +64,8 @@ class Manifests:
         check_served(self.settings, self.settings_from, gpu=False)
         self._tell_what_is_left_out()
         if base.is_dir():
-            for name in names(self.kinds, self.batches, self.settings.executor is not None):
+            has_session = self.settings.executor is not None
+            for name in names(self.kinds, self.batches, has_session, openvino_alone=True):
                 check_output(base / name, self.force)
 
     def check_inputs(self, inputs: Mapping[str, Tensor]) -> None:
@@ -85,6 +86,7 @@ class Manifests:
     def write(self, base: Path, version: int) -> list[Path]:
         """Write the files for all models in a folder, and return their paths."""
         models = models_in(base)
+        engines = [(folder / ENGINE).is_dir() for folder in models.values()]
         deployment = Deployment(
             models=list(models),
             version=version,
@@ -97,7 +99,8 @@ class Manifests:
             in_turn=self.settings.executor is not None,
             session=self._has_session(models),
             tcmalloc=self.settings.allocator == "tcmalloc",
-            openvino=any((folder / ENGINE).is_dir() for folder in models.values()),
+            openvino=any(engines),
+            openvino_alone=all(engines),
             environment=self._environment(),
             deploykit=__version__,
         )

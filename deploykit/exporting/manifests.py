@@ -44,6 +44,8 @@ class Deployment:
     """Whether tcmalloc gives the memory; not where OpenVINO computes, which ends under it."""
     openvino: bool = False
     """Whether OpenVINO computes a model, in deploykit's own server."""
+    openvino_alone: bool = False
+    """Whether it computes all of them, so that an image without TensorFlow serves them."""
     environment: Mapping[str, str] = field(default_factory=dict)
     deploykit: str = "0"
     """The version of deploykit."""
@@ -54,13 +56,17 @@ class Deployment:
         return dns_label(self.models[0]) if len(self.models) == 1 else "models"
 
 
-def names(kinds: Sequence[str], batching: bool, session: bool = False) -> list[str]:
+def names(
+    kinds: Sequence[str], batching: bool, session: bool = False, openvino_alone: bool = False
+) -> list[str]:
     """Return the names of the files of some kinds; those of `config` go with every other kind."""
     found = ["models.config", "monitoring.config", "ssl.config"] if kinds else []
     found += ["batching.config"] if batching else []
     found += ["session.config"] if kinds and session else []
     if "docker" in kinds:
-        found += ["Dockerfile", "Dockerfile.deploykit", ".dockerignore", "compose.yaml"]
+        found += ["Dockerfile", "Dockerfile.deploykit"]
+        found += ["Dockerfile.openvino"] if openvino_alone else []
+        found += [".dockerignore", "compose.yaml"]
     return found + [f"{kind}.yaml" for kind in ("kubernetes", "kserve") if kind in kinds]
 
 
@@ -79,7 +85,7 @@ def manifests(deployment: Deployment, kinds: Sequence[str]) -> dict[str, str]:
     values = _values(deployment)
     return {
         name: environment.get_template(f"{name.removeprefix('.')}.jinja").render(values)
-        for name in names(kinds, deployment.batching, deployment.session)
+        for name in names(kinds, deployment.batching, deployment.session, deployment.openvino_alone)
     }
 
 

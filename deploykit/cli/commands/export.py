@@ -71,7 +71,8 @@ _elsewhere = options.under("Files that run it elsewhere")
 @_elsewhere("--manifests", type=Names(), default=(), metavar="KINDS", callback=kinds,
             help="Also write files to BASE_DIR that serve all its models: config (models.config, "
             "monitoring.config, a template of ssl.config), docker (Dockerfiles for TensorFlow "
-            "Serving and for deploykit serve, compose.yaml), kubernetes (Deployment, Service, "
+            "Serving and for deploykit serve, one without TensorFlow where OpenVINO computes all "
+            "models, compose.yaml), kubernetes (Deployment, Service, "
             "HorizontalPodAutoscaler, PodDisruptionBudget), kserve (InferenceService, "
             "ServingRuntime), or all; separated by commas.")  # fmt: skip
 @_elsewhere("--batching", is_flag=True, help="Write batching.config too, and turn batching on in "

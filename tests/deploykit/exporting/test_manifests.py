@@ -41,9 +41,10 @@ BIN = Path(sys.executable).parent
 
 
 @pytest.mark.golden("manifests/{name}")
-@pytest.mark.parametrize("name", names(KINDS, True, True))
+@pytest.mark.parametrize("name", names(KINDS, True, True, True))
 def test_what_is_written(name):
-    assert_golden(manifests(TUNED, KINDS)[name])
+    deployment = replace(TUNED, openvino=name == "Dockerfile.openvino", openvino_alone=True)
+    assert_golden(manifests(deployment, KINDS)[name])
 
 
 def test_files_go_with_what_was_asked_for():
@@ -95,6 +96,23 @@ def test_a_session_whose_ops_run_in_turn():
     for deployment in (own, replace(own, session=True)):
         assert "inter_op" not in manifests(deployment, KINDS)["Dockerfile"]
     assert "session" not in "".join(manifests(own, KINDS).values())
+
+
+def test_an_image_without_tensorflow_for_openvino_alone():
+    assert "Dockerfile.openvino" not in manifests(replace(PLAIN, openvino=True), KINDS)
+    alone = replace(TUNED, openvino=True, openvino_alone=True)
+    files = manifests(alone, KINDS)
+    image, other = files["Dockerfile.openvino"], files["Dockerfile.deploykit"]
+    assert "[openvino]'" in image
+    assert "[tf,openvino]'" in other
+    assert "malloc" not in image + other  # OpenVINO ends under it
+    same = image.index("COPY", image.index("RUN"))
+    assert other.endswith(image[same:])
+    assert "USER 1000" in image[same:]
+    served = files["kserve.yaml"]
+    for name in (image, other):
+        assert "-deploykit:3 ." in name
+    assert "-deploykit:3" in served
 
 
 def test_an_image_has_the_allocator_before_it_is_loaded():
@@ -209,9 +227,9 @@ def hadolint(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @BOTH
-@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.deploykit"])
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.deploykit", "Dockerfile.openvino"])
 def test_dockerfiles(deployment, name, tmp_path):
-    text = manifests(deployment, ["docker"])[name]
+    text = manifests(replace(deployment, openvino_alone=True), ["docker"])[name]
     done = hadolint(text, tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
     copied = [json.loads(line[5:]) for line in text.splitlines() if line.startswith("COPY")]
