@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from deploykit.load.arrivals import MOST_LATE
-from deploykit.serving.client.load_generator import DIGITS, LONGEST_US, LoadStep, LoadTarget, Taken
+from deploykit.serving.client.latencies import summary_ms
+from deploykit.serving.client.load_generator import LoadStep, LoadTarget, Taken
 from deploykit.serving.protocol.errors import OK
 from deploykit.text.loads import failures, load_name
 from deploykit.transforms.core.running.child import Worker
@@ -164,23 +165,9 @@ def _load(step: LoadStep, taken: Sequence[Taken]) -> Load:
         seconds,
         dict(statuses),
         statuses[OK] / seconds,
-        _summary([each.answered for each in taken]),
-        _summary([each.failed for each in taken]),
+        summary_ms([each.answered for each in taken], PERCENTILES),
+        summary_ms([each.failed for each in taken], PERCENTILES),
         busy,
         late,
         limited,
     )
-
-
-def _summary(encoded: Sequence[bytes]) -> dict[str, float]:
-    """Return percentiles, mean and largest value in milliseconds; nothing where none was taken."""
-    from hdrh.histogram import HdrHistogram
-
-    together = HdrHistogram(1, LONGEST_US, DIGITS)
-    for each in filter(None, encoded):
-        together.decode_and_add(each)
-    if not together.get_total_count():
-        return {}
-    found = {f"p{p:g}": together.get_value_at_percentile(p) / 1e3 for p in PERCENTILES}
-    mean, most = together.get_mean_value() / 1e3, together.get_max_value() / 1e3
-    return {**found, "mean": round(mean, 3), "max": most}

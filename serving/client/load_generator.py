@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from deploykit.load.arrivals import LATE_SECONDS, poisson
+from deploykit.serving.client.latencies import step_of
 from deploykit.serving.protocol.errors import OK
 
-LONGEST_US, DIGITS = 3_600_000_000, 3  # of a histogram: an hour, to 0.1 %
 _CONNECTIONS = 16  # a server with several processes spreads connections, not calls
 _SWITCH_SECONDS = 5e-4  # with Python's 5 ms, threads that take answers hold up the one that sends
 _MOST_IN_FLIGHT = 4096
@@ -50,9 +50,9 @@ class Taken:
     """Calls that were sent too late, because the generator had no time."""
     busy: float
     """The share of a core that the generator took."""
-    answered: bytes
-    """At the end, a histogram of latencies in microseconds, as hdrhistogram encodes it."""
-    failed: bytes
+    answered: Counter[int]
+    """At the end, how many calls took so many microseconds, by `step_of`."""
+    failed: Counter[int]
     """The same, of calls that ended with another status than OK."""
     calls: bytes = b""
     """At the end, where they are kept, three doubles for each call, in the order of the answers:
@@ -92,10 +92,8 @@ class Generator:
 
     def start(self, step: LoadStep) -> None:
         """Begin a load; `so_far` tells how it goes."""
-        from hdrh.histogram import HdrHistogram
-
         self._statuses: Counter[str] = Counter()
-        self._histograms = {ok: HdrHistogram(1, LONGEST_US, DIGITS) for ok in (True, False)}
+        self._latencies: dict[bool, Counter[int]] = {ok: Counter() for ok in (True, False)}
         self._calls = array("d") if step.keeps_calls else None
         self._late = 0
         self._ended: float | None = None
@@ -113,9 +111,9 @@ class Generator:
                 Counter(self._statuses),
                 self._late,
                 (time.process_time() - self._cpu) / max(seconds, 1e-9),
-                # To encode them while calls are sent would hold those up.
-                self._histograms[True].encode() if self._ended else b"",
-                self._histograms[False].encode() if self._ended else b"",
+                # To copy them while calls are sent would hold those up.
+                Counter(self._latencies[True] if self._ended else ()),
+                Counter(self._latencies[False] if self._ended else ()),
                 self._calls.tobytes() if self._ended and self._calls is not None else b"",
             )
 
@@ -155,7 +153,7 @@ class Generator:
         passed = time.perf_counter() - due
         with self._lock:
             self._statuses[status] += 1
-            self._histograms[status == OK].record_value(max(1, round(passed * 1e6)))
+            self._latencies[status == OK][step_of(passed * 1e6)] += 1
             if self._calls is not None:
                 self._calls.extend((due, due + passed, status == OK))
 
