@@ -97,10 +97,10 @@ class InputMoments:
             return
         if self.center is None:
             self.center = values.mean((0, 1, 2), dtype=np.float64).astype(np.float32)
-        windows = Windows.of(self.layer, self.kernel, values - self.center, -self.center)
-        self.count += windows.count
-        self.total = self.total + windows.sums()
-        with np.errstate(over="ignore"):  # `are_finite` says so
+        with np.errstate(over="ignore", invalid="ignore"):  # `are_finite` says so
+            windows = Windows.of(self.layer, self.kernel, values - self.center, -self.center)
+            self.count += windows.count
+            self.total = self.total + windows.sums()
             self._add_squares([windows.squares()])
 
     def _add_squares(self, squares: list[Array]) -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 from deploykit.transforms.core.errors import GraphError
 
 ISAS = ("auto", "avx2", "vnni")
-_EXACT = frozenset({"amx_int8", "avx512_vnni", "avx_vnni"})
+# Those of Arm are called asimddp and i8mm.
+_EXACT = frozenset({"amx_int8", "avx512_vnni", "avx_vnni", "asimddp", "i8mm"})
 
 
 def flags(path: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
@@ -20,7 +21,7 @@ def flags(path: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
 
 
 def sums_exactly(isa: str) -> bool:
-    """Say whether 8-bit products are summed in 32 bits, as VNNI and AMX do.
+    """Say whether 8-bit products are summed in 32 bits, as VNNI, AMX and Arm's dot products do.
 
     AVX2 adds the products of two neighbours in 16 bits first, where they may saturate. GraphError:
     there is no such instruction set.

@@ -6,6 +6,7 @@ data, and is run here. This limits accidents; it is no sandbox.
 """
 
 import contextlib
+import gc
 import importlib
 import os
 import pickle
@@ -31,7 +32,7 @@ from deploykit.transforms.core.errors import (
     lacks_memory,
     says_no_memory,
 )
-from deploykit.transforms.core.running import lifetime, own_work
+from deploykit.transforms.core.running import free_memory, lifetime, own_work
 
 
 @dataclass
@@ -345,7 +346,10 @@ def _serve(questions: int, answers: int) -> None:
                 kind, arguments, given = message
                 own_work.lift_cap(given.memory)
                 own_work.bound_internal_runs(given.internal)
-                created = "value", None  # two would take more memory than one
+                if created[1] is not None:  # two would take more memory than one
+                    created = "value", None
+                    gc.collect()  # sessions and their graphs refer to each other
+                    free_memory.give_back()
                 created = _outcome(lambda: _named(kind)(*arguments))  # noqa: B023
                 continue
             answer = created

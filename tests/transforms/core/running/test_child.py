@@ -6,6 +6,7 @@ import signal
 import site
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -289,6 +290,28 @@ def test_a_reused_child_has_the_limits_and_the_log_of_its_work():
         child.call(f"{HERE}:writes_to_its_log")
         with pytest.raises(CrashError, match="it said nothing"):
             child.call(f"{HERE}:leaves_without_an_answer")
+
+
+CYCLES = []
+
+
+class Cycle:
+    """An object that reference counts alone do not free, as a session of TensorFlow."""
+
+    def __init__(self):
+        self.itself = self
+        CYCLES.append(weakref.ref(self))
+
+    def others(self):
+        """Return whether each one before is still there."""
+        return [each() is not None for each in CYCLES[:-1]]
+
+
+def test_a_reused_child_frees_what_it_held():
+    with child.reused_children():
+        for number in range(3):
+            with contextlib.closing(child.Worker(f"{HERE}:Cycle")) as worker:
+                assert worker.ask("others") == [False] * number
 
 
 def writes_to_its_log():
