@@ -383,5 +383,6 @@ def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:
 if __name__ == "__main__":
     _questions, _answers, _parent = map(int, sys.argv[1:])
     lifetime.end_with_parent(_parent)
-    importlib.import_module(_START).expect_sessions()
+    with contextlib.suppress(Exception):  # of a broken TensorFlow, of which the work will tell
+        importlib.import_module(_START).expect_sessions()
     _serve(_questions, _answers)
