@@ -10,7 +10,7 @@ from deploykit import __version__
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning.for_server import check_served
 from deploykit.exporting.in_turn import refused_in_turn
-from deploykit.exporting.manifests import Deployment, manifests, names
+from deploykit.exporting.manifests import OPENVINO_DOCKERFILE, Deployment, manifests, names
 from deploykit.hardware import allocators
 from deploykit.hardware.machine import usable_cores
 from deploykit.serving.protocol.signatures import Tensor
@@ -107,6 +107,8 @@ class Manifests:
         if deployment.openvino and deployment.tcmalloc and "docker" in self.kinds:
             words = "%s recommends tcmalloc, under which OpenVINO ends: not in Dockerfile.deploykit"
             logger.info(words, self.settings_from)
+        if "docker" in self.kinds and self.force and not deployment.openvino_alone:
+            (base / OPENVINO_DOCKERFILE).unlink(missing_ok=True)  # it lacks a model now
         files = manifests(deployment, self.kinds)
         for name, text in files.items():
             write(base / name, [text.encode()], self.force)

@@ -12,6 +12,7 @@ from pathlib import Path
 from deploykit.hardware.allocators import LIBRARIES, PACKAGE
 
 KINDS = ("config", "docker", "kubernetes", "kserve")
+OPENVINO_DOCKERFILE = "Dockerfile.openvino"
 SERVING_IMAGE = "tensorflow/serving:2.20.0"
 METRICS = "/monitoring/prometheus/metrics"
 BATCH = 32  # at most, where nobody has measured a better one
@@ -65,7 +66,7 @@ def names(
     found += ["session.config"] if kinds and session else []
     if "docker" in kinds:
         found += ["Dockerfile", "Dockerfile.deploykit"]
-        found += ["Dockerfile.openvino"] if openvino_alone else []
+        found += [OPENVINO_DOCKERFILE] if openvino_alone else []
         found += [".dockerignore", "compose.yaml"]
     return found + [f"{kind}.yaml" for kind in ("kubernetes", "kserve") if kind in kinds]
 

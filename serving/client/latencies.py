@@ -1,6 +1,6 @@
 """Counts of latencies, to 0.1 %: what a long load leaves in little memory, and what adds up.
 
-A latency of up to 1024 us is counted as it is, a longer one by its first 10 bits, as in an HDR
+A latency below 1024 us is counted as it is, a longer one by its first 10 bits, as in an HDR
 histogram (http://hdrhistogram.org).
 """
 
@@ -19,6 +19,8 @@ def step_of(latency_us: float) -> int:
 
 def summary_ms(counts: Iterable[Counter[int]], percentiles: Sequence[float]) -> dict[str, float]:
     """Return percentiles (nearest rank), mean and largest latency in ms; {} of no latencies.
+
+    All are right to 0.1 %.
 
     Args:
         counts: how often each step was taken, by `step_of`.

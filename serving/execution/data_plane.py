@@ -297,12 +297,11 @@ class Plane:
             start = time.monotonic()
             try:
                 found = run(feeds)
-                servable.parts.note(signature, feeds, time.monotonic() - start)
+                for each in (servable.parts, servable.times):
+                    each.note(signature, feeds, time.monotonic() - start)
                 return found
             finally:
-                seconds = time.monotonic() - start
-                lease.seconds += seconds
-                servable.times.note(signature, feeds, seconds)
+                lease.seconds += time.monotonic() - start
 
         if slots is None or servable.is_quick(signature, feeds):
             self._last_quick = time.monotonic()

@@ -251,6 +251,10 @@ def test_files_that_run_it_install_openvino_and_preload_nothing(tmp_path):
     assert "LD_PRELOAD" not in text
     assert "py3-none-any.whl[tf,openvino]'" in text
     assert "LD_PRELOAD" in (tmp_path / "Dockerfile").read_text()
+    alone = tmp_path / "Dockerfile.openvino"
+    assert '["m", "/models/m"]' in alone.read_text()
+    deploykit.export(live(doubled, (None, 3)), tmp_path, name="other", manifests=how)
+    assert not alone.exists(), "it would lack a model"
 
 
 def test_the_command_says_who_computes_what(deploykit, codes, tmp_path):

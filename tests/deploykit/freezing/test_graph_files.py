@@ -71,6 +71,16 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, monkeypatch, change):
     assert reading.read_released(path) == change
 
 
+def test_there_is_no_memory(tmp_path, monkeypatch):
+    def none(*_):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(reading.mmap, "mmap", none)
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(MemoryError, match="no memory for its 1 bytes"):
+        reading.read_released(tmp_path / "file")
+
+
 def test_what_is_no_file(tmp_path):
     with pytest.raises(FileError, match="No such file"):
         reading.read_released(tmp_path / "missing")

@@ -79,7 +79,10 @@ def read_released(path: str | os.PathLike[str], what: str = "file") -> bytes | m
     size = check_regular(path).st_size
     if not 0 < size <= MAX_BYTES:
         return read_bytes(path, MAX_BYTES, what)
-    content = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        content = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"{path}: there is no memory for its {size} bytes") from error
     with opened(path) as file:
         try:
             is_whole = file.readinto(content) == size and not file.read(1)

@@ -99,6 +99,8 @@ class InputMoments:
             self.center = values.mean((0, 1, 2), dtype=np.float64).astype(np.float32)
         with np.errstate(over="ignore", invalid="ignore"):  # `are_finite` says so
             windows = Windows.of(self.layer, self.kernel, values - self.center, -self.center)
+            if min(windows.positions) < 1:  # the kernel is larger than the image
+                return
             self.count += windows.count
             self.total = self.total + windows.sums()
             self._add_squares([windows.squares()])

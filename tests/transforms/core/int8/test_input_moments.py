@@ -124,3 +124,12 @@ def test_parts_of_an_odd_number_of_channels_split_no_pair(monkeypatch):
     found = InputMoments.of(layer, (2, 1, 7, 3), batches=1)
     bounds = [(each.start, each.stop) for each in found.parts]
     assert bounds == [(0, 4), (4, 7), (7, 11), (11, 14)]
+
+
+@pytest.mark.parametrize(("size", "dilation"), [(1, 1), (2, 1), (3, 2), (4, 2)])
+def test_a_kernel_that_is_larger_than_the_image_sees_nothing(size, dilation):
+    layer = convolution("DepthwiseConv2dNative", "VALID", 1, dilation)
+    found = InputMoments.of(layer, (3, 3, 3, 1), batches=1)
+    found.add(np.ones((2, size, size, 3), np.float32))
+    assert found.count == 0
+    assert not found.are_finite
