@@ -1,10 +1,11 @@
 """How often models are right on labelled samples, and where they answer otherwise."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
+from deploykit.api.public import INTERFACE, Command, public
 from deploykit.correctness.examining import MOST_PICTURES, STEPS, examine
 from deploykit.correctness.result import Accuracy
 from deploykit.freezing.open_model import OpenedModel, open_models
@@ -12,48 +13,74 @@ from deploykit.input.labelling.class_numbers import ClassNames
 from deploykit.input.samples import open_alike, open_samples
 from deploykit.quantization.metrics import metric_named
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
+from deploykit.verification.public_types import DataLike, ModelsLike, PreprocessLike
 from deploykit.verification.samples import Samples
 
 TOP1 = "top1"
 
 
+@public(
+    Command(
+        heading="Judging",
+        examples=(
+            "deploykit accuracy fashion.pb --data models/fashion/test_1000.npz",
+            "deploykit accuracy flowers.keras int8.pb --data photos/val --labels labels.txt",
+        ),
+        runs_graph=True,
+    ),
+    models="models",
+    interface=INTERFACE,
+)
 def accuracy(
-    models: Any,
-    data: Any,
+    models: Annotated[ModelsLike, Flag(format="paths", metavar="MODEL...")],
+    data: Annotated[DataLike, Flag("--data", metavar="DATA", heading="Data")],
     *,
-    preprocess: Any = None,
-    metric: str = TOP1,
-    labels: str | os.PathLike[str] | Sequence[str] | None = None,
-    group_by: str | None = None,
-    worst: int = MOST_PICTURES,
-    allowed_ops: Sequence[str] = (),
-    **options: Any,
+    preprocess: Annotated[
+        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
+    ] = None,
+    metric: Annotated[str, Flag(metavar="NAME|MODULE:FUNCTION")] = TOP1,
+    labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Data")] = None,
+    group_by: Annotated[str | None, Flag(metavar="NAME", heading="Data")] = None,
+    worst: Annotated[int, Flag(at_least=0)] = MOST_PICTURES,
+    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = (),
 ) -> Accuracy:
-    """Say how right models are on the same labelled samples, and where the last differs most.
+    """Say how often models are right on labelled samples.
 
-    Each runs in the engine that it was written for. Figures come with their 95 % confidence
-    intervals; how much the last is better or worse than the first is judged sample by sample, which
-    tells more than two intervals. Without labels, models are only compared with each other.
+    Each MODEL runs on the same samples, in the engine that it was written for. Shares of right
+    answers come with their 95 % confidence interval. The last MODEL is compared with the first,
+    sample by sample: how much the metric changed, with its interval, how often both name the same
+    class, how much noise its outputs have, and of which samples they say the most different things.
+    Of one MODEL, its surest wrong answers are listed.
+
+    Labels are class numbers, rows with a single 1 (one-hot), or names. Folders of photos are
+    classes by their names in `labels`, or in what is kept beside a MODEL; without either, in their
+    sorted order, if there are as many as the model scores. Without labels, two models or more are
+    only compared with each other.
+
+    `as_json` has small pictures of these samples too, if they are photos.
 
     Args:
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
-        data: labelled samples: arrays by input name with `labels`, a `tf.data.Dataset` of pairs, an
-            `.npz` file, or a folder of TFRecords, CSV files or photos, of which each folder is a
-            class. Labels are class numbers or rows with a single 1 (one-hot).
-        preprocess: what becomes of the features of files, as for `verify`; default: what is known
-            of each model.
-        metric: `top1` or `top5`, the share of samples whose label is among so many highest scores
-            of the first output; `mae`, the mean absolute error of the first output; or
-            `module:function`, called with the outputs by name and the labels.
-        labels: names of the classes in the order of the scores, or a text file with one a line, by
-            which folders of classes are understood; default: what is kept beside a model.
-        group_by: the array, column or feature with the group of each sample, or `folder` of images;
-            default: `group`, where there is one, or folders that are not the classes.
-        worst: disagreements that are told, at most; 12 of them with pictures, of photos.
-        allowed_ops: ops that are run although they act on files or processes.
-        options: fields of `Source`, such as `outputs`, which count for all models.
+        data: Samples with labels: a .npz file of arrays by input name and labels, a folder of
+            TFRecords, CSV files or photos, of which each folder is a class, or DIR/NAME where DIR
+            holds records of several names.
+        preprocess: How the features of files become inputs, such as the size of images and the
+            range of their values: a file, its JSON, or the range alone (0..1, -1..1, 0..255,
+            photo=0..1) [default: what is kept beside the model, or what the model itself says].
+        metric: top1, top5, mae, or a function of yours that takes the outputs by name and the
+            labels.
+        labels: Names of the model's classes, one a line, in the order of its scores: data that name
+            classes, such as folders of photos, are understood by them [default: what is kept beside
+            the model].
+        group_by: Also report each group of samples. NAME is an array, column or feature with one
+            text or integer per sample, or `folder` for images. [default: `group`, or image folders
+            that are not the classes]
+        worst: How many samples are listed of which the models say the most different things.
+        allowed_ops: Run this op although it reads or writes files or starts processes; may be
+            repeated.
 
     All samples are in memory. FileError, GraphError: a model or the data cannot be read or do not
     fit each other, a folder is no class of `labels`, there are no labels, or nothing can be
@@ -70,7 +97,7 @@ def accuracy(
         metric_named(metric)  # before models are read
     with working("accuracy", *STEPS) as work:
         work.begin("read")
-        opened = _opened(models, options, allowed_ops)
+        opened = _opened(models, allowed_ops)
         first = next(iter(opened.values())).frozen
         known = _known(opened.values()) if labels is None else labels
         samples = open_samples(data, first, preprocess, labels=known, group_by=group_by or "")
@@ -78,11 +105,9 @@ def accuracy(
         return examine(opened, samples, alike, metric, worst, work)
 
 
-def _opened(
-    models: Any, options: Mapping[str, Any], allowed_ops: Sequence[str]
-) -> dict[str, OpenedModel]:
+def _opened(models: ModelsLike, allowed_ops: Sequence[str]) -> dict[str, OpenedModel]:
     """Return models by name. GraphError: there is none. RefusedError: an op is not allowed."""
-    opened = open_models(models, **options)
+    opened = open_models(models)
     if not opened:
         raise GraphError("no model is given")
     for each in opened.values():

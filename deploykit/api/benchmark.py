@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
+from deploykit.api.public import INTERFACE, Command, public
 from deploykit.benchmarking.engines.own_engine import in_own_engine, say_emulated
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.measuring import ROUNDS, Advance, measure_models
@@ -15,7 +16,6 @@ from deploykit.benchmarking.scenarios.acting import measure_scenario
 from deploykit.benchmarking.scenarios.timing import Timing
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.sweep import Sweep, beside_resident
-from deploykit.freezing.interface import Source
 from deploykit.freezing.open_model import OpenedModel, open_models
 from deploykit.input.input_benchmark import ROUNDS as INPUT_ROUNDS
 from deploykit.input.input_benchmark import measure_input
@@ -23,34 +23,59 @@ from deploykit.input.input_result import InputResult
 from deploykit.input.piping import PLAIN, Piping
 from deploykit.input.runnable import open_runnable
 from deploykit.input.samples import read_feeding
-from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engines import TITLES
 from deploykit.transforms.core.errors import GraphError
+from deploykit.verification.public_types import ModelsLike
 
 DEFAULT = Sweep()
 TURNS = Timing()
 _FILES = "files reach TensorFlow alone"
-_PART = [each.name for each in fields(Source) if each.name != "model"]
 
 
+@public(
+    Command(
+        heading="Measuring",
+        examples=(
+            "deploykit benchmark fashion.pb optimized.pb --batch 1,32 --duration 5",
+            "deploykit benchmark fashion.pb --runs 50 --profile --top 5",
+            "deploykit benchmark fashion.pb --scenario server --rate 200 --latency-limit 15",
+        ),
+    ),
+    models="models",
+    interface=INTERFACE,
+)
 def benchmark(
-    models: Any,
+    models: Annotated[ModelsLike, Flag(format="paths", metavar="MODEL...")],
     settings: Sweep | Settings | Iterable[Settings] | Mapping[str, Iterable[Settings]] = DEFAULT,
     *,
     feeding: Feeding = MADE_UP,
     piping: Piping = PLAIN,
     timing: Timing = TURNS,
     profile: bool = False,
-    **options: Any,
 ) -> BenchmarkResult | InputResult:
-    """Measure how fast models are, each with each of the settings, in turn.
+    """Measure how fast models run, with one or several settings.
 
-    Each has several sessions, which take short turns in random order, so that whatever else the
-    machine does hits all alike; `judgements` of the result say what is faster. In a `scenario`,
-    each is measured alone, and its measurement says whether that is valid. The answers of another
-    engine than TensorFlow are compared with TensorFlow's before. Where data are files, or
-    `piping` is given, one model is measured behind each style of input.
+    Every model with every combination of settings gets several sessions, which take turns of some
+    15 milliseconds in random order, so that whatever else the machine does hits all of them alike.
+    Models with the same threads and environment share processes. Each is warmed up until its
+    latencies are steady. It ends early once every comparison is decided.
+
+    Each model is compared with the first one that has the same batch. It is "faster" if the wall
+    clock says so, and "slower" if the wall clock or the CPU time of a call says so; otherwise there
+    is "no difference" above so many percent, or the comparison is "undecided" and it says why.
+
+    With `data` DIR, files are read while the model runs: by Python, through queues and through
+    tf.data, one after another. For each, the rates of reading alone and of computing alone are
+    shown, and which of them is the limit.
+
+    With `scenario`, each model and setting is measured alone for `seconds`, as MLPerf does: single
+    (one call after another; its figure is the 90th percentile of latencies), offline (all samples;
+    samples a second), or server (calls arrive at random, `rate` a second, and latencies count from
+    when a call was due; the 99th percentile). It is said whether that is valid, and why not.
+
+    Ctrl-C ends the rounds early: what was measured until then is written and shown.
 
     Args:
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
@@ -59,9 +84,8 @@ def benchmark(
             `allowed_ops`.
         piping: how files reach the model, and what of it is run.
         timing: for how long, for how many calls, or in which scenario.
-        profile: whether some calls of each are traced afterwards, in a pass of their own.
-        options: fields of `Sweep`, `Feeding`, `Piping` and `Timing`, such as `batch`, `data`,
-            `shuffle` and `seconds`, or of `Source`, such as `outputs`, which then count for all.
+        profile: Also trace some calls: time, memory and operations by op and by node, compared with
+            the machine's peak.
 
     Latencies are in milliseconds. Ctrl-C ends it early: what was measured until then is the result.
     FileError, GraphError: a model or the data cannot be read, do not fit each other, or what is
@@ -74,10 +98,10 @@ def benchmark(
         >>> [each.samples for each in found.measurements]
         [1, 8]
     """
-    source, feeding, piping, timing, chosen = _chosen(settings, options, feeding, piping, timing)
-    part = {name: getattr(source, name) for name in _PART if name in options}
-    tuned = options.get("base", settings.base if isinstance(settings, Sweep) else None)
-    style = options.get("input", settings.input if isinstance(settings, Sweep) else None)
+    if isinstance(settings, Settings):
+        settings = Sweep(base=settings)
+    chosen = _chosen(settings, timing)
+    tuned, style = (settings.base, settings.input) if isinstance(settings, Sweep) else (None, None)
     with working("benchmark") as advance:
         if piping.reads_files(feeding.data, style):
             _refuse({"runs": timing.runs, "a scenario": timing.scenario, "profile": profile,
@@ -85,22 +109,20 @@ def benchmark(
             model, only = _only(models, chosen)
             more: dict[str, Any] = {"styles": piping.styles(style), "advance": advance,
                 "seconds": timing.seconds, "rounds": timing.rounds or INPUT_ROUNDS}  # fmt: skip
-            opened = open_runnable(model, piping, feeding.allowed_ops, **part)
+            opened = open_runnable(model, piping, feeding.allowed_ops)
             _check_tuned(tuned, opened)
             say_emulated(opened, _FILES)
             return measure_input(opened, feeding.path, piping, only, **more)
-        every = _opened(models, part, feeding, tuned)
+        every = _opened(models, feeding, tuned)
         feeding, fed = read_feeding(feeding, *(each.graph for each in every.values()))
-        several = _settings_of(every, chosen, settings, options, timing)
+        several = _settings_of(every, chosen, settings, timing)
         runs = RUNS if profile else 0
         return replace(_measured(every, several, feeding, timing, runs, advance), fed=fed)
 
 
-def _opened(
-    models: Any, part: Mapping[str, Any], feeding: Feeding, tuned: Any
-) -> Mapping[str, OpenedModel]:
+def _opened(models: ModelsLike, feeding: Feeding, tuned: Any) -> Mapping[str, OpenedModel]:
     """Return the models by name, of which none acts beyond itself."""
-    every = open_models(models, **part)
+    every = open_models(models)
     for each in every.values():
         each.refuse_effects(feeding.allowed_ops)
     _check_tuned(tuned, *every.values())
@@ -136,7 +158,6 @@ def _settings_of(
     models: Mapping[str, OpenedModel],
     chosen: tuple[Settings, ...],
     settings: Any,
-    options: Mapping[str, Any],
     timing: Timing,
 ) -> Mapping[str, Sequence[Settings]]:
     """Return the settings of each model: in its own engine, where no other is named.
@@ -144,7 +165,7 @@ def _settings_of(
     What is fed to a GPU has resident inputs beside it, where nobody says how inputs come.
     GraphError: a mapping names other models than there are.
     """
-    is_open = isinstance(settings, Sweep) and options.get("input", settings.input) is None
+    is_open = isinstance(settings, Sweep) and settings.input is None
     if is_open and timing.scenario is None:
         chosen = beside_resident(chosen)
     if isinstance(settings, Mapping):
@@ -152,35 +173,25 @@ def _settings_of(
             raise GraphError(f"settings are given for {', '.join(settings)}, but the models are "
                              f"{', '.join(models)}")  # fmt: skip
         return {name: tuple(settings[name]) for name in models}
-    if "engine" in options or not isinstance(settings, Sweep) or settings.names_engine:
+    if not isinstance(settings, Sweep) or settings.names_engine:
         return dict.fromkeys(models, chosen)
     return {name: in_own_engine(each, chosen) for name, each in models.items()}
 
 
 def _chosen(
-    settings: Sweep | Settings | Iterable[Settings] | Mapping[str, Iterable[Settings]],
-    options: Mapping[str, Any],
-    feeding: Feeding,
-    piping: Piping,
-    timing: Timing,
-) -> tuple[Source, Feeding, Piping, Timing, tuple[Settings, ...]]:
-    """Return the parameters with their options, and the settings to measure."""
-    name, objects = "benchmark", (Source(None), feeding, piping, timing)
-    if isinstance(settings, Settings):
-        settings = Sweep(base=settings)
+    settings: Sweep | Iterable[Settings] | Mapping[str, Iterable[Settings]], timing: Timing
+) -> tuple[Settings, ...]:
+    """Return the settings to measure."""
     if isinstance(settings, Sweep):
-        found = with_options(name, options, *objects, settings)
-        source, feeding, piping, timing, sweep = found
-        several, is_chosen = sweep.settings(), bool(sweep.concurrency)
+        several, is_chosen = settings.settings(), bool(settings.concurrency)
     else:
-        source, feeding, piping, timing = with_options(name, options, *objects)
         each_one = chain(*settings.values()) if isinstance(settings, Mapping) else settings
         several, is_chosen = [*each_one], True
     timing.check()
     every = tuple(timing.settings(each, chosen=is_chosen) for each in several)
     for each in every:
         each.check_here()
-    return source, feeding, piping, timing, every
+    return every
 
 
 def _only(models: Any, settings: tuple[Settings, ...]) -> tuple[Any, Settings]:

@@ -2,41 +2,68 @@
 
 import os
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Literal
 
+from deploykit.api.public import INTERFACE, Command, public
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.input.samples import open_feeds
 from deploykit.quantization.calibration import Calibration
 from deploykit.quantization.calibration import calibrate as observe
 from deploykit.storage.files import check_output, write
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.flag import Flag
+from deploykit.verification.public_types import DataLike, ModelLike, PreprocessLike
 
 
+@public(
+    Command(
+        heading="Calibration",
+        examples=("deploykit calibrate fashion.pb --data models/fashion/test_1000.npz",),
+        runs_graph=True,
+        writes_result=False,
+    ),
+    models="model",
+    interface=INTERFACE,
+)
 def calibrate(
-    model: Any,
-    data: Any,
+    model: ModelLike,
+    data: Annotated[DataLike, Flag("--data", metavar="DATA", heading="Data")],
     *,
-    preprocess: Any = None,
-    method: str = "minmax",
-    batch: int | None = None,
-    allowed_ops: tuple[str, ...] = (),
-    output: str | os.PathLike[str] | None = None,
-    force: bool = False,
+    preprocess: Annotated[
+        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
+    ] = None,
+    method: Literal["minmax", "mse"] = "minmax",
+    batch: Annotated[int | None, Flag(at_most=1048576)] = None,
+    allowed_ops: Annotated[
+        tuple[str, ...], Flag("--allow-op", metavar="OP", heading="Limits")
+    ] = (),
+    output: Annotated[
+        str | os.PathLike[str] | None,
+        Flag("-o --output", format="text output", heading="Output", beside=".ranges.json"),
+    ] = None,
+    force: Annotated[bool, Flag(heading="Output")] = False,
 ) -> Calibration:
-    """Run a model on samples and return the range of each of its float32 tensors.
+    """Record which values each tensor of a model takes.
+
+    Runs the model on the data and writes a JSON file that can be edited: for each float tensor its
+    smallest and largest value, and the mean and smallest value of each channel. Quantization
+    spreads its 8 bits over these ranges.
 
     Args:
         model: whatever `open_model` takes; a GraphDef file is taken as it stands.
-        data: 64 samples or more like those of real use: arrays by input name, a `tf.data.Dataset`,
-            an `.npz` file, or a folder of TFRecords, images or CSV files.
-        preprocess: what becomes of the features of files: a JSON file, what it holds, or the
-            range of photos, such as `0..1`.
-        method: minmax takes the smallest and the largest value; mse the range within these on which
-            rounding to 8 bits has the least mean squared error, and runs the samples twice.
-        batch: samples at once; default: what the model demands, or 8.
-        allowed_ops: ops that are run although they act on files or processes.
+        data: At least 64 samples like those of real use: a .npz file of arrays by input name, a
+            folder of TFRecords, images or CSV files, or DIR/NAME where DIR holds records of several
+            names.
+        preprocess: How the features of files become inputs, such as the size of images and the
+            range of their values: a file, its JSON, or the range alone (0..1, -1..1, 0..255,
+            photo=0..1) [default: what is kept beside the model, or what the model itself says].
+        method: minmax: the whole range of the values; mse: the part of it that gives the smallest
+            error in 8 bits, which runs the samples twice.
+        batch: Samples in a batch [default: what the model demands, or 8].
+        allowed_ops: Run this op although it reads or writes files or starts processes; may be
+            repeated.
         output: a `.json` file to write the ranges to, which `transform` and `sensitivity` read.
-        force: whether to replace it where it exists.
+        force: Replace an existing output file.
 
     FileError, GraphError: the samples do not fit, there is none, or an activation holds NaN or Inf.
 

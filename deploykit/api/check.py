@@ -3,8 +3,9 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
+from deploykit.api.public import INTERFACE, Command, public
 from deploykit.freezing.checkpoints import Checkpoint, meta_bytes
 from deploykit.freezing.freeze import naming_errors
 from deploykit.freezing.graph_files import graph_bytes, load_graph
@@ -20,9 +21,11 @@ from deploykit.transforms.core.checks.side_effects import cut_off
 from deploykit.transforms.core.checks.vocabularies import Vocabularies
 from deploykit.transforms.core.checks.wire import decoded
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import Error, GraphError, RefusedError
 from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.running.importing import ImportCheck
+from deploykit.verification.public_types import ModelLike
 
 
 @dataclass(frozen=True)
@@ -73,20 +76,33 @@ class Soundness(AsHtml):
         }
 
 
-def check(model: Any, *, allowed_ops: Collection[str] = ()) -> Soundness:
-    """Say whether a model is sound, and what it would do beyond its graph. Nothing of it runs.
+@public(
+    Command(),
+    models="model",
+    interface=INTERFACE,
+)
+def check(
+    model: ModelLike,
+    *,
+    allowed_ops: Annotated[
+        Collection[str], Flag("--allow-op", metavar="OP", heading="Limits")
+    ] = (),
+) -> Soundness:
+    """Say whether a model is sound, before anything of it runs.
 
-    Queues and savers in a GraphDef count only where its outputs need them.
+    Exits with 2 if it is not: a node that no op allows, an op that TensorFlow does not know and an
+    output needs, a function without end, a file that asks for far more memory than it takes, or
+    anything else for which TensorFlow's own importer refuses it. Exits with 3 if it is sound, but
+    holds ops that act on files, the network or processes; of a SavedModel or a checkpoint, what
+    stores its variables does not count. All findings are printed in any case.
 
-    The bytes of its files are looked at before they are decoded, and then TensorFlow's own importer
-    is asked in a child process. All nodes count, and those of all functions, also what no output
-    needs; of a SavedModel and a checkpoint all graphs, but not what stores their variables. A file
-    of Keras has no graph of its own: it is frozen first. So is a model with ops that TensorFlow
-    does not have: they are warnings where the outputs do not need them.
+    The bytes of the file are looked at before they are decoded, and TensorFlow works in a process
+    of its own.
 
     Args:
         model: whatever `open_model` takes; a `Source` may name outputs.
-        allowed_ops: ops that may act on files, the network or processes.
+        allowed_ops: Accept this op although it acts on files, the network or processes; may be
+            repeated.
 
     A model that is not sound raises nothing: the result has `problems`, and `error` is what to
     raise. FileError: a file is missing or unreadable, those with the values of variables among

@@ -1,35 +1,55 @@
 """What became faster between two benchmarks."""
 
 import os
+from typing import Annotated
 
+from deploykit.api.public import Command, public
 from deploykit.benchmarking.comparison.comparing import Speedups, find_speedups
 from deploykit.benchmarking.comparison.history import History
 from deploykit.benchmarking.results import BenchmarkResult, load_result
 from deploykit.benchmarking.settings import CONFIDENCE
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import GraphError
 
 
+@public(
+    Command(
+        heading="Comparison",
+        requires=(),
+        has_limits=False,
+    ),
+)
 def compare(
-    a: BenchmarkResult | str | os.PathLike[str],
-    b: BenchmarkResult | str | os.PathLike[str] | None = None,
+    a: Annotated[BenchmarkResult | str | os.PathLike[str], Flag(metavar="A.json")],
+    b: Annotated[BenchmarkResult | str | os.PathLike[str] | None, Flag(metavar="[B.json]")] = None,
     *,
-    baseline: str | os.PathLike[str] | None = None,
-    confidence: float = CONFIDENCE,
-    fail_below: float | None = None,
+    baseline: Annotated[str | os.PathLike[str] | None, Flag(metavar="FILE.json")] = None,
+    confidence: Annotated[float, Flag(metavar="P", at_least=0.5, at_most=0.9999)] = CONFIDENCE,
+    fail_below: Annotated[float | None, Flag(metavar="RATIO", above=0)] = None,
 ) -> Speedups:
-    """Say how much faster b is than a, for each measurement that has a partner.
+    """Compare the results of two benchmarks, or one with a baseline.
 
-    The speed is the median latency of a / that of b: above 1, b is faster. Partners have the same
-    name and settings, or are the only ones of their results, or the only ones with their settings.
-    It is faster where the wall clock says so by more than a machine changes from one hour to the
-    next (10 %), and slower where that or the CPU time of a call says so.
+    The speed is the median latency of A divided by that of B: above 1, B is faster. Measurements
+    with the same name and settings are compared, or else the only two with the same settings, or
+    the only two.
+
+    A verdict stands below the table. "slower": B takes more CPU time for a call, or more than 10 %
+    longer by the wall clock. "faster": it is more than 10 % faster by the wall clock, because a
+    machine itself varies by that much from one hour to the next. Two models that take turns in one
+    `deploykit benchmark` need no such margin.
+
+    `fail_below` 0.95 fails only if B is slower than that for sure, so the upper end of an interval
+    counts: 0.9 with an interval from 0.8 to 1.0 passes, one from 0.86 to 0.94 fails. With
+    `baseline`, a result that fails is not added.
 
     Args:
-        a, b: results of `deploykit.benchmark`, or the JSON files that its command writes.
-        baseline: a file of earlier results, in place of b: `a` is compared with those of the same
-            machine, and then added to them. It is made where there is none.
-        confidence: of the intervals, from 0.5 to 0.9999.
-        fail_below: what is slower than this for sure is not added to the baseline.
+        a:
+        b:
+        baseline: Compare A with earlier results of this machine in the file, and add it. The first
+            makes the file.
+        confidence: Confidence of the intervals, from 0.5 to 0.9999.
+        fail_below: Exit with 5 if B is slower than this for sure, or nothing was compared. The
+            first result of a new `baseline` passes.
 
     `check(0.95)` of what is returned raises VerificationError where b is slower than that for sure,
     or nothing was compared; the first result of a new baseline passes.

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import GraphError
+from deploykit.verification.public_types import DataLike, LabelsLike, PreprocessLike
 
 if TYPE_CHECKING:
     from deploykit.freezing.open_model import OpenedModel
@@ -17,28 +19,34 @@ if TYPE_CHECKING:
 class Comparison:
     """The data, or the range of made-up inputs; ops that may act on files; and the bar."""
 
-    data: Any = None
-    """Samples to run both graphs on: whatever `open_samples` takes; with labels, accuracy is taken
-    too; default: made up, seed 0."""
-    preprocess: Any = None
-    """What becomes of the features of files: a JSON file, what it holds, or the range of photos,
-    such as `0..1`."""
-    labels: Any = None
-    """Names of the model's classes in the order of its scores, by which data that name classes,
-    such as folders of photos, are understood: a text file with one a line, or the names; default:
-    what is kept beside the model."""
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Sizes of made-up inputs that the model leaves open, by name; the first one is the batch."""
-    input_range: tuple[float, float] = (-1.0, 1.0)
-    """Of made-up floats."""
-    allowed_ops: Sequence[str] = ()
-    """Ops that are run although they act on files or processes."""
-    tolerance: float | None = None
-    """The largest error, relative to the largest value; default, in float32: 1e-6 * (5 + layers),
-    at most 1e-4; as many roundings in float64; in float16 and bfloat16 4 + layers / 2 roundings of
-    the type (2^-10, 2^-7), at most 16."""
+    HEADING: ClassVar = "Data"
+
+    data: Annotated[DataLike | None, Flag(metavar="DATA")] = None
+    """Samples on which both graphs are compared: a .npz file of arrays by input name, a folder of
+    TFRecords, images or CSV files, or DIR/NAME where DIR holds records of several names. With
+    labels, the accuracy is shown too [default: random values, always the same]."""
+    preprocess: Annotated[PreprocessLike | None, Flag(metavar="FILE.json|LO..HI")] = None
+    """How the features of files become inputs, such as the size of images and the range of their
+    values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) [default: what is
+    kept beside the model, or what the model itself says]."""
+    labels: Annotated[LabelsLike | None, Flag()] = None
+    """Names of the model's classes, one a line, in the order of its scores: data that name classes,
+    such as folders of photos, are understood by them [default: what is kept beside the model]."""
+    shapes: Annotated[Mapping[str, Sequence[int]], Flag("--shape", format="shape")] = field(
+        default_factory=dict
+    )
+    """Shape of an input whose sizes the model leaves open; may be repeated."""
+    input_range: Annotated[tuple[float, float], Flag(format="range")] = (-1.0, 1.0)
+    """Range of the random values for float inputs, where no data are given."""
+    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = ()
+    """Run this op although it reads or writes files or starts processes; may be repeated."""
+    tolerance: Annotated[float | None, Flag(metavar="T", at_least=0, heading="Check")] = None
+    """Largest difference allowed, relative to the largest value [default: in float32 1e-6 * (5 +
+    layers), at most 1e-4; in float16 and bfloat16 4 + layers / 2 roundings of the type, at most
+    16]."""
     allow_unverified: bool = False
-    """Whether it counts as right where nothing could be compared."""
+    """Continue if nothing could be compared, for example because random values do not fit the
+    model, instead of exiting with 5."""
 
     def refuse_unused(self) -> None:
         """Raise GraphError for what has no effect where nothing is compared."""

@@ -3,34 +3,55 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+from deploykit.api.public import Command, public
 from deploykit.api.record_options import COMPRESSIONS, ON_ERROR, RecordOptions
 from deploykit.hardware.machine import usable_cores
 from deploykit.records import KINDS
 from deploykit.records.conversion import Options
 from deploykit.records.sets import ConvertedSets, convert_sets
-from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import GraphError
 
 DEFAULT = RecordOptions()
 
 
+@public(
+    Command(
+        name="records convert",
+        heading="Records",
+        examples=(
+            "deploykit records photos records",
+            "deploykit records cifar-10-batches-py cifar",
+            "deploykit records data.csv table --label-column 0 --name train",
+        ),
+        requires=(),
+        has_limits=False,
+        writes_result=False,
+    ),
+)
 def convert_records(
-    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    folder: str | os.PathLike[str],
+    sources: Annotated[
+        str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        Flag(format="paths", metavar="SOURCE..."),
+    ],
+    folder: Annotated[str | os.PathLike[str], Flag(metavar="DIR")],
     how: RecordOptions = DEFAULT,
     *,
-    force: bool = False,
-    **options: Any,
+    force: Annotated[bool, Flag(heading="Output")] = False,
 ) -> ConvertedSets:
-    """Write data as TFRecord shards, and beside them `NAME.index.json`.
+    """Write data as TFRecord shards.
 
-    The shards are the same bytes however many processes write them; the index holds features,
-    records, and the SHA-256 of each shard. Records keep the order of the source, so images lie
-    together by class: shuffle to train on them. A run that was interrupted is taken up by the same
-    call; what was finished stays.
+    SOURCE is a folder of images, CSV files of numbers, lines of text between tabs, a .npz file, IDX
+    files (MNIST), or files of CIFAR. The unpacked folder of CIFAR becomes records named train,
+    validation (data_batch_5 of CIFAR-10) and test; other commands take one of them as --data
+    DIR/train. The bytes of the shards do not depend on the number of processes. Beside them is
+    NAME.index.json with the features, the number of records, and the SHA-256 of each shard. Records
+    keep the order of the source, in which images are sorted by class: shuffle them for training.
+
+    After an interruption, the same command continues; finished shards are kept.
 
     Args:
         sources: a folder of images; or one or several files: CSV files of numbers, lines of text
@@ -38,8 +59,7 @@ def convert_records(
             becomes `train`, `validation` and `test` in one go.
         folder: where the shards go.
         how: what the sources are, and what the shards are to be.
-        force: whether existing records of this name are replaced.
-        options: fields of `RecordOptions`, such as `name`, `shard_size` (megabytes) and `label`.
+        force: Replace existing records of this name.
 
     FileError: something cannot be read or written, or the records exist. GraphError: the data are
     of no known kind, an item is wrong, or none is there.
@@ -49,7 +69,6 @@ def convert_records(
         >>> found.index.records, found.skipped
         (1000, 0)
     """
-    (how,) = with_options("convert_records", options, how)
     for given, known in (
         (how.kind, (None, *KINDS)), (how.compression, COMPRESSIONS), (how.on_error, ON_ERROR)
     ):  # fmt: skip

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from deploykit.api.public import INTERFACE, Command, public
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.inspection.diff import differences
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.verification.public_types import ModelLike
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,30 @@ class Differences(AsHtml):
         return dict(self.facts)
 
 
-def diff(first: Any, second: Any) -> Differences:
-    """Compare the nodes of two models, as `deploykit.verify` compares what they compute.
+@public(
+    Command(
+        requires=(),
+    ),
+    models="first second",
+    interface=INTERFACE,
+)
+def diff(
+    first: ModelLike,
+    second: ModelLike,
+) -> Differences:
+    """Show the nodes that two models do not share.
 
-    The order of nodes does not matter, nor do attributes whose names start with an underscore, nor
-    versions. A GraphDef file, which needs no output here, is taken as it stands; any other model is
-    frozen first.
+    Exits with 0 if the graphs are equal, and with 5 if they differ. A summary comes first: nodes,
+    ops by count, weights, inputs and outputs. Then each difference follows. A line starts with -
+    for a node that only FIRST has, with + for one that only SECOND has, and with ~ for a node whose
+    op, inputs, device or attributes differ.
+
+    The order of nodes, attributes whose names start with an underscore, and versions are not
+    compared. `deploykit verify` compares what the models compute.
 
     Args:
-        first, second: whatever `open_model` takes.
+        first:
+        second:
 
     FileError, GraphError: a model cannot be read.
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from deploykit.api.public import Command, public
 from deploykit.hardware.doctor import examine
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
@@ -26,13 +27,17 @@ class Diagnosis(AsHtml):
         return dict(self.facts)
 
 
+@public(
+    Command(
+        requires=(),
+    ),
+)
 def doctor() -> Diagnosis:
-    """Say what models run on here, and why TensorFlow sees no GPU.
+    """Show the machine and the TensorFlow that models run on here.
 
-    The machine and its limits, versions, how TensorFlow is built and set, the variables that change
-    how it runs, and the GPU: its driver and the libraries that TensorFlow opens. Memory is in
-    bytes. What is asked of TensorFlow is asked in a process of its own, so nothing is raised where
-    it does not start: `document()["tensorflow"]["error"]` says why.
+    The machine and its limits, versions, how TensorFlow was built and is configured, the
+    environment variables that change how it runs, and the GPU: its driver and the libraries that
+    TensorFlow loads. If TensorFlow sees no GPU, the last line says why, and what to do.
 
     Example:
         >>> sorted(deploykit.doctor().document())

@@ -3,9 +3,10 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from deploykit.api.comparison import DEFAULT, Comparison
+from deploykit.api.public import Command, public
 from deploykit.freezing.interface import source_of
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.freezing.sidecar import About, about
@@ -14,42 +15,55 @@ from deploykit.input.samples import open_samples
 from deploykit.photos.class_names import read_labels
 from deploykit.rewriting.live_keras import Feed, checked_against_live, live_feeds, live_model
 from deploykit.rewriting.rewrite import OutputFiles, Rewriting
-from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.graph import Graph
+from deploykit.verification.public_types import LabelsLike, ModelLike, PreprocessLike
 from deploykit.verification.verify import Verification
 
 
+@public(
+    Command(
+        heading="Kept beside the graph",
+        examples=(
+            "deploykit freeze models/fashion/fashion.keras -o fashion.pb",
+            "deploykit freeze models/fashion/tf1/model.ckpt -o checkpoint.pb",
+        ),
+        runs_graph=True,
+        writes_result=False,
+    ),
+    models="model",
+)
 def freeze(
-    source: Any,
+    model: ModelLike,
     how: Comparison = DEFAULT,
     *,
-    preprocess: Any = None,
-    labels: Any = None,
-    output: str | os.PathLike[str] | None = None,
-    force: bool = False,
-    **options: Any,
+    preprocess: Annotated[PreprocessLike | None, Flag(metavar="FILE.json|LO..HI")] = None,
+    labels: LabelsLike | None = None,
+    output: Annotated[
+        str | os.PathLike[str] | None,
+        Flag("-o --output", format="output", heading="Output", beside=".frozen.pb"),
+    ] = None,
+    force: Annotated[bool, Flag(heading="Output")] = False,
 ) -> Graph:
-    """Read a model and return it as a frozen graph: no variables, no function calls.
+    """Turn the variables of a model into constants.
 
-    What its callers know of it, such as the names of its signatures, is on the graph as `about`,
-    and is written beside it as `X.pb.json`. What is written is loaded and run once, on
-    samples or synthetic inputs, and compared with the graph as it was read.
+    MODEL is a SavedModel folder, a checkpoint prefix with its .meta file (or `graph`), a .keras or
+    .h5 file, or a graph that is frozen already (.pb, .pbtxt). Functions are inlined, and the
+    contents of lookup tables go into the graph. A boolean placeholder with a name like is_training
+    becomes false, unless it is an input.
+
+    deploykit loads and runs the new file once, and compares it with the graph as it was read.
+    Nothing is written if they differ, or if they could not be compared.
 
     Args:
-        source: whatever `open_model` takes.
+        model: whatever `open_model` takes.
         how: on which inputs the written file is compared with the model.
-        preprocess: what becomes of photos and other data before they are fed: a JSON file, or what
-            it holds, or the range of photos, such as `0..1`. Every command that reads the graph's
-            file finds it there.
-        labels: names of the classes, in the order of the scores: a text file with one a line, or
-            the names; found likewise.
+        preprocess: How photos and other data become inputs, in the form that calibrate and
+            benchmark take; other commands then find it there.
+        labels: File with the names of the classes, one a line; label then finds them there.
         output: a `.pb` file to write too.
-        force: whether to replace it where it exists.
-        options: fields of `Source`: `inputs`, `outputs`, `tags`, `signature`, `pins`, `graph`; and
-            of `Comparison`: `data`, `shapes`, `input_range`, `allow_unverified`, `allowed_ops`. A
-            boolean placeholder that is not among the inputs and is named like `is_training` is
-            pinned to false without being asked.
+        force: Replace an existing output file.
 
     FileError: a file is missing, unreadable or cannot be written. GraphError: the model is not
     sound, or has no such tags or signature. RefusedError: it holds code, or acts on files or
@@ -61,20 +75,20 @@ def freeze(
         >>> graph.inputs, graph.outputs
         (('images',), ('probabilities',))
     """
-    source, how = with_options("freeze", options, source_of(source), how)
+    source = source_of(model)
     target = OutputFiles(output, force)
     target.check(source)
     with working("freeze") as work:
-        model = open_model(source)
-        model.refuse_effects(how.allowed_ops)
-        graph = model.frozen.copy()
+        opened = open_model(source)
+        opened.refuse_effects(how.allowed_ops)
+        graph = opened.frozen.copy()
         graph.about = _told(graph, preprocess, labels)
         if output is None:
-            graph.report = Rewriting(model, model.nodes)
+            graph.report = Rewriting(opened, opened.nodes)
             return graph
         if how.data is not None:
             how = replace(how, preprocess=preprocess, labels=labels)
-        graph.report = _written(model, graph, how, target, work)
+        graph.report = _written(opened, graph, how, target, work)
     return graph
 
 

@@ -3,8 +3,8 @@
 import os
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
+from deploykit.api.public import Command, public
 from deploykit.api.shipped import tuned_settings
 from deploykit.batch_inference.backends.backend import Backend
 from deploykit.batch_inference.backends.process_backend import ProcessBackend
@@ -18,27 +18,44 @@ from deploykit.batch_inference.results_folder import results_folder
 from deploykit.freezing.interface import source_of
 from deploykit.freezing.open_model import open_model
 from deploykit.hardware.machine import usable_cores
-from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 from deploykit.transforms.core.errors import GraphError
+from deploykit.verification.public_types import ModelLike
 
 DEFAULT = InferOptions()
 
 
+@public(
+    Command(
+        heading="Results",
+        examples=(
+            "deploykit infer fashion.pb models/fashion/test_1000.npz answers --top 1",
+            "deploykit infer shipped photos answers --top 5 --format csv",
+            "deploykit infer int8.pb /mnt/records /mnt/answers \\\n"
+            "      --engine ray --address 10.0.0.7:6379 --format parquet",
+        ),
+        writes_result=False,
+    ),
+    models="model",
+)
 def infer(
-    model: Any,
+    model: ModelLike,
     data: str | os.PathLike[str],
     out: str | os.PathLike[str],
     how: InferOptions = DEFAULT,
-    **options: Any,
 ) -> Inferred:
-    """Run a model over files of data, and write what it answers, part by part.
+    """Run a model over files of data, and write what it answers.
 
-    Data are cut into parts, of TFRecords the shards. Workers, each with the model and a core of its
-    own, compute one part after another; a part whose worker is lost is done again. Each becomes a
-    file, whole or not at all, with its rows in their order and where each comes from (`file`,
-    `row`); the last file is `NAME.index.json`, which lists all. The same call goes on after any
-    death, and the files are the same bytes, however many workers wrote them.
+    DATA is a folder of TFRecords with their index, or DIR/NAME where it holds records of several
+    names, a folder of photos or of CSV files, a CSV or Parquet file, or a .npz file of arrays by
+    input name. It is cut into parts, of TFRecords the shards. Each worker takes the next part and
+    writes its answers into the folder OUT as one file, whole or not at all, in which each row says
+    which file and which row of DATA it is of. What a lost worker was at is done again. At the end,
+    OUT/NAME.index.json lists all parts with their SHA-256, and the rows that were left out.
+
+    After Ctrl-C or any other end, the same command goes on with the parts that are missing. On a
+    cluster, all machines need deploykit, and see MODEL's results folder OUT and DATA under the same
+    paths.
 
     Args:
         model: whatever `open_model` takes; a folder of `ship` brings its preprocessing, labels and
@@ -48,8 +65,6 @@ def infer(
         out: the folder of the results; on a cluster, all machines see it and the data under the
             same paths.
         how: workers, preprocessing, and what is written.
-        options: fields of `InferOptions`, such as `engine`, `top` and `on_error`, or of `Source`,
-            such as `outputs`.
 
     FileError: something cannot be read or written, or other results are there. GraphError: the data
     do not fit the model, or a row cannot be used; it is named. RefusedError: an op acts on files or
@@ -60,7 +75,7 @@ def infer(
         >>> found.rows
         1000
     """
-    how, source = with_options("infer", options, how, source_of(model))
+    source = source_of(model)
     _check(how)
     address = check_ray(how.address) if how.engine == "ray" else ""
     with working("infer", *STEPS) as work:

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from deploykit.api.public import INTERFACE, Command, public
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.inspection.summary import inspect_graph
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.flag import Flag
+from deploykit.verification.public_types import ModelLike
 
 
 @dataclass(frozen=True)
@@ -22,15 +25,32 @@ class Inspection(AsHtml):
         return dict(self.facts)
 
 
-def inspect(model: Any, *, top: int = 10, structure: bool = False) -> Inspection:
-    """Say what is in a model, and what it costs at batch 1, as far as shapes are known.
+@public(
+    Command(
+        heading="What is shown",
+        requires=(),
+    ),
+    models="model",
+    interface=INTERFACE,
+)
+def inspect(
+    model: ModelLike,
+    *,
+    top: Annotated[int, Flag(at_least=0)] = 10,
+    structure: bool = False,
+) -> Inspection:
+    """Show what is in a model, and what it costs.
 
-    A GraphDef file is looked at as it stands; any other model is frozen first.
+    Its inputs, outputs, variables, parameters, ops, devices and functions; the batch norms that can
+    be folded; the floating-point operations (multiplications and additions are counted one by one)
+    and the memory at batch 1, as far as shapes are known without running the model.
+
+    A GraphDef file is shown as it is. Any other model is frozen first, so it has no variables.
 
     Args:
         model: whatever `open_model` takes.
-        top: how many of the nodes that take most memory are listed.
-        structure: whether every node is listed, as a line of text.
+        top: How many of the largest nodes are listed.
+        structure: Also print every node, one a line.
 
     FileError, GraphError: the model cannot be read.
 

@@ -4,13 +4,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from deploykit.api.public import Command, public
 from deploykit.records.features import Feature
 from deploykit.records.index import Index
 from deploykit.records.verify_records import inspection, shown
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.flag import Flag
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,25 @@ class RecordsInspection(AsHtml):
         }
 
 
+@public(
+    Command(
+        name="records inspect",
+        heading="Records",
+        requires=(),
+        has_limits=False,
+        writes_result=False,
+    ),
+)
 def inspect_records(
-    folder: str | os.PathLike[str], *, name: str | None = None
+    folder: Annotated[str | os.PathLike[str], Flag(metavar="DIR")],
+    *,
+    name: Annotated[str | None, Flag(metavar="NAME")] = None,
 ) -> RecordsInspection:
-    """Say what records hold: features, counts, shards, and the first record.
+    """Show what records hold: features, counts, shards, and the first record.
 
     Args:
         folder: where the shards lie, with or without an index.
-        name: which records, where the folder has several.
+        name: Name of the records, if DIR holds records of several names.
 
     FileError: there are no records, or they cannot be read. GraphError: they are of no known form,
     or their index is damaged. VerificationError: the first record is damaged.

@@ -4,8 +4,9 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from deploykit.api.public import INTERFACE, Command, public
 from deploykit.calling.call_options import LabelOptions
 from deploykit.calling.label_image import (
     declared_input,
@@ -20,11 +21,12 @@ from deploykit.freezing.sidecar import sidecar_path
 from deploykit.input.pipeline import say
 from deploykit.input.preprocessing import Preprocessing, declared_for, preprocessing_of
 from deploykit.photos.class_names import labels_from
-from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import Error, GraphError, naming
 from deploykit.transforms.core.graph import Graph
+from deploykit.verification.public_types import ModelLike
 from deploykit.verification.samples import names_of_inputs
 
 logger = logging.getLogger("deploykit")
@@ -59,30 +61,41 @@ class ImageLabels(AsHtml):
         }
 
 
+@public(
+    Command(
+        heading="Image and labels",
+        examples=("deploykit label boot.png --model fashion.pb --labels labels.txt --top 3",),
+        runs_graph=True,
+    ),
+    models="model",
+    interface=INTERFACE,
+)
 def label(
-    image: Any,
-    model: Any,
-    labels: str | os.PathLike[str] | Sequence[str] | None = None,
+    image: Annotated[Any, Flag(format="path", is_required=False)],
+    model: Annotated[
+        ModelLike, Flag("--model", hidden="--graph", metavar="MODEL", heading="Model")
+    ],
+    labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag("--labels")] = None,
     how: LabelOptions = DEFAULT,
-    **options: Any,
 ) -> ImageLabels:
-    """Name what an image shows, with a model and its labels, as TensorFlow's label_image does.
+    """Name what an image shows, with a model and its labels.
 
-    The image is resized to the size that the model takes (bilinear, as label_image does), and each
-    pixel x becomes (x - mean) / std: by default label_image's 0 and 255, or the values that the
-    model itself says it wants, with a warning. With `preprocess`, or where the file beside a frozen
-    graph says what becomes of a photo, it becomes what `calibrate` and `benchmark` make of it
-    instead.
+    Takes the flags of TensorFlow's label_image, and more.
+
+    IMAGE is a JPEG, PNG, BMP or GIF file. It is resized to the size that the model takes (bilinear,
+    as label_image does), and each pixel x becomes (x - mean) / std. Mean and std are label_image's
+    0 and 255, unless the model itself rescales what it is fed: then the values that it wants are
+    fed, and a warning says both. With `preprocess`, it is prepared as calibrate and benchmark
+    prepare images. `as_json` shows what was done, in the form of such a file. The file X.pb.json
+    beside a graph X.pb may hold that, and the labels.
 
     Args:
         image: the path of a JPEG, PNG, BMP or GIF file, or an array [height, width] or [height,
             width, channels] of whole numbers from 0 to 255; of 1, 3 or 4 channels.
-        model: whatever `open_model` takes, with one input and one output of a score a class.
-        labels: names of the classes in the order of the scores, or a file with one a line; default:
-            what the file beside a frozen graph says.
+        model: Model that names the image.
+        labels: File with the names of the classes, one a line [default: the labels that are kept
+            beside the model].
         how: what becomes of the image.
-        options: fields of `LabelOptions`, such as `mean` and `top`, or of `Source`, such as
-            `outputs`.
 
     FileError: a file is missing or cannot be read. GraphError: the image cannot be decoded, the
     model takes no image, gives no scores, or has no labels. RefusedError: it acts on files or
@@ -94,7 +107,7 @@ def label(
         >>> found.predictions[0]["label"]
         '9'
     """
-    how, source = with_options("label", options, how, source_of(model))
+    source = source_of(model)
     with working("label"):
         # What is wrong with these is said before the model is read.
         photo, declared = open_image(image), _declared(how)

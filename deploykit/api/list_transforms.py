@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from deploykit.api.public import Command, public
 from deploykit.rewriting.catalogue import describe
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.display.as_html import AsHtml
@@ -25,8 +26,19 @@ class TransformList(AsHtml):
         return {"transforms": [dict(each) for each in self.transforms]}
 
 
-def list_transforms(name: str | None = None) -> TransformList:
+@public(
+    Command(
+        name="transforms",
+        requires=(),
+        has_limits=False,
+    ),
+)
+def list_transforms(
+    name: str | None = None,
+) -> TransformList:
     """List the transforms, or explain one.
+
+    With NAME, its parameters are explained too; package.module:function is one of your own.
 
     Args:
         name: a transform, or `package.module:function`, which is one of your own; default: all,

@@ -3,17 +3,18 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from deploykit.api.public import Command, public
 from deploykit.calling.call_options import LoadTestOptions
 from deploykit.calling.prepared_calls import prepared_calls
 from deploykit.calling.server_load import Generators, Load, search
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
 from deploykit.serving.client.load_generator import LoadStep
 from deploykit.serving.protocol.signatures import Signature
-from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import Error
 
 DEFAULT = LoadTestOptions()
@@ -48,31 +49,41 @@ class LoadTest(AsHtml):
         }
 
 
+@public(
+    Command(
+        heading="Load",
+        examples=(
+            "deploykit load-test localhost:8500 fashion \\\n"
+            "      --data models/fashion/test_1000.npz --concurrency 1,2,4",
+            "deploykit load-test localhost:8500 fashion --data photos \\\n"
+            "      --preprocess 0..1 --search-latency-limit 50",
+        ),
+        requires=(),
+        has_limits=False,
+    ),
+)
 def load_test(
     address: str,
     model: str,
-    data: str | os.PathLike[str] | Mapping[str, Any],
+    data: Annotated[
+        str | os.PathLike[str] | Mapping[str, Any], Flag("--data", metavar="DATA", heading="Data")
+    ],
     how: LoadTestOptions = DEFAULT,
     connection: Connection = DEFAULT_CONNECTION,
-    **options: Any,
 ) -> LoadTest:
-    """Measure how a server bears a load.
+    """Measure how a server handles load.
 
-    Any server of the TensorFlow Serving API will do; with `protocol="v2"`, any server of the Open
-    Inference Protocol.
-
-    With a rate, a latency counts from when a call was due, so a server that stalls is charged for
-    the calls that waited. No call is repeated.
+    Works with any server that has the TensorFlow Serving API or, with `protocol` v2, the Open
+    Inference Protocol (KServe v2). With `rate`, the latency of a call starts when it should have
+    been sent, so the time for which calls wait behind a stalled server counts. No call is repeated.
 
     Args:
         address: `host:port` of gRPC, or `unix:path`; with `protocol="v2"` also a URL of HTTP.
         model: the name under which it is served.
-        data: samples that are sent in turn: arrays by input name, whose first axis is that of the
-            samples; a `.npz` file of such arrays; or a folder of TFRecords, images or CSV files.
+        data: Samples to send one after another: a .npz file of arrays by input name, a folder of
+            TFRecords, images or CSV files, or DIR/NAME where DIR holds records of several names.
         how: which version is asked, and with which load.
         connection: how the server is spoken to.
-        options: fields of `LoadTestOptions`, such as `concurrency` and `seconds`, or of
-            `Connection`, such as `timeout` (in seconds).
 
     Error: several kinds of load are asked for. CallError: there is no such server, model or
     version, or the model refuses the first call. FileError, GraphError: the data do not fit.
@@ -85,7 +96,6 @@ def load_test(
         >>> [each.callers for each in found.loads], found.loads[0].failed
         ([1], 0)
     """
-    how, connection = with_options("load_test", options, how, connection)
     if sum((bool(how.concurrency), how.rate is not None, how.latency_limit_ms is not None)) > 1:
         raise Error(
             "give one of --concurrency, --rate and --search-latency-limit, each makes its own load"

@@ -1,38 +1,56 @@
 """The standard transforms, which keep a model's numbers."""
 
-from typing import Any
+from typing import Annotated
 
 from deploykit.api.comparison import DEFAULT, Comparison
+from deploykit.api.public import Command, public
 from deploykit.freezing.open_model import open_model
 from deploykit.rewriting.pipelines import OPTIMIZE
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
-from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.graph import Graph
+from deploykit.verification.public_types import ModelLike, PathLike
 
 
+@public(
+    Command(
+        heading="Check",
+        examples=(
+            "deploykit optimize fashion.pb -o optimized.pb",
+            "deploykit optimize fashion.pb -o a.pb --data models/fashion/test_1000.npz",
+        ),
+        runs_graph=True,
+        writes_result=False,
+    ),
+    models="model",
+)
 def optimize(
-    model: Any,
+    model: ModelLike,
     how: Comparison = DEFAULT,
     *,
-    output: Any = None,
-    force: bool = False,
-    verify: bool = False,
-    **options: Any,
+    output: Annotated[
+        PathLike | None,
+        Flag("-o --output", format="output", heading="Output", beside=".optimized.pb"),
+    ] = None,
+    force: Annotated[bool, Flag(heading="Output")] = False,
+    verify: Annotated[bool, Flag(is_python_only=True)] = False,
 ) -> Graph:
-    """Return a model frozen, stripped and folded; its numbers stay.
+    """Make a model smaller and faster; its answers stay the same.
 
-    The graph's `report` says what each step did, and how near it came where it was compared.
+    Runs inline_functions, strip_unused_nodes, remove_nodes, fold_constants, fold_batch_norms,
+    merge_duplicate_nodes and sort_by_execution_order.
+
+    deploykit loads and runs the new file once. Nothing is written if its outputs differ from those
+    of the model as it was read, or if they could not be compared.
 
     Args:
         model: whatever `open_model` takes.
         how: on which inputs the result is compared, and against which bar.
         output: a `.pb` file to write too.
-        force: whether to replace it where it exists.
-        verify: whether the result is compared with the model where no file is written, too. What
-            is written is always loaded, run and compared first.
-        options: fields of `Comparison`: `data`, `preprocess`, `shapes`, `input_range`,
-            `allowed_ops`, `tolerance`, `allow_unverified`.
+        force: Replace an existing output file.
+        verify: whether the result is compared with the model where no file is written, too. What is
+            written is always loaded, run and compared first.
 
     GraphError: the model is not sound, or the data do not fit its inputs. VerificationError: the
     result differs, or nothing could be compared. RefusedError: the model acts on files or
@@ -43,7 +61,6 @@ def optimize(
         >>> graph.report.verification.passed
         True
     """
-    (how,) = with_options("optimize", options, how)
     target = OutputFiles(output, force)
     target.check(model)
     is_compared = verify or how.data is not None or output is not None

@@ -1,8 +1,9 @@
 """Where each node of a model really runs."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from deploykit.api.public import INTERFACE, Command, public
 from deploykit.benchmarking.engines.own_engine import say_emulated
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.settings import CPU_DEVICES, Settings
@@ -11,40 +12,55 @@ from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.input.samples import read_feeding
 from deploykit.inspection.engine_placement import EnginePlacement, find_engine_placement
 from deploykit.inspection.placement import Placement, find_placement
-from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engines import TENSORFLOW, TITLES, check_engine, lacking
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
+from deploykit.verification.public_types import ModelLike
 
 _DEVICES = Settings.device, CPU_DEVICES, True
 _ONE = "one device, the CPU; devices are of --engine tensorflow"
 
 
+@public(
+    Command(
+        heading="Running",
+    ),
+    models="model",
+    interface=INTERFACE,
+)
 def placement(
-    model: Any,
+    model: ModelLike,
     *,
     feeding: Feeding = MADE_UP,
-    batch: int | None = None,
-    device: str = Settings.device,
-    cpu_devices: int = CPU_DEVICES,
-    soft_placement: bool = True,
-    engine: str | None = None,
-    **options: Any,
+    batch: Annotated[int | None, Flag(at_most=1048576)] = None,
+    device: Annotated[str, Flag(format="device")] = Settings.device,
+    cpu_devices: Annotated[int, Flag(at_most=64)] = CPU_DEVICES,
+    soft_placement: Annotated[bool, Flag("--no-soft-placement")] = True,
+    engine: Literal["tensorflow", "openvino"] | None = None,
 ) -> Placement | EnginePlacement:
-    """Run a model, and say where its nodes ran and what was copied between devices.
+    """Show on which device each node of a model really runs.
+
+    Runs the model and shows what TensorFlow executed after it folded and fused nodes: each node
+    with the device that the model asks for and the device that it got, the tensors that are copied
+    between devices with their bytes for each run, and the nodes that silently ran on another
+    device.
+
+    In OpenVINO the CPU computes all. Shown are its ops with the precision that each computes in (u8
+    and i8 are 8 bits), how many layers are in 8 bits, and how often numbers are only converted.
+
+    To try other devices, set them with set_device of deploykit transform.
 
     Args:
         model: whatever `open_model` takes.
         feeding: data or made-up values.
-        batch: samples at once; default: as many as an input demands, or one.
-        device: `cpu`, `gpu`, `gpu:N` or `all`: what TensorFlow may see.
-        cpu_devices: as how many devices the CPU is shown, to try a placement without a GPU.
-        soft_placement: whether a node gets another device where it cannot have the one that it
-            asks for.
-        engine: `tensorflow`, or `openvino`, of which it is said what it made of the graph. Default:
-            the engine that the model was written for.
-        options: fields of `Feeding`, such as `data` and `shapes`, or of `Source`, such as
-            `outputs`.
+        batch: Samples in a batch [default: what the model demands, or 1].
+        device: Devices that TensorFlow may see; all: every GPU.
+        cpu_devices: Present the CPU as this many devices, up to 64, to try a placement without a
+            GPU.
+        soft_placement: Fail if a node cannot run on the device that it asks for.
+        engine: What computes; in openvino, one device computes all, and it is shown what that made
+            of the graph [default: the one that the model was written for, else tensorflow].
 
     Sizes of copies are in bytes a run.
 
@@ -57,7 +73,7 @@ def placement(
         >>> found.fallbacks, found.copied_bytes
         ((), 0)
     """
-    source, feeding = with_options("placement", options, source_of(model), feeding)
+    source = source_of(model)
     if engine is not None:
         check_engine(engine)
     with working("placement"):

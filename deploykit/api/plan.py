@@ -4,8 +4,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from deploykit.api.public import Command, public
 from deploykit.calling.prepared_calls import prepared_calls
 from deploykit.calling.server_load import Generators
 from deploykit.exporting.replica_counts import ReplicaCounts, check_manifests, fill_manifests
@@ -19,9 +20,9 @@ from deploykit.planning.plan_options import NOTHING, ZONE, PlanOptions
 from deploykit.planning.sizing import Size, sized
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
 from deploykit.serving.protocol.signatures import Signature
-from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import Error
 
 DEFAULT = PlanOptions()
@@ -123,30 +124,50 @@ class ReplicaPlan(AsHtml):
         }
 
 
+@public(
+    Command(
+        heading="Plan",
+        examples=(
+            "deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz \\\n"
+            "      --rate 5000 --p99 50",
+            "deploykit plan load.json --rate 5000 --p99 50 --survive zone --price 0.17",
+            "deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz \\\n"
+            "      --rate 5000 --p99 50 --manifests served --plot plan.png",
+        ),
+        requires=(),
+        has_limits=False,
+    ),
+)
 def plan(
     source: str | os.PathLike[str],
     model: str | None = None,
-    data: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    data: Annotated[
+        str | os.PathLike[str] | Mapping[str, Any] | None,
+        Flag("--data", metavar="DATA", heading="Measurement"),
+    ] = None,
     how: PlanOptions = DEFAULT,
     connection: Connection = DEFAULT_CONNECTION,
-    **options: Any,
 ) -> ReplicaPlan:
-    """Say how many replicas of a server answer a rate of calls within a p99.
+    """Say how many replicas of a server a load takes.
 
-    The server is one replica, and should run on what each of them will have. It is measured under
-    light and heavy loads; queues before many of its kind are simulated (M/G/c, with the services
-    that were measured); and the load that the plan gives to one replica is then tried on the
-    server. A result has a `problem` where it is no plan to go by.
+    SOURCE is the address of a server, which counts as one replica and is measured: run it alone, on
+    what each replica will have. Any server of the TensorFlow Serving API will do. Queues before
+    many replicas are then simulated with what was measured, and the load that each of them would
+    get is tried on the server, to compare. Or SOURCE is a file that deploykit load-test or
+    deploykit benchmark --scenario server wrote with -o; then MODEL may be left out.
+
+    P99 is that of replicas to which calls are dealt out at random, as by Kubernetes; beside it
+    stands what a balancer reaches that sends each call to the least busy one. Exit status 5: no
+    number of replicas will do, or the server does not do what was foreseen.
 
     Args:
         source: `host:port` of gRPC, or `unix:path`; or a file that `load-test` or `benchmark
             --scenario server` wrote with `-o`, instead of a server.
         model: the name under which it is served; of a file it may be left out.
-        data: samples that are sent in turn, as for `load_test`; of a file there are none.
+        data: Samples to send one after another: a .npz file of arrays by input name, a folder of
+            TFRecords, images or CSV files, or DIR/NAME where DIR holds records of several names.
         how: the rate, the limit, and what else the plan is to know.
         connection: how the server is spoken to.
-        options: fields of `PlanOptions`, such as `rate` (calls a second), `p99_ms` and `seconds`,
-            or of `Connection`, such as `timeout` (in seconds).
 
     Error: what is asked for contradicts itself. CallError: there is no such server, model or
     version, or the model refuses the first call. VerificationError: the server could not be
@@ -157,7 +178,6 @@ def plan(
         >>> found.size.replicas, found.problem
         (87, '')
     """
-    how, connection = with_options("plan", options, how, connection)
     how.check()
     name = os.fspath(source)
     if _is_file(name):

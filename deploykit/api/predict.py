@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from deploykit.api.public import Command, public
 from deploykit.calling.call_options import TOP, PredictOptions
 from deploykit.calling.model_clients import chosen_of, model_client
 from deploykit.calling.request_inputs import arrays_from
@@ -11,9 +12,9 @@ from deploykit.calling.response import classes, document, names_themselves
 from deploykit.photos.class_names import labels_from
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
 from deploykit.serving.client.inference_client import UNNAMED
-from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.tensors import Array
 
 DEFAULT = PredictOptions()
@@ -47,19 +48,35 @@ class Prediction(AsHtml):
         return found if self.classes is None else {**found, "predictions": self.classes}
 
 
+@public(
+    Command(
+        heading="Request",
+        examples=(
+            "deploykit predict localhost:8500 fashion boot.png",
+            "deploykit predict localhost:8500 fashion --input boot.png --preprocess 0..1",
+            "deploykit predict localhost:8500 half_plus_two --input 2.0",
+            "deploykit predict http://localhost:8000 resnet --protocol v2 \\\n"
+            "      --input x=images.npy",
+        ),
+        requires=(),
+        has_limits=False,
+    ),
+)
 def predict(
     address: str,
     model: str,
-    inputs: Mapping[str, Any] | Sequence[str],
+    inputs: Annotated[
+        Mapping[str, Any] | Sequence[str], Flag(format="named values", metavar="[NAME=]VALUE")
+    ],
     how: PredictOptions = DEFAULT,
     connection: Connection = DEFAULT_CONNECTION,
-    **options: Any,
 ) -> Prediction:
     """Ask a served model for its answer.
 
-    Any server of the TensorFlow Serving API will do; with `protocol="v2"`, any server of the Open
-    Inference Protocol, whose versions may have names (`version_label`). There, `signature` is a
-    parameter that deploykit's server has.
+    Works with any server that has the TensorFlow Serving API or, with `protocol` v2, the Open
+    Inference Protocol (KServe v2). VALUES are what `given` takes. A photo is sent as the file it is
+    where the model decodes it itself (deploykit export `preprocess`); else it is decoded and
+    resized here, as by `deploykit calibrate` and `benchmark`.
 
     Args:
         address: `host:port` of gRPC, or `unix:path`; with `protocol="v2"` also a URL of HTTP.
@@ -71,8 +88,6 @@ def predict(
             Or a list of `[NAME=]VALUE`, as the command line takes it.
         how: which version and signature are asked, and what is shown.
         connection: how the server is spoken to.
-        options: fields of `PredictOptions`, such as `version` and `labels`, or of `Connection`,
-            such as `timeout` (in seconds).
 
     CallError: there is no such server, model or version, or the model refuses the inputs.
     FileError, GraphError: an input is missing or not known, or what is given does not fit it.
@@ -83,7 +98,6 @@ def predict(
         >>> found.outputs["y"].tolist()
         [[3.0], [4.0]]
     """
-    how, connection = with_options("predict", options, how, connection)
     names = None if how.labels is None else labels_from(how.labels)
     asked: Any = {"version": how.version, "label": how.version_label}
     with working("predict"), model_client(address, connection) as client:

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from deploykit.api.comparison import DEFAULT as COMPARISON
 from deploykit.api.comparison import Comparison
+from deploykit.api.public import Command, public
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.freezing.sidecar import about, with_engine
 from deploykit.input.samples import open_samples
@@ -23,8 +24,8 @@ from deploykit.rewriting.pipelines import OPTIMIZE, PREPARE_LAYERS, quantize_str
 from deploykit.rewriting.proof import by_calibration
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.rewriting.transform import run_steps
-from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.openvino_model import Compiling
 from deploykit.transforms.core.errors import (
     GraphError,
@@ -37,6 +38,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import reused_children
 from deploykit.verification.bar import QUANTIZED_BAR_DB
 from deploykit.verification.engines.engine_check import compared_in
+from deploykit.verification.public_types import DataLike, ModelLike, PathLike
 from deploykit.verification.sample_inputs import made_up_feeds
 from deploykit.verification.samples import Samples
 from deploykit.verification.verify import Verification
@@ -45,40 +47,62 @@ RUN_ON = 16  # held-out samples, on which the file is run once more
 RUN_BAR_DB = 10.0  # a few samples scatter about the bar of all; a wrong file is at 0 dB or below
 
 
+@public(
+    Command(
+        heading="Quantization",
+        examples=(
+            "deploykit quantize fashion.pb -o weights.pb",
+            "deploykit quantize fashion.pb -o int8.pb \\\n"
+            "      --calibration models/fashion/test_1000.npz",
+        ),
+        runs_graph=True,
+        writes_result=False,
+    ),
+    models="model",
+)
 def quantize(
-    model: Any,
+    model: ModelLike,
     how: Quantization = DEFAULT,
     *,
     comparison: Comparison = COMPARISON,
-    calibration: Any = None,
-    evaluation: Any = None,
-    output: Any = None,
-    force: bool = False,
-    **options: Any,
+    calibration: Annotated[
+        DataLike | None, Flag(metavar="DATA", heading="With --calibration")
+    ] = None,
+    evaluation: Annotated[
+        DataLike | None, Flag("--eval", metavar="DATA", heading="With --calibration")
+    ] = None,
+    output: Annotated[
+        PathLike | None,
+        Flag("-o --output", format="output", heading="Output", beside=".quantized.pb"),
+    ] = None,
+    force: Annotated[bool, Flag(heading="Output")] = False,
 ) -> Graph:
-    """Return a model optimized and in 8 bits, checked against what it came from.
+    """Optimize a model and put it in 8 bits.
 
-    With `calibration`, layers compute in 8 bits: some are turned back to float until the answers
-    hold, those whose noise costs the least time, then those that are slower. With `engine`, all
-    that is so in OpenVINO, and the graph's `about` says that it is to be computed there. Without
-    `calibration`, weights alone are stored in 8 bits: the graph shrinks to about a quarter, and is
-    no faster. Layers of a quantization-aware model run in int8 by the scales that its fake-quants
-    state, with and without `calibration`. The graph's `report` says what became of each.
+    With `calibration`, layers run in int8. Layers that are too inaccurate or slower in int8 are
+    kept in float32. Without `calibration`, only the weights are stored in 8 bits: the file shrinks
+    to about a quarter, and the speed stays the same.
+
+    A quantization-aware model states its int8 scales (fake-quants, as TF-MOT leaves them). Its
+    layers run in int8 with these, without `calibration`.
+
+    int8 is kept unless it is significantly slower than float32 or too inaccurate. Then, and where
+    there is nothing to quantize, the command writes nothing and exits with status 5.
+
+    The result is compared with the original before it is written. After Ctrl-C, the same command
+    continues the search.
 
     Args:
         model: whatever `open_model` takes.
         how: what the 8-bit graph has to be.
         comparison: without calibration, on which inputs the result is compared with the original.
-        calibration: 64 samples or more like those of real use, every fourth of which is held out to
-            judge by: arrays by input name, a `tf.data.Dataset`, an `.npz` file, or a folder of
-            TFRecords, images or CSV files.
-        evaluation: such samples with labels, by which the metric is taken.
+        calibration: At least 64 samples like those of real use: a .npz file of arrays by input
+            name, a folder of TFRecords, images or CSV files, or DIR/NAME where DIR holds records of
+            several names. Every fourth sample is kept aside to check the result.
+        evaluation: Samples with labels, on which `metric` is taken.
         output: a `.pb` file to write too. With calibration, what is found meanwhile is kept beside
             it, and the same call goes on after an interruption.
-        force: whether to replace it where it exists.
-        options: fields of `Quantization`, such as `keep_float`, `min_sqnr`, `metric`, `max_drop`,
-            `isa`, `engine`, `batch`, `threads`, `budget`, `group_by` and `allow_float`; and of
-            `Comparison`, such as `data`, `preprocess`, `labels` and `input_range`.
+        force: Replace an existing output file.
 
     NotQuantizedError: float32 is the right result, as int8 is significantly slower, too inaccurate,
     or there is nothing to quantize; with `allow_float`, the optimized float32 graph is returned.
@@ -91,7 +115,6 @@ def quantize(
         >>> graph.report.verification.passed
         True
     """
-    how, comparison = with_options("quantize", options, how, comparison)
     budget = Budget(how.budget)  # for all of it
     target = OutputFiles(output, force)
     if calibration is not None:
@@ -274,7 +297,7 @@ def _stated(
 ) -> Graph:
     """Return a graph whose layers run in int8 by the scales that a model's fake-quants state."""
     graph = opened.frozen
-    opens = {"preprocess": comparison.preprocess, "labels": comparison.labels}
+    opens: dict[str, Any] = {"preprocess": comparison.preprocess, "labels": comparison.labels}
     opened.refuse_effects(comparison.allowed_ops)
     given = comparison.data if data[0] is None else data[0]
     samples = None if given is None else open_samples(given, graph, **opens)

@@ -2,6 +2,9 @@
 
 import os
 from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from deploykit.transforms.core.display.flag import Flag
 
 ON_ERROR = ("stop", "skip")
 COMPRESSIONS = ("none", "gzip")
@@ -11,24 +14,33 @@ COMPRESSIONS = ("none", "gzip")
 class RecordOptions:
     """How `deploykit.convert_records` reads data and writes shards."""
 
-    kind: str | None = None
-    """One of `deploykit.records.KINDS`; default: what the content shows."""
-    name: str | None = None
-    """What the shards are called: `NAME-00003-of-00010.tfrecord`; those of a folder of CIFAR:
-    `NAME-train`, `NAME-validation` and `NAME-test`. Default: `data`; `train`, `validation` and
-    `test`."""
-    label: str | None = None
-    """Column of the label, by name or counted from 0, or the array of a `.npz` file; `none`: no
-    label. Default: the last column; the array `label` or `labels`."""
-    labels: str | os.PathLike[str] | None = None
-    """A CSV file with file name and label of each image; default: folders are classes."""
-    raw: bool = False
-    """Whether the pixels of images are kept, decoded, not their files."""
-    shard_size: float = 100
-    """About how large a shard is, in megabytes."""
-    compression: str = COMPRESSIONS[0]
-    """Of the shards: `none` or `gzip`."""
-    processes: int | None = None
-    """Default: one for each core."""
-    on_error: str = ON_ERROR[0]
-    """What becomes of an item that is wrong: `stop`, or `skip`; skipped ones are counted."""
+    HEADING: ClassVar = "Records"
+
+    kind: Annotated[
+        Literal["images", "csv", "npz", "idx", "cifar", "text"] | None,
+        Flag("--from", heading="Source"),
+    ] = None
+    """Kind of the source [default: judged by its content]."""
+    name: Annotated[str | None, Flag(metavar="NAME")] = None
+    """Name of the records, NAME-00003-of-00010.tfrecord; the folder of CIFAR becomes NAME-train,
+    NAME-validation and NAME-test [default: data; for CIFAR train, validation and test]."""
+    label: Annotated[
+        str | None, Flag("--label-column", metavar="NAME|NUMBER", heading="Source")
+    ] = None
+    """Column of the label by name or number from 0, or the array of a .npz file; none: there is no
+    label [default: the last column; the array label or labels]."""
+    labels: Annotated[str | os.PathLike[str] | None, Flag(metavar="FILE.csv", heading="Source")] = (
+        None
+    )
+    """CSV file with the file name and the label of each image [default: each folder of images is a
+    class]."""
+    raw: Annotated[bool, Flag(heading="Source")] = False
+    """Store the decoded pixels of images instead of their files."""
+    shard_size: Annotated[float, Flag(metavar="MB", above=0)] = 100
+    """Approximate size of a shard."""
+    compression: Literal["none", "gzip"] = "none"
+    """Compression of the shards."""
+    processes: Annotated[int | None, Flag(at_most=1024)] = None
+    """Number of processes, up to 1024 [default: one for each core]."""
+    on_error: Literal["stop", "skip"] = "stop"
+    """Whether a bad item ends the run or is skipped and counted."""

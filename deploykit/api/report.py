@@ -4,13 +4,15 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from deploykit.api.public import Command, public
 from deploykit.reporting.page.chapters import kind_of
 from deploykit.reporting.page.page import html_of
 from deploykit.reporting.page.pictures import pictures
 from deploykit.reporting.page.report_page import ReportPage
 from deploykit.storage.files import check_output, write
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.files.reading import read_json
 
@@ -19,20 +21,38 @@ _LARGEST = 256 << 20  # bytes of a file: each call of a long benchmark is a numb
 _VALUE = "result.document()"
 
 
+@public(
+    Command(
+        heading="Report",
+        requires=("matplotlib",),
+        has_limits=False,
+        writes_result=False,
+    ),
+)
 def report(
-    results: Any, output: str | os.PathLike[str] | None = None, force: bool = False
+    results: Annotated[Any, Flag(format="paths", metavar="DIR|RESULT.json...")],
+    output: Annotated[
+        str | os.PathLike[str] | None,
+        Flag("-o --output", format="output", heading="Output", metavar="FILE.html"),
+    ] = None,
+    force: Annotated[bool, Flag("--force", heading="Output")] = False,
 ) -> ReportPage:
-    """Make an HTML page of a shipped model, or of results; it needs nothing but itself.
+    """Show what was found as one HTML page.
 
-    The page shows light or dark as the reader has it, prints, and is at most 2 MB. What it leaves
-    out of long tables stands in the JSON, and it says where.
+    DIR is what deploykit ship wrote. RESULT.json is a document that a command wrote with `as_json`
+    or -o: of benchmark, tune, quantize, load-test, plan, placement, accuracy, verify, optimize,
+    check or export. Several are shown one after another.
+
+    The page is one file that loads nothing else. It is light or dark as its reader has it, it
+    prints, and it is at most 2 MB: what it leaves out of long tables stands in the JSON, and it
+    says where.
 
     Args:
         results: the folder that `ship` wrote; a JSON file that a command wrote; a value that a
             function such as `benchmark`, `tune`, `quantize`, `load_test` or `placement` returned,
             or its document; or several of these in a list.
-        output: an `.html` file to write too.
-        force: whether to replace it where it exists.
+        output: File to write [default: DIR/report.html, or RESULT.html beside RESULT.json].
+        force: Replace an existing output file.
 
     FileError: a file cannot be read, or the page cannot be written. GraphError: something is no
     result that a report shows, or of another format; the sentence names it.

@@ -3,8 +3,9 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Literal
 
+from deploykit.api.public import Command, public
 from deploykit.freezing.open_model import open_model
 from deploykit.input.samples import open_samples
 from deploykit.quantization.fake_quant.sensitivity import stated_sensitivity
@@ -13,33 +14,48 @@ from deploykit.rewriting.fake_quant_graph import states_weights
 from deploykit.rewriting.pipelines import PREPARE_LAYERS
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.int8.ranges import check_ranges
+from deploykit.verification.public_types import DataLike, ModelLike, PreprocessLike
 
 
+@public(
+    Command(
+        heading="Ranking",
+        runs_graph=True,
+    ),
+    models="model",
+)
 def sensitivity(
-    model: Any,
-    calibration: Any,
+    model: ModelLike,
+    calibration: Annotated[DataLike, Flag("--calibration", metavar="DATA", heading="Data")],
     *,
-    preprocess: Any = None,
+    preprocess: Annotated[
+        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
+    ] = None,
     ranges: str | os.PathLike[str] | None = None,
-    isa: str = "auto",
-    allowed_ops: Sequence[str] = (),
+    isa: Literal["auto", "avx2", "vnni"] = "auto",
+    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = (),
 ) -> Sensitivity:
-    """Optimize and calibrate a model as `quantize` does, and rank its layers by their noise.
+    """Rank the layers by the noise that each adds in 8 bits.
 
-    Each layer alone is put in 8 bits and the signal-to-noise ratio of the answers is measured, in
-    dB: the lower, the noisier. Layers that cannot be in 8 bits are listed with the reason. Layers
-    of a quantization-aware model have the scales that it states, and are compared with it.
+    Optimizes and calibrates the model as quantize does, then runs it with one layer at a time in 8
+    bits and measures the signal-to-noise ratio of the answers: the lower it is, the noisier is the
+    layer. Layers that cannot be in 8 bits are listed with the reason.
 
     Args:
         model: whatever `open_model` takes.
-        calibration: samples, as `quantize` takes them; every fourth is held out to judge by.
-        preprocess: what becomes of the features of files: a JSON file, what it holds, or the
-            range of photos, such as `0..1`.
-        ranges: a file of ranges that `calibrate` wrote for this model; for its layers to be found
-            there, it is an optimized one. Default: they are found on the data.
-        isa: the instruction set that the 8-bit layers are made for; auto is this machine's.
-        allowed_ops: ops that are run although they act on files or processes.
+        calibration: Samples: a .npz file of arrays by input name, a folder of TFRecords, images or
+            CSV files, or DIR/NAME where DIR holds records of several names. Every fourth sample is
+            kept aside to measure the noise on.
+        preprocess: How the features of files become inputs, such as the size of images and the
+            range of their values: a file, its JSON, or the range alone (0..1, -1..1, 0..255,
+            photo=0..1) [default: what is kept beside the model, or what the model itself says].
+        ranges: Ranges of the optimized model that deploykit calibrate wrote [default: found on the
+            samples].
+        isa: Instruction set that the 8-bit layers are made for; auto is that of this machine.
+        allowed_ops: Run this op although it reads or writes files or starts processes; may be
+            repeated.
 
     FileError, GraphError: the samples do not fit, or lead to NaN or Inf. MismatchError: the ranges
     are of another model.

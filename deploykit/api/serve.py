@@ -4,8 +4,9 @@ import logging
 import os
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
+from deploykit.api.public import Command, public
 from deploykit.api.shipped import ShippedFolder, check_served_models, shipped_in
 from deploykit.benchmarking.settings import Settings
 from deploykit.serving.lifecycle.model_config import ModelSettings
@@ -14,7 +15,7 @@ from deploykit.serving.server import process, workers
 from deploykit.serving.server.process import RunningServer
 from deploykit.serving.server.server_flags import ServerFlags
 from deploykit.serving.server.settings import settings_of
-from deploykit.storage.parameters import with_options
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import GraphError
 
 logger = logging.getLogger("deploykit")
@@ -22,19 +23,42 @@ logger = logging.getLogger("deploykit")
 DEFAULT = ServerFlags()
 
 
+@public(
+    Command(
+        examples=(
+            "deploykit serve served --rest_api_port=8501",
+            "deploykit serve --model_base_path=$PWD/served/fashion --model_name=fashion",
+        ),
+        requires=(),
+        has_limits=False,
+        writes_result=False,
+    ),
+)
 def serve(
     base_dir: str | os.PathLike[str] | None = None,
     flags: ServerFlags = DEFAULT,
     *,
-    tuned: str | os.PathLike[str] | Settings | None = None,
-    **options: Any,
+    tuned: Annotated[
+        str | os.PathLike[str] | Settings | None, Flag(heading="Threads and load")
+    ] = None,
 ) -> RunningServer:
-    """Serve models over the API of TensorFlow Serving, gRPC and REST.
+    """Serve models over TensorFlow Serving's gRPC and REST API.
 
-    Returns once the server listens, with its `address` (gRPC) and its `rest_url`; it serves until
-    `close`, or the end of a `with` block, which answers the calls in flight. `wait` blocks until
-    then, or until Ctrl-C. It runs in threads of this process, of which TensorFlow is a part from
-    then on; several `workers` are processes of their own.
+    BASE_DIR holds the versions of one model (folders with numbers as names), or several such
+    models. Or it is what deploykit ship wrote: then its model is served under its name, with the
+    settings that deploykit tune found for it; flags and `tuned` win.
+
+    The flags are those of TensorFlow Serving and some more, written as --flag=value, --flag value,
+    --switch or --noswitch. A flag of TensorFlow Serving that has no effect here gives a warning.
+
+    With several workers, each looks for new versions itself: until all have seen one, some answer
+    with the old version and others with the new one. Each counts its own calls on the page for
+    Prometheus. They take no reload over gRPC; change the file of `model_config_file` instead.
+
+    After SIGTERM, health says NOT_SERVING and calls are answered for `lame_duck_seconds`, or up to
+    twice that time while they come. Then new calls are refused (UNAVAILABLE, 503), and the server
+    stops when all running ones are answered. Ctrl-C leaves out the first part; a second signal
+    stops the server at once.
 
     Args:
         base_dir: a folder with the versions of one model (folders with numbers for names), or with
@@ -42,12 +66,8 @@ def serve(
             its name, with what `tune` found for it; default: what `model_base_path` or
             `model_config_file` says.
         flags: the flags of TensorFlow Serving, and some more.
-        tuned: what `tune` found, or its file: threads, calls at once, and the batch that calls are
-            put together to; what flags or the environment set wins, and a line of the log says so.
-            The variables in it are for a process that has not begun, so only the command line sets
-            them. What no server has is refused. Its file must have been measured on one of the
-            models that are served.
-        options: fields of `ServerFlags`, such as `port` and `rest_api_port`.
+        tuned: Take threads, calls at the same time, batches and environment from what deploykit
+            tune found; flags and variables that are set win.
 
     Error: flags contradict each other. FileError: a file or folder cannot be read, or a port is
     taken. GraphError: there is no model, and the message names the folder to give instead where
@@ -59,7 +79,6 @@ def serve(
         >>> found.outputs["y"].tolist()
         [[3.0]]
     """
-    (flags,) = with_options("serve", options, flags)
     name, batch = "tuned", None
     shipped = _shipped_in(base_dir)
     if shipped is not None:

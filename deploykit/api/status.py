@@ -1,7 +1,8 @@
 """How a server and its models are."""
 
-from typing import Any
+from typing import Annotated
 
+from deploykit.api.public import Command, public
 from deploykit.calling.model_clients import model_client
 from deploykit.calling.server_status import ModelVersions, ServedModels, ServerHealth, answers
 from deploykit.serving.client.client import Client
@@ -10,33 +11,48 @@ from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.client.inference_client import InferenceClient
 from deploykit.serving.client.rest_client import RestClient, is_rest
 from deploykit.serving.protocol.version_status import VersionStatus
-from deploykit.storage.parameters import with_options
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import Error
 
 
+@public(
+    Command(
+        examples=(
+            "deploykit status localhost:8500",
+            "deploykit status localhost:8500 fashion",
+            "deploykit status http://localhost:8501",
+            "deploykit status http://localhost:8000 resnet --protocol v2",
+        ),
+        requires=(),
+        has_limits=False,
+    ),
+)
 def status(
     address: str,
     model: str | None = None,
     *,
-    version: int | None = None,
-    version_label: str = "",
+    version: Annotated[
+        int | None, Flag(at_least=0, at_most=9223372036854775807, heading="Server")
+    ] = None,
+    version_label: Annotated[str, Flag(metavar="LABEL", heading="Server")] = "",
     connection: Connection = DEFAULT_CONNECTION,
-    **options: Any,
 ) -> ServerHealth | ServedModels | ModelVersions:
-    """Say how a server is, or the versions of one of its models and what they take.
+    """Show whether a server is healthy, or which models and versions it serves.
 
-    Where the server does not serve, or no version of the model answers, the result has a `problem`,
-    with which the command ends.
+    ADDRESS is host:port of gRPC, or a URL of REST. With MODEL, its versions and their inputs and
+    outputs are shown. Without MODEL, REST lists all models of a server of deploykit; TensorFlow
+    Serving has no such list. gRPC asks the health service, which TensorFlow Serving offers only if
+    it was started so. With `protocol` v2, it shows whether the server is live and ready. Exit
+    status 5: the server is not serving, or a model has no available version.
 
     Args:
         address: `host:port` or `unix:path` of gRPC, or a URL of REST: `http://host:port`.
         model: the name under which it is served; default: over REST, all models, which a server of
             deploykit lists; over gRPC, the health service, which TensorFlow Serving has on request;
             with `protocol="v2"`, whether the server is live and ready.
-        version: one version alone; default: all.
-        version_label: the label of the version instead, such as `stable`.
+        version: Version of the model [default: the newest].
+        version_label: Choose the version by its label, such as stable.
         connection: how the server is spoken to.
-        options: fields of `Connection`, such as `timeout` (in seconds).
 
     CallError: there is no such server, model or version.
 
@@ -48,7 +64,6 @@ def status(
         >>> found.signatures["serving_default"].inputs["x"].shape
         (-1, 1)
     """
-    (connection,) = with_options("status", options, connection)
     if model is None and (version is not None or version_label):
         raise Error("--version and --version-label are of a model, but none is named")
     if is_rest(address) and connection.protocol == "tensorflow":

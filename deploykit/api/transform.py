@@ -1,45 +1,71 @@
 """Transforms run on a graph, in the order given."""
 
-from typing import Any
+from typing import Annotated
 
 from deploykit.api.comparison import DEFAULT, Comparison
+from deploykit.api.public import INTERFACE, Command, public
 from deploykit.freezing.open_model import open_model
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.rewriting.transform import check_ranges_of
-from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
+from deploykit.verification.public_types import ModelLike, PathLike
 
 
+@public(
+    Command(
+        heading="Transforms",
+        examples=(
+            "deploykit transform --in_graph=fashion.pb --out_graph=folded.pb \\\n"
+            "      --transforms='fold_constants fold_batch_norms' --verify",
+        ),
+        writes_result=False,
+    ),
+    models="model",
+    interface=INTERFACE,
+)
 def transform(
-    model: Any,
-    transforms: str,
+    model: Annotated[ModelLike, Flag("--in_graph --in-graph", heading="Model")],
+    transforms: Annotated[str, Flag("--transforms", metavar="STRING")],
     how: Comparison = DEFAULT,
     *,
-    output: Any = None,
-    force: bool = False,
-    verify: bool = False,
-    as_text: bool = False,
-    dump: Any = None,
-    **options: Any,
+    output: Annotated[
+        PathLike | None,
+        Flag(
+            "--out_graph --out-graph -o --output",
+            format="output",
+            heading="Output",
+            is_required=True,
+        ),
+    ] = None,
+    force: Annotated[bool, Flag(heading="Output")] = False,
+    verify: Annotated[bool, Flag(heading="Check")] = False,
+    as_text: Annotated[
+        bool, Flag("--output_as_text --output-as-text", format="true or false", heading="Output")
+    ] = False,
+    dump: Annotated[PathLike | None, Flag(metavar="DIR", heading="Output")] = None,
 ) -> Graph:
-    """Return a graph after a transform string, such as `"fold_constants fold_batch_norms"`.
+    """Run transforms on a graph, in the order given.
 
-    A GraphDef file is taken as it stands; any other model is frozen first. The graph's `report`
-    says what each step did.
+    Takes the flags and the transform string of the Graph Transform Tool's transform_graph.
+    `deploykit transforms` lists the transforms, `deploykit transforms NAME` explains one.
+
+    If `verify` finds a difference, it names the first step that changes the answers too much,
+    writes no out_graph, and exits with 5; with `dump`, DIR keeps the graphs before that step.
 
     Args:
-        model: whatever `open_model` takes.
-        transforms: the string; `deploykit.list_transforms()` lists what may stand in it, and
-            `package.module:function` is one of your own.
+        model: Graph to read.
+        transforms: Transforms to run in order, such as 'fold_constants(ignore_errors=true)
+            fold_batch_norms'; package.module:function is one of your own.
         how: with `verify`: on which inputs, and against which bar.
-        output: a file to write too.
-        force: whether to replace it where it exists.
-        verify: whether both graphs are run and compared before the result is written.
-        as_text: whether a text proto is written.
-        dump: a folder for the graph after each step.
-        options: fields of `Comparison`.
+        output: Graph to write.
+        force: Replace an existing output file.
+        verify: Run the graph before and after; if the answers differ, write nothing and name the
+            step that caused it.
+        as_text: Write the graph as text.
+        dump: Write the graph after each step to this folder: DIR/01-NAME.pb and so on.
 
     PipelineError: the string does not parse. GraphError: a transform cannot be applied.
     RefusedError: the model acts on files or processes.
@@ -53,7 +79,6 @@ def transform(
         >>> any(node.op == "Rsqrt" for node in folded)
         False
     """
-    (how,) = with_options("transform", options, how)
     if not verify:
         how.refuse_unused()
     target = OutputFiles(output, force, as_text, dump)

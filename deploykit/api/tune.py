@@ -3,8 +3,9 @@
 import json
 import os
 from dataclasses import replace
-from typing import Any
+from typing import Annotated
 
+from deploykit.api.public import INTERFACE, Command, public
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.tuning.recommendation import Recommendation
 from deploykit.benchmarking.tuning.tune_options import TuneOptions
@@ -13,27 +14,47 @@ from deploykit.freezing.interface import source_of
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.input.samples import read_feeding
 from deploykit.storage.files import check_output, write
-from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import CrashError, LimitError
+from deploykit.verification.public_types import ModelLike
 
 DEFAULT = TuneOptions()
 
 
+@public(
+    Command(
+        heading="Search",
+        writes_result=False,
+    ),
+    models="model",
+    interface=INTERFACE,
+)
 def tune(
-    model: Any,
+    model: ModelLike,
     how: TuneOptions = DEFAULT,
     *,
     feeding: Feeding = MADE_UP,
-    output: str | os.PathLike[str] | None = None,
-    force: bool = False,
-    **options: Any,
+    output: Annotated[
+        str | os.PathLike[str] | None,
+        Flag("-o --output", format="text output", heading="Output", beside=".tuned.json"),
+    ] = None,
+    force: Annotated[bool, Flag(heading="Output")] = False,
 ) -> Recommendation:
-    """Search the settings with the lowest latency, and those with the most items a second.
+    """Find settings with which a model runs faster on this machine.
 
-    Short trials come first, each in turns with TensorFlow's defaults; the best are then measured
-    beside them, and only what is faster for sure is recommended. What is set in the environment
-    already is left as it is.
+    It tries threads, oneDNN, whether the calling thread does a share of oneDNN's work, whether the
+    C library keeps freed memory, batches, and calls at the same time: for the lowest median latency
+    and for the most items a second. Settings that the environment has already stay as they are. At
+    the end, the best settings, and the same without one of their changes, take turns with
+    TensorFlow's defaults: the figures shown are of this comparison, and only what is faster for
+    sure is recommended, with as few changes as it takes.
+
+    `deploykit benchmark --tuned` takes the file. After Ctrl-C, the same command continues the
+    search.
+
+    In OpenVINO it tries threads, streams (a stream for each call at the same time), the memory and
+    batches; the answers of OpenVINO are compared with those of TensorFlow first.
 
     Args:
         model: whatever `open_model` takes.
@@ -41,9 +62,7 @@ def tune(
         feeding: data or made-up values.
         output: a JSON file to write too, which `load_tuned` reads. While this runs, the trials are
             kept beside it in `OUTPUT.state`, from which the next call goes on after Ctrl-C.
-        force: whether to replace it where it exists.
-        options: fields of `TuneOptions`, such as `goal` and `budget` (minutes), of `Feeding`, such
-            as `data`, or of `Source`, such as `outputs`.
+        force: Replace an existing output file.
 
     FileError: a file is missing, unreadable or cannot be written. GraphError: the model is not
     sound, an input has no known shape, or does not fit the data. RefusedError: an op acts on files
@@ -54,7 +73,7 @@ def tune(
         >>> found.settings.batch
         8
     """
-    source, how, feeding = with_options("tune", options, source_of(model), how, feeding)
+    source = source_of(model)
     how.check()
     if output is not None:
         check_output(output, force, *path_of(source))

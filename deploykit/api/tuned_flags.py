@@ -90,7 +90,7 @@ def _engine(flags: ServerFlags, tuned: Settings, name: str) -> ServerFlags:
     if flags.engine != ServerFlags.engine:
         _gives_way(name, TITLES[tuned.engine], f"--engine={flags.engine}")
         return flags
-    return replace(flags, engine=tuned.engine)
+    return replace(flags, engine=tuned.engine)  # type: ignore[arg-type]
 
 
 def _executor(asked: ServerFlags, flags: ServerFlags, tuned: Settings, name: str) -> ServerFlags:

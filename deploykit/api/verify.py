@@ -2,38 +2,53 @@
 
 import logging
 from dataclasses import replace
-from typing import Any
+from typing import Annotated
 
 from deploykit.api.comparison import DEFAULT, Comparison
+from deploykit.api.public import INTERFACE, Command, public
 from deploykit.freezing.open_model import open_model
-from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.flag import Flag
+from deploykit.verification.public_types import ModelLike
 from deploykit.verification.verify import Verification
 
 logger = logging.getLogger("deploykit")
 
 
+@public(
+    Command(
+        heading="Check",
+        examples=(
+            "deploykit verify fashion.pb optimized.pb --data models/fashion/test_1000.npz",
+            "deploykit verify fashion.pb weights.pb --min-sqnr 20",
+        ),
+        runs_graph=True,
+    ),
+    models="reference result",
+    interface=INTERFACE,
+)
 def verify(
-    reference: Any,
-    result: Any,
+    reference: ModelLike,
+    result: ModelLike,
     how: Comparison = DEFAULT,
     *,
-    min_sqnr: float | None = None,
-    **options: Any,
+    min_sqnr: Annotated[float | None, Flag(metavar="DB")] = None,
 ) -> Verification:
-    """Run two models on the same inputs, TensorFlow's own graph optimizer off, and compare.
+    """Compare what two models compute.
 
-    Where an output is a Softmax, what it reads is compared too. Inputs and outputs are paired by
-    name, or by place where the names differ.
+    Exits with 5 if the outputs of RESULT differ too much from those of REFERENCE, and if nothing
+    was compared: REFERENCE cannot be run, or gives the same value whatever it is fed.
+
+    Both run on the same inputs, with TensorFlow's own graph optimizer switched off. If an output is
+    a Softmax, its input is compared too. In `as_json`, an infinite figure (there is no difference
+    at all) is null, and "verified" is false if nothing was compared.
 
     Args:
         reference: the model that is right; whatever `open_model` takes.
         result: the model to judge.
         how: on which inputs, and against which bar.
-        min_sqnr: bar in dB instead of `tolerance`; default for a quantized result: 15. It holds for
-            what a Softmax reads in place of the Softmax.
-        options: fields of `Comparison`: `data`, `preprocess`, `shapes`, `input_range`,
-            `allowed_ops`, `tolerance`.
+        min_sqnr: Instead, the smallest signal-to-noise ratio allowed [default for a quantized
+            RESULT: 15].
 
     A reference that does not run on made-up inputs gives `verified=False` with the reason.
     GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.
@@ -43,7 +58,6 @@ def verify(
         >>> deploykit.verify(graph, deploykit.optimize(graph)).passed
         True
     """
-    (how,) = with_options("verify", options, how)
     with working("verify"):
         first, second = open_model(reference), open_model(result)
         for each in (first, second):

@@ -3,13 +3,15 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from deploykit.api.public import Command, public
 from deploykit.hardware.machine import usable_cores
 from deploykit.records.index import Index
 from deploykit.records.verify_records import Checked, check_folder
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import UnverifiedError, VerificationError
 
 
@@ -84,19 +86,31 @@ class RecordsVerification(AsHtml):
         }
 
 
+@public(
+    Command(
+        name="records verify",
+        heading="Records",
+        requires=(),
+        has_limits=False,
+        writes_result=False,
+    ),
+)
 def verify_records(
-    folder: str | os.PathLike[str], *, name: str | None = None, processes: int | None = None
+    folder: Annotated[str | os.PathLike[str], Flag(metavar="DIR")],
+    *,
+    name: Annotated[str | None, Flag(metavar="NAME")] = None,
+    processes: Annotated[int | None, Flag(at_most=1024)] = None,
 ) -> RecordsVerification:
     """Check every record, and the shards against their index.
 
-    A problem is a record whose checksum is wrong, or a shard that is cut short, changed, missing or
-    not listed. Without an index, a shard that was cut between two records looks whole: `checked`
-    and `unknown` say so of what is returned.
+    Exits with 5 if a record's checksum is wrong, or a shard is cut short, changed, missing or not
+    listed, or if there is no record at all. Without an index, a shard that was cut between two
+    records looks complete, which the result says.
 
     Args:
         folder: where the shards lie.
-        name: which records, where the folder has several.
-        processes: default: one for each core.
+        name: Name of the records, if DIR holds records of several names.
+        processes: Number of processes, up to 1024 [default: one for each core].
 
     `check()` of what is returned raises VerificationError where there is a problem, or no record.
     FileError, GraphError: there is nothing to check, or the index is damaged.

@@ -2,9 +2,10 @@
 
 import os
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from deploykit.freezing.interface import Source
+from deploykit.api.public import INTERFACE, Command, public
+from deploykit.freezing.interface import Source, source_of
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.input.data import open_data
 from deploykit.input.input_benchmark import pipeline_for
@@ -12,10 +13,11 @@ from deploykit.input.pipeline import Pipeline
 from deploykit.input.piping import PLAIN, Piping
 from deploykit.input.writing import STYLES, written
 from deploykit.storage.files import check_output, write
-from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import GraphError
+from deploykit.verification.public_types import ModelLike
 
 WRITTEN = ("preprocess", "shuffle", "cache", "buckets", "private_threads")
 """What of a `Piping` a written file does."""
@@ -36,35 +38,51 @@ class WrittenInput(AsHtml):
         return {"style": self.style, "records": self.pipeline.data.records, "text": self.text}
 
 
+@public(
+    Command(
+        name="input write",
+        heading="Pipeline",
+        requires=(),
+        has_limits=False,
+        writes_result=False,
+    ),
+    models="model",
+    interface=INTERFACE,
+)
 def write_input(
-    data: str | os.PathLike[str],
+    data: Annotated[str | os.PathLike[str], Flag(metavar="DIR")],
     *,
-    model: Any = None,
-    piping: Piping = PLAIN,
-    batch: int | None = None,
-    style: str = STYLES[0],
-    output: str | os.PathLike[str] | None = None,
-    force: bool = False,
-    **options: Any,
+    model: Annotated[ModelLike | None, Flag(metavar="MODEL", heading="Model")] = None,
+    piping: Annotated[
+        Piping, Flag(only="preprocess shuffle cache buckets private_threads")
+    ] = PLAIN,
+    batch: Annotated[int | None, Flag(at_most=1048576)] = None,
+    style: Literal["tfdata"] = "tfdata",
+    output: Annotated[
+        str | os.PathLike[str] | None,
+        Flag("-o --output", format="text output", heading="Output", metavar="FILE.py"),
+    ] = None,
+    force: Annotated[bool, Flag(heading="Output")] = False,
 ) -> WrittenInput:
-    """Write the recommended tf.data function for data.
+    """Write the recommended tf.data function for data, to stdout or a file.
 
-    It builds the very dataset that `deploykit.benchmark(..., input="tfdata")` measures with the
-    same options on this machine, and can be measured itself, as its `pipeline`.
+    DIR is a folder of TFRecords (deploykit records), of CSV files or of images, or an .npz file.
+    The code is short, imports only TensorFlow (and NumPy for .npz), and builds the very dataset
+    that `deploykit benchmark --input tfdata` measures with the same options on this machine.
+    `deploykit benchmark MODEL --data DIR --pipeline FILE:dataset` measures the file, here without
+    its .py.
 
     Args:
         data: a folder of TFRecords (`deploykit.convert_records`), of CSV files or of images, or an
             `.npz` file.
-        model: whatever `open_model` takes; the batches fit its inputs. Default: one tensor for each
-            feature of the data.
+        model: Make batches that fit the inputs of this model [default: a tensor for each feature of
+            the data].
         piping: how files are read: `preprocess`, `shuffle`, `cache`, `buckets` and
             `private_threads`.
-        batch: records at once; default: what the model demands, or 32.
-        style: how batches are made: `tfdata`.
-        output: a Python file to write too.
-        force: whether to replace it where it exists.
-        options: fields of `Piping`, such as `preprocess`, and of `Source`, such as `inputs`, which
-            say which part of the model is meant.
+        batch: Records in a batch [default: what the model demands, or 32].
+        style: Kind of input pipeline.
+        output: File to write [default: stdout].
+        force: Replace an existing output file.
 
     FileError: a file is missing, unreadable or cannot be written. GraphError: the data are of no
     known kind, or do not fit the model's inputs.
@@ -74,19 +92,20 @@ def write_input(
         >>> "def " in found.text, found.pipeline.batch
         (True, 16)
     """
-    source, piping = with_options("write_input", options, Source(None), piping)
-    part = {name: getattr(source, name) for name in options if hasattr(source, name)}
+    source = source_of(model)
+    part = [field.name for field in fields(Source) if field.name != "model"]
+    part = [name for name in part if getattr(source, name)]
     for each in fields(Piping):
         if each.name not in WRITTEN and getattr(piping, each.name) != getattr(PLAIN, each.name):
             raise GraphError(f"{each.name} does not go with a pipeline that is written")
-    if model is None and part:
-        raise GraphError(f"{next(iter(part))} has no effect here, only with model")
+    if source.model is None and part:
+        raise GraphError(f"{part[0]} has no effect here, only with model")
     if style not in STYLES:
         raise GraphError(f"the style '{style}' is none of: {', '.join(STYLES)}")
     if output is not None:
         check_output(output, force, os.fspath(data), *path_of(model))
     with working("input write"):
-        graph = None if model is None else open_model(model, **part).graph
+        graph = None if source.model is None else open_model(source).graph
         opened = open_data(os.fspath(data), piping.declared(graph).columns)
         pipeline = pipeline_for(opened, graph, batch=batch, piping=piping)
         found = WrittenInput(written(pipeline), style, pipeline)

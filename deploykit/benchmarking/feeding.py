@@ -3,7 +3,10 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from deploykit.transforms.core.display.flag import Flag
+from deploykit.verification.public_types import DataLike
 
 if TYPE_CHECKING:
     from deploykit.transforms.core.graph import Graph
@@ -14,15 +17,20 @@ if TYPE_CHECKING:
 class Feeding:
     """What a model is run on. Without data, values are made up, seed 0."""
 
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Sizes of inputs that the model leaves open, by name; the first one is the batch."""
-    data: Any = None
-    """Arrays by input name, the samples along the first axis; the path of an `.npz` file of such;
-    or `Samples`. `deploykit.benchmark` also takes a folder of TFRecords, CSV files or images."""
-    input_range: tuple[float, float] = (-1.0, 1.0)
-    """Of made-up floats."""
-    allowed_ops: Sequence[str] = ()
-    """Ops that are run although they act on files or processes."""
+    HEADING: ClassVar = "Data"
+
+    shapes: Annotated[Mapping[str, Sequence[int]], Flag("--shape", format="shape")] = field(
+        default_factory=dict
+    )
+    """Shape of an input whose sizes the model leaves open; may be repeated."""
+    data: Annotated[DataLike | None, Flag(metavar="DATA")] = None
+    """Arrays by input name to run on, sample by sample, as a .npz file [default: random values,
+    always the same]. benchmark also takes a folder of TFRecords, CSV files or images that are read
+    while the model runs, or DIR/NAME where DIR holds records of several names."""
+    input_range: Annotated[tuple[float, float], Flag(format="range")] = (-1.0, 1.0)
+    """Range of the random values for float inputs, where no data are given."""
+    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = ()
+    """Run this op although it reads or writes files or starts processes; may be repeated."""
 
     @property
     def path(self) -> str | None:
@@ -45,7 +53,8 @@ class Feeding:
         from deploykit.benchmarking.inputs import FROM_DATA, batches
 
         most = None if everything else FROM_DATA
-        return batches(graph, batch, self.shapes, self.read().data, self.input_range, most=most)
+        data: Any = self.read().data
+        return batches(graph, batch, self.shapes, data, self.input_range, most=most)
 
 
 MADE_UP = Feeding()

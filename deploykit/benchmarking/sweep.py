@@ -5,9 +5,10 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 from deploykit.benchmarking.settings import FEED, NAMED, OPENMP, RESIDENT, Settings
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engines import TENSORFLOW
 from deploykit.transforms.core.errors import GraphError
 
@@ -21,43 +22,78 @@ class Sweep:
     One value may stand for itself: `batch=8`, `threads=(2, 1)`, `onednn=False`.
     """
 
-    batch: Sequence[int] | int = ()
-    """Samples at once."""
-    engine: Sequence[str] | str = ()
-    """What computes: `tensorflow` or `openvino`. Where neither this nor `base` is given, it is the
-    engine that the model was written for."""
-    threads: Sequence[tuple[int, int]] | tuple[int, int] | int = ()
-    """Threads inside an op, and ops at once; a number is that of threads, with one op at once."""
-    onednn: Sequence[bool] | bool = ()
-    """Whether oneDNN's kernels are used."""
-    caller_thread: Sequence[bool] | bool = ()
-    """Whether the thread that calls oneDNN takes a share of the work."""
-    keep_memory: Sequence[bool] | bool = ()
-    """Whether the C library keeps freed memory."""
-    concurrency: Sequence[int] | int = ()
-    """Calls in flight."""
-    executor: Sequence[str] | str = ()
-    """Who runs the ops of a call: `default`, `caller` or `single`."""
-    allocator: Sequence[str] | str = ()
-    """What gives memory: `default`, `tcmalloc` or `huge-pages`."""
-    kmp_blocktime: str | None = None
-    """A variable of old guides, as are the next two; also measured without."""
-    kmp_affinity: str | None = None
-    omp_num_threads: int | None = None
+    HEADING: ClassVar = "Settings to measure"
+
+    batch: Annotated[Sequence[int] | int, Flag(format="counts", at_most=1048576)] = ()
+    """Samples in a batch; each of several numbers is measured [default: what the model demands, or
+    1]."""
+    engine: Annotated[
+        Sequence[Literal["tensorflow", "openvino"]] | Literal["tensorflow", "openvino"],
+        Flag(format="one or more"),
+    ] = ()
+    """What computes: tensorflow or openvino, or both in turn, whose answers are compared before
+    [default: the engine that the model was written for, else TensorFlow]."""
+    threads: Annotated[
+        Sequence[tuple[int, int]] | tuple[int, int] | int, Flag(format="threads")
+    ] = ()
+    """Threads inside an op, such as 2, or x ops at the same time, such as 2x1, which is the same as
+    2 [default: TensorFlow's]."""
+    onednn: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
+    """Whether TensorFlow uses oneDNN's kernels."""
+    caller_thread: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
+    """Whether the thread that calls oneDNN does a share of the work itself."""
+    keep_memory: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
+    """Whether the C library keeps freed memory for later (MALLOC_* variables)."""
+    concurrency: Annotated[Sequence[int] | int, Flag(format="counts", at_most=1024)] = ()
+    """Calls at the same time [default: 1]."""
+    executor: Annotated[
+        Sequence[Literal["default", "caller", "single"]] | Literal["default", "caller", "single"],
+        Flag(format="one or more"),
+    ] = ()
+    """Who runs the ops of a call: threads of TensorFlow's own (default), or one by one the thread
+    that makes it (caller); single is that by an executor of TensorFlow's that refuses loops and
+    conditions of TensorFlow 1."""
+    allocator: Annotated[
+        Sequence[Literal["default", "tcmalloc", "huge-pages"]]
+        | Literal["default", "tcmalloc", "huge-pages"],
+        Flag(format="one or more"),
+    ] = ()
+    """What gives memory: the C library (default), tcmalloc where that is installed, or the C
+    library with pages of 2 MiB (huge-pages)."""
+    kmp_blocktime: Annotated[str | None, Flag(format="blocktime")] = None
+    """Set KMP_BLOCKTIME, as old guides advise, and measure with and without it."""
+    kmp_affinity: Annotated[str | None, Flag(metavar="TEXT")] = None
+    """Set KMP_AFFINITY, likewise."""
+    omp_num_threads: Annotated[int | None, Flag(at_most=4096)] = None
+    """Set OMP_NUM_THREADS, likewise."""
     xla: bool = False
-    """Whether XLA compiles (auto-clustering)."""
-    precision: Sequence[str] | str = ()
-    """`fp32`, `tf32`, `fp16` or `bf16`."""
+    """Compile with XLA (auto-clustering)."""
+    precision: Annotated[
+        Sequence[Literal["fp32", "tf32", "fp16", "bf16"]] | Literal["fp32", "tf32", "fp16", "bf16"],
+        Flag(format="one or more"),
+    ] = ()
+    """In what layers are computed; each of several is measured: fp32, tf32 or fp16 on a GPU, fp32
+    or bf16 on the CPU [default: what TensorFlow takes for float32, which newer GPUs multiply in
+    tf32]."""
     bf16: bool = False
-    """The same as precision `bf16`."""
-    input: str | None = None
-    """`feed`, `tfdata` or `resident`; by default the first, and on a GPU the last too. Over files
-    `feed`, `tfdata`, `queue`, or `all`, which is the default there."""
-    device: str | None = None
-    """`cpu`, `gpu`, `gpu:N` or `all`: every GPU, and one alone to compare."""
-    base: Settings | str | os.PathLike[str] | None = None
-    """Whatever is not given here: settings, or a file of `deploykit.tune`, which must have been
-    measured on one of the models."""
+    """The same as `precision` bf16."""
+    input: Literal["feed", "tfdata", "resident", "queue", "pipeline", "all"] | None = None
+    """How data reach the model: fed with each call, through tf.data with prefetch, or not at all:
+    resident inputs lie on the device, and no output leaves it [default: feed, and on a GPU resident
+    too]. From files (`data` DIR) also through queues, or all in turn [default: all], or through
+    `pipeline` alone."""
+    device: Annotated[str | None, Flag(format="device")] = None
+    """Device to run on; all: a copy of the model on every GPU, compared with gpu:0 alone [default:
+    cpu]. To compare layouts, use deploykit transform --transforms 'convert_layout(to=NCHW)'."""
+    base: Annotated[Settings | str | os.PathLike[str] | None, Flag("--tuned")] = None
+    """Start from the settings that deploykit tune wrote; options given here win."""
+
+    @classmethod
+    def coerced(cls, value: object) -> "Sweep | None":
+        """Return a sweep, or settings as one, or None for what is neither."""
+        if isinstance(value, Settings):
+            return cls(base=value)
+        return value if isinstance(value, cls) else None
 
     @property
     def names_engine(self) -> bool:

@@ -3,7 +3,10 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, ClassVar
+
+from deploykit.transforms.core.display.flag import Flag
+from deploykit.verification.public_types import PreprocessLike
 
 TOP = 5
 """Classes that are shown."""
@@ -13,48 +16,65 @@ TOP = 5
 class PredictOptions:
     """Which version of a model is asked, how, and what becomes of the answer."""
 
-    version: int | None = None
-    """Default: the newest."""
-    version_label: str = ""
-    """The label of the version instead, such as `stable`."""
-    signature: str | None = None
-    """Default: `serving_default`, or the only one."""
-    outputs: Sequence[str] = ()
-    """What is asked for; default: all."""
-    preprocess: Any = None
-    """What becomes of an image: a JSON file, what it holds, or a range such as `0..1`. A server
-    does not say which values its model wants, so a photo for an input of floats needs it."""
-    labels: str | os.PathLike[str] | Sequence[str] | None = None
-    """Names of the classes, or a file with one a line."""
-    top: int | None = None
-    """So many classes with the highest scores are named; default: 5, with labels."""
+    HEADING: ClassVar = "Server"
+
+    version: Annotated[int | None, Flag(at_least=0, at_most=9223372036854775807)] = None
+    """Version of the model [default: the newest]."""
+    version_label: Annotated[str, Flag(metavar="LABEL")] = ""
+    """Choose the version by its label, such as stable."""
+    signature: Annotated[str | None, Flag(metavar="NAME")] = None
+    """Signature of the model [default: serving_default, or the only one]."""
+    outputs: Annotated[Sequence[str], Flag(metavar="NAME", heading="Request")] = ()
+    """Ask for this output only; may be repeated."""
+    preprocess: Annotated[
+        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
+    ] = None
+    """How the features of files become inputs, such as the size of images and the range of their
+    values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) [default: what is
+    kept beside the model, or what the model itself says]."""
+    labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Answer")] = None
+    """File with the names of the classes, one a line."""
+    top: Annotated[int | None, Flag(metavar="K", heading="Answer")] = None
+    """Show this many classes with the highest scores [default: 5, if `labels` is given]."""
 
 
 @dataclass(frozen=True)
 class LoadTestOptions:
     """Which version of a model is asked, and with which load."""
 
-    version: int | None = None
-    """Default: the newest."""
-    version_label: str = ""
-    """The label of the version instead, such as `stable`."""
-    signature: str | None = None
-    """Default: `serving_default`, or the only one."""
-    preprocess: Any = None
-    """What becomes of the samples, likewise."""
-    batch: int = 1
-    """Samples in a call."""
-    concurrency: Sequence[int] = ()
-    """Callers, each of which waits for its answer; several numbers are measured in turn. Default:
-    1, 2, 4 and 8, unless there is a rate or a limit."""
-    rate: float | None = None
-    """Instead, so many calls a second, at random times and whether others are answered or not."""
-    latency_limit_ms: float | None = None
-    """Instead, the highest rate is sought at which 99 % of calls are answered within this."""
-    seconds: float = 10
+    HEADING: ClassVar = "Load"
+
+    version: Annotated[
+        int | None, Flag(at_least=0, at_most=9223372036854775807, heading="Server")
+    ] = None
+    """Version of the model [default: the newest]."""
+    version_label: Annotated[str, Flag(metavar="LABEL", heading="Server")] = ""
+    """Choose the version by its label, such as stable."""
+    signature: Annotated[str | None, Flag(metavar="NAME", heading="Server")] = None
+    """Signature of the model [default: serving_default, or the only one]."""
+    preprocess: Annotated[
+        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
+    ] = None
+    """How the features of files become inputs, such as the size of images and the range of their
+    values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) [default: what is
+    kept beside the model, or what the model itself says]."""
+    batch: Annotated[int, Flag(at_most=1048576, heading="Data")] = 1
+    """Samples in each call."""
+    concurrency: Annotated[Sequence[int], Flag(format="counts", at_most=65536)] = ()
+    """Number of callers, each of which waits for its answer before it calls again; several numbers
+    are measured one after another [default: 1,2,4,8]."""
+    rate: Annotated[float | None, Flag(metavar="CALLS", above=0)] = None
+    """Instead, send this many calls a second at random times, whether earlier ones are answered or
+    not."""
+    latency_limit_ms: Annotated[
+        float | None, Flag("--search-latency-limit", metavar="MS", above=0)
+    ] = None
+    """Instead, find the highest rate at which all calls are answered, 99 % of them within this
+    time."""
+    seconds: Annotated[float, Flag(metavar="S", above=0)] = 10
     """How long each load lasts."""
-    processes: int = 1
-    """Processes that send the calls, where one cannot make the load."""
+    processes: Annotated[int, Flag(at_most=64)] = 1
+    """Processes that send the calls, up to 64, if one cannot send enough."""
 
 
 @dataclass(frozen=True)
@@ -64,22 +84,26 @@ class LabelOptions:
     Unless one of these says what becomes of it, what the model's own file says is done.
     """
 
-    mean: float | None = None
-    """Taken from each pixel; default: 0, or what the model itself says."""
-    std: float | None = None
-    """What each pixel is then divided by; default: 255, or what the model itself says, or 1 for a
-    model of whole numbers."""
-    height: int | None = None
-    """In pixels, to resize to; default: the model's, or 299."""
-    width: int | None = None
-    """Likewise."""
-    preprocess: Any = None
-    """Instead, what becomes of it, as for `calibrate` and `benchmark`: a JSON file, what it holds,
-    or a range such as `0..1`."""
-    top: int = TOP
-    """So many classes are named."""
-    allowed_ops: Sequence[str] = ()
-    """Ops that are run although they act on files or processes."""
+    HEADING: ClassVar = "Image and labels"
+
+    mean: Annotated[float | None, Flag("--input_mean --input-mean", metavar="MEAN")] = None
+    """Number to subtract from each pixel [default: 0, or what the model says]."""
+    std: Annotated[float | None, Flag("--input_std --input-std", metavar="STD", above=0)] = None
+    """Number to divide each pixel by after that [default: 255, or what the model says; 1 for a
+    model that takes whole numbers]."""
+    height: Annotated[int | None, Flag("--input_height --input-height", metavar="PIXELS")] = None
+    """Height of the resized image [default: the model's, or 299]."""
+    width: Annotated[int | None, Flag("--input_width --input-width", metavar="PIXELS")] = None
+    """Width of the resized image [default: the model's, or 299]."""
+    preprocess: Annotated[PreprocessLike | None, Flag(metavar="FILE.json|LO..HI")] = None
+    """How the image becomes an input, in the form that calibrate and benchmark take too [default:
+    by the options above]."""
+    top: Annotated[int, Flag("--top --num_top_predictions --num-top-predictions", metavar="K")] = (
+        TOP
+    )
+    """How many classes are shown."""
+    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = ()
+    """Run this op although it reads or writes files or starts processes; may be repeated."""
 
     @property
     def by_hand(self) -> list[str]:

@@ -1,6 +1,5 @@
 """The command line: loads a command's module when it runs, and turns errors into exit statuses."""
 
-import importlib
 import logging
 import os
 import signal
@@ -17,20 +16,24 @@ from deploykit.transforms.core.display.log_format import log_to_stderr
 from deploykit.transforms.core.engines.extras import missing_package
 from deploykit.transforms.core.errors import BugError, Error, FileError, PipelineError, lacks_memory
 
-COMMANDS = (
-    "ship", "freeze", "inspect", "check", "diff", "transforms", "transform", "optimize",
-    "calibrate", "sensitivity", "quantize", "verify", "accuracy", "label", "input", "benchmark",
-    "compare", "tune", "placement", "records", "infer", "export", "serve", "predict",
-    "status", "load-test", "plan", "report", "doctor",
-)  # fmt: skip
-
+GROUPS = {
+    "Start here": ("ship",),
+    "Build": ("freeze", "transform", "optimize", "calibrate", "sensitivity", "quantize"),
+    "Verify": ("inspect", "check", "diff", "verify", "accuracy", "placement", "transforms"),
+    "Measure": ("benchmark", "compare", "tune", "report", "doctor"),
+    "Serve": ("export", "serve", "predict", "status", "load-test", "plan"),
+    "Data": ("label", "infer", "input", "records"),
+}
+"""Commands by the section of `deploykit --help` that lists them."""
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
+DOCS = "https://github.com/deploykit/deploykit/tree/main/docs"
 
 _READING_NOTHING = {"-h", "--help", "--version"}
 _OUT_OF_MEMORY = "out of memory; --memory-limit, or the machine, allows no more"
 
 
 class _Commands(click.Group):
-    """The commands by name, in the order of the work."""
+    """The commands by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -38,9 +41,9 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"deploykit.cli.commands.{cmd_name.replace('-', '')}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
-        return command
+        from deploykit.cli.build import build, subcommands
+
+        return subcommands(cmd_name) or build(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -50,6 +53,14 @@ class _Commands(click.Group):
 
             raise click.UsageError(f"there is no command {args[0]}{nearest(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands under headings."""
+        from deploykit.cli.build import summary
+
+        for heading, names in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, summary(name)) for name in names])
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

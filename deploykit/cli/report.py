@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from deploykit.cli.options.outputs import standard_output_is_taken
+from deploykit.cli.outputs import standard_output_is_taken
 from deploykit.text.tables import drawn
 from deploykit.transforms.core.display.escaped import escaped
 

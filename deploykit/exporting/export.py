@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 from deploykit import __version__
 from deploykit.benchmarking.results import check_tuned
@@ -34,12 +34,14 @@ from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
 from deploykit.serving.saved_model.write_version import check_free, check_name, write_version
 from deploykit.storage.files import check_output_folder
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engine_folder import files as engine_files
 from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import SignatureDef
 from deploykit.transforms.core.tensors import Array
+from deploykit.verification.public_types import DataLike, PreprocessLike
 
 STEPS = "assets.extra/preprocessing.json"
 FORMAT = 1
@@ -78,45 +80,63 @@ class Exported(AsHtml):
 class ExportOptions:
     """What a version for TensorFlow Serving is to be."""
 
-    name: str | None = None
-    """What requests call the model; default: the name of its file or folder."""
-    version: int | None = None
-    """A number that is not taken; default: the one after the highest there is."""
-    signature_name: str | Sequence[str] | None = None
-    """What clients call the signature, in place of `serving_default`; of several names, each one
-    gets the same inputs and outputs."""
-    input_aliases: Mapping[str, str] = field(default_factory=dict)
-    """What clients call inputs of the signature: tensors, or their present names, by new name."""
-    output_aliases: Mapping[str, str] = field(default_factory=dict)
-    """The same for outputs."""
-    method: str | None = None
-    """`predict`, `classify` or `regress`: the last two add a signature that takes tf.Examples;
-    default: what a SavedModel's signature says, or `predict`."""
-    warmup: Any = None
-    """Samples that are run before the version answers: arrays by input name, a `tf.data.Dataset`,
-    an `.npz` file, or a folder that `deploykit calibrate` takes."""
-    warmup_samples: int = USUAL
-    """How many of them, up to 1000: of arrays at even distances, of a folder the first."""
-    preprocess: Any = None
-    """What becomes of photos; it is put in front of the model, see `deploykit.export`: a JSON file,
-    what it holds, the range of photos, such as `0..1`, or `known`, which is what is known of the
-    model. Default: nothing is put in front."""
-    warmup_preprocess: Any = None
-    """What becomes of the features of `warmup` files, in the same forms. Default: what `preprocess`
-    says, or what is known of the model."""
-    labels: str | os.PathLike[str] | Sequence[str] | None = None
-    """Names of the classes, or a file with one a line: the best 5 are answered by name. Default:
-    what is known of the model, where photos are put in front of it."""
-    most_pixels: int = MOST_PIXELS
-    """An image of more is refused before it is decoded."""
-    manifests: Manifests = field(default_factory=Manifests)
-    """Which files that run it elsewhere are written into the folder of models."""
-    engine: str | None = None
-    """`openvino`: its graph is written too, in `assets.extra`, where it gives TensorFlow's answers;
-    `auto`: only where it does; `tensorflow`: it is not. Default: what the file beside the graph
-    says, or `tensorflow`."""
-    allowed_ops: Sequence[str] = ()
-    """Ops that may stay in it although they act on files or processes."""
+    HEADING: ClassVar = "Version"
+
+    name: Annotated[str | None, Flag(metavar="NAME")] = None
+    """The model's name in requests [default: the name of its file or folder]."""
+    version: Annotated[int | None, Flag(at_least=0, at_most=9223372036854775807)] = None
+    """Number of the version, which must be free [default: one above the highest]."""
+    signature_name: Annotated[
+        str | Sequence[str] | None, Flag(format="names", metavar="NAME[,NAME...]")
+    ] = None
+    """What clients call the signature; with several names, each is written with the same inputs and
+    outputs [default: serving_default]."""
+    input_aliases: Annotated[Mapping[str, str], Flag("--input-alias", format="alias")] = field(
+        default_factory=dict
+    )
+    """What clients call an input of this signature: a tensor, or its present name; may be
+    repeated."""
+    output_aliases: Annotated[Mapping[str, str], Flag("--output-alias", format="alias")] = field(
+        default_factory=dict
+    )
+    """The same for an output."""
+    method: Literal["predict", "classify", "regress"] | None = None
+    """classify and regress add a signature of that name that takes tf.Examples, beside the one that
+    takes tensors [default: what the SavedModel's signature says, or predict]."""
+    warmup: Annotated[DataLike | None, Flag(metavar="DATA", heading="Data")] = None
+    """Samples that the server runs before the version answers its first request: a .npz file of
+    arrays by input name, a folder of TFRecords, images or CSV files, or DIR/NAME where DIR holds
+    records of several names."""
+    warmup_samples: Annotated[int, Flag(at_most=1000, heading="Data")] = USUAL
+    """How many of these samples are kept, at most 1000: of arrays evenly spread, of files the
+    first."""
+    preprocess: Annotated[
+        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI|known", heading="Photos and classes")
+    ] = None
+    """Put what becomes of photos in front of the model, so that callers send files: decoding,
+    resizing, the range of values. Takes what `preprocess` of calibrate and benchmark takes, or the
+    word known, for what is known of the model."""
+    warmup_preprocess: Annotated[
+        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI|known", heading="Data")
+    ] = None
+    """What becomes of the files of `warmup` on their way to the inputs, as `preprocess` of
+    calibrate and benchmark says it [default: what `preprocess` says, or what is known of the
+    model]."""
+    labels: Annotated[
+        str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Photos and classes")
+    ] = None
+    """File with the names of the classes, one a line: answers then name the best 5 [default with
+    `preprocess`: the labels that are kept beside the model]."""
+    most_pixels: Annotated[int, Flag("--max-pixels", heading="Photos and classes")] = MOST_PIXELS
+    """Refuse larger images before they are decoded."""
+    manifests: Annotated[Manifests, Flag(is_python_only=True)] = field(default_factory=Manifests)
+    """Files for other platforms, written into the folder of models."""
+    engine: Literal["tensorflow", "openvino", "auto"] | None = None
+    """Also write what OpenVINO reads, for deploykit serve `engine`, once it was compared with
+    TensorFlow at every output; auto: where it is right, openvino: or end with an error [default:
+    auto for a graph of deploykit quantize `engine` openvino, else tensorflow]."""
+    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = ()
+    """Run this op although it reads or writes files or starts processes; may be repeated."""
 
 
 def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Exported:
@@ -168,8 +188,8 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     if labels:
         files[LABELS] = [f"{label}\n".encode() for label in labels]
     if photos is not None:
-        steps = Preprocessing({k: replace(v, feature="") for k, v in photos.steps.items()})
-        files[STEPS] = [f"{json.dumps(steps.document(), indent=2)}\n".encode()]
+        declared = Preprocessing({k: replace(v, feature="") for k, v in photos.steps.items()})
+        files[STEPS] = [f"{json.dumps(declared.document(), indent=2)}\n".encode()]
         fed = {**fed, **photos.fed}
     folder = write_version(base, name, files, how.version, check_loads)
     number, total = int(folder.name), sum(len(each) for pieces in files.values() for each in pieces)

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from deploykit.transforms.core.display.flag import Flag
 
 if TYPE_CHECKING:
     from deploykit.transforms.core.graph import Graph
@@ -41,22 +43,29 @@ class Source:
     scores` means.
     """
 
+    HEADING: ClassVar = "Model"
+
     model: Any
     """A path, or a live model: whatever `open_model` takes."""
-    inputs: Sequence[str] = ()
-    """Tensors that are fed; default: the signature's, or else the placeholders."""
-    outputs: Sequence[str] = ()
-    """Tensors that are fetched; default: the signature's, or else what nobody reads."""
-    tags: Sequence[str] = ()
-    """Which graph of a SavedModel; `[""]` is the one without tags; default: `serve`, or the only
-    one that can run here."""
-    signature: str | None = None
-    """Which signature; default: `serving_default`, or the only one."""
-    pins: Mapping[str, str] = field(default_factory=dict)
-    """Placeholders to turn into constants when the model is frozen."""
-    graph: str | Path | None = None
-    """What a file of values alone belongs to: the GraphDef of a checkpoint without a `.meta` file,
-    or the JSON file of a Keras model whose weights are in an `.h5` file."""
+    inputs: Annotated[
+        Sequence[str], Flag(format="names", hidden="--input_layer --input-layer")
+    ] = ()
+    """Tensors to feed [default: those of the signature, or the placeholders]."""
+    outputs: Annotated[
+        Sequence[str], Flag(format="names", hidden="--output_layer --output-layer")
+    ] = ()
+    """Tensors to compute [default: those of the signature, or the nodes that no other node reads].
+    A constant or variable that no other node reads is kept if it is named here."""
+    tags: Annotated[Sequence[str], Flag(format="tags")] = ()
+    """Tags of the graph in a SavedModel that holds several; "" is the graph without tags [default:
+    serve, or the only graph]."""
+    signature: Annotated[str | None, Flag(metavar="NAME")] = None
+    """Signature of the model [default: serving_default, or the only one]."""
+    pins: Annotated[Mapping[str, str], Flag("--pin", format="pin")] = field(default_factory=dict)
+    """Replace a placeholder by this constant; may be repeated."""
+    graph: Annotated[str | Path | None, Flag(format="path")] = None
+    """The GraphDef of a checkpoint without a .meta file, or the JSON file of a Keras model whose
+    weights are in an .h5 file."""
 
     @property
     def interface(self) -> Interface:

@@ -3,10 +3,12 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from deploykit.benchmarking.settings import INPUTS
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import GraphError
+from deploykit.verification.public_types import PreprocessLike
 
 if TYPE_CHECKING:
     from deploykit.input.preprocessing import Preprocessing
@@ -17,33 +19,44 @@ if TYPE_CHECKING:
 class Piping:
     """How files reach a model that is measured behind them, and what of it is run."""
 
-    fetches: Sequence[str] = ()
-    """Tensors, or ops such as a training step, to run in place of the outputs."""
-    init: Sequence[str] = ()
-    """Ops that are run once, before."""
-    wait_ms: float | None = None
-    """Wait so long in place of computing, as for an accelerator: it takes no CPU."""
-    preprocess: Any = None
-    """What becomes of the features: a JSON file, or what it holds; default: what the model was
-    written with, or else what its inputs ask for."""
-    on_error: str = "stop"
-    """`stop`, or `skip`, which leaves out damaged images, also in TFRecords."""
+    HEADING: ClassVar = "Input from files"
+
+    fetches: Annotated[Sequence[str], Flag("--fetch", format="names")] = ()
+    """Run these ops or tensors instead of the outputs, for example a training step."""
+    init: Annotated[Sequence[str], Flag(format="names")] = ()
+    """Run these ops once at the start."""
+    wait_ms: Annotated[float | None, Flag("--simulate-accelerator", metavar="MS", at_least=0)] = (
+        None
+    )
+    """Instead of running the model, wait this long for each batch; the CPU is then free to read."""
+    preprocess: Annotated[
+        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
+    ] = None
+    """How the features of files become inputs, such as the size of images and the range of their
+    values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) [default: what is
+    kept beside the model, or what the model itself says]."""
+    on_error: Literal["stop", "skip"] = "stop"
+    """Whether a damaged image, in a file or a TFRecord, ends the run or is skipped."""
     shuffle: bool = False
-    """Whether files, and records near each other, change places, seed 0."""
-    cache: str | None = None
-    """What tf.data keeps after parsing: nothing, or in `memory`, or in a new file."""
-    buckets: Sequence[int] = ()
-    """Lengths at which tf.data divides texts, so that batches hold texts of like length."""
-    private_threads: int | None = None
-    """Of a pool of tf.data's own; default: it shares the session's."""
-    workers: int | None = None
-    """How many workers of a tf.data service are started, to read for the style tfdata."""
-    address: str | None = None
-    """HOST:PORT, where such a service runs already."""
-    pipeline: Any = None
-    """One's own tf.data function, `module:function` or the function itself, which is called with
-    the data's path, and with `batch` and `epochs` where it takes them. It is measured beside the
-    style tfdata, and alone without data, or with data that only it can read."""
+    """Shuffle the files, and records that lie near each other, as for training."""
+    cache: Annotated[str | None, Flag(format="path", metavar="memory|FILE")] = None
+    """tf.data: keep parsed records in memory or in a file, so that later epochs read no data
+    files."""
+    buckets: Annotated[Sequence[int], Flag(format="counts", at_most=1048576)] = ()
+    """tf.data: batch texts with others of similar length, divided at these lengths, so that less
+    padding is computed."""
+    private_threads: Annotated[int | None, Flag(at_most=4096)] = None
+    """tf.data: read on this many threads of its own instead of the model's."""
+    workers: Annotated[int | None, Flag("--service", at_most=256)] = None
+    """Start this many tf.data service workers, each of which reads a share of the files; first, one
+    epoch is checked. They listen on all network interfaces."""
+    address: Annotated[str | None, Flag("--service-address", metavar="HOST:PORT")] = None
+    """Use the workers of a tf.data service that is already running."""
+    pipeline: Annotated[Any, Flag(format="text", metavar="MODULE:FUNCTION")] = None
+    """Measure a tf.data function of your own, which this runs: it is called with the path that
+    `data` gives, and with batch and epochs where it takes them. It is compared with `input` tfdata,
+    or, with `input` pipeline, without `data`, or with data that only it can read, measured
+    alone."""
 
     def declared(self, graph: "Graph | None") -> "Preprocessing":
         """Return what becomes of the features. FileError, GraphError: it cannot be read."""

@@ -158,8 +158,9 @@ def read_feeding(feeding: Feeding, *graphs: Graph) -> tuple[Feeding, dict[str, s
     path, feeding = feeding.path, feeding.read()
     fed: dict[str, str] = {}
     if path is not None:
+        arrays: Any = feeding.data
         for graph in graphs:
-            fed |= fed_as_they_are(graph, feeding.data, path)
+            fed |= fed_as_they_are(graph, arrays, path)
         say(fed)
     return feeding, fed
 

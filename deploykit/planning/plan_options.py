@@ -2,9 +2,11 @@
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, ClassVar, Literal
 
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import Error
+from deploykit.verification.public_types import PreprocessLike
 
 NOTHING, REPLICA, ZONE = LOSSES = ("nothing", "replica", "zone")
 MOST_REPLICAS = 1000
@@ -14,38 +16,50 @@ MOST_REPLICAS = 1000
 class PlanOptions:
     """Which load is to be borne, by what, and how one replica is measured."""
 
-    rate: float | None = None
-    """Calls a second that all replicas together get; it has to be given."""
-    p99_ms: float | None = None
-    """Milliseconds within which 99 % of them are to be answered; it has to be given."""
-    replicas: tuple[int, int] = (1, MOST_REPLICAS)
-    """The fewest and the most that may be planned."""
-    survive: str = NOTHING
-    """What may be lost while p99 holds: `nothing`, one `replica`, or a `zone`."""
+    HEADING: ClassVar = "Plan"
+
+    rate: Annotated[float | None, Flag(metavar="CALLS", above=0, is_required=True)] = None
+    """Calls a second that all replicas together get."""
+    p99_ms: Annotated[float | None, Flag("--p99", metavar="MS", above=0, is_required=True)] = None
+    """Milliseconds within which 99 % of the calls are to be answered."""
+    replicas: Annotated[tuple[int, int], Flag(format="span", at_least=1, at_most=1000000)] = (
+        1,
+        MOST_REPLICAS,
+    )
+    """The fewest and the most replicas to plan with."""
+    survive: Literal["nothing", "replica", "zone"] = "nothing"
+    """What may be lost while 99 % of the calls stay within the limit: plan so many replicas
+    more."""
     zones: int = 3
-    """Zones over which replicas are spread evenly."""
+    """Zones over which the replicas are spread evenly."""
     cores: int | None = None
-    """Of one replica; default: those of the server, if it runs on this machine, or as many as the
-    calls that it computes at once."""
-    price: float | None = None
-    """Of one replica for an hour, in any currency."""
-    manifests: str | os.PathLike[str] | None = None
-    """A folder of `export --manifests`, in whose Kubernetes and KServe files the numbers of
-    replicas are filled."""
-    version: int | None = None
-    """Of the model; default: the newest."""
-    version_label: str = ""
-    """The label of the version instead, such as `stable`."""
-    signature: str | None = None
-    """Default: `serving_default`, or the only one."""
-    preprocess: Any = None
-    """What becomes of the samples."""
-    batch: int = 1
-    """Samples in a call."""
-    seconds: float = 5
-    """How long each load lasts while the server is measured."""
-    processes: int = 1
-    """Processes that send the calls, where one cannot make the load."""
+    """Cores of one replica [default: those of the server, if it runs on this machine, or as many as
+    the calls that it computes at the same time]."""
+    price: Annotated[float | None, Flag(metavar="AMOUNT", above=0)] = None
+    """What one replica costs for an hour, to show the cost of the plan."""
+    manifests: Annotated[str | os.PathLike[str] | None, Flag(metavar="DIR")] = None
+    """Fill the numbers of replicas into kubernetes.yaml and kserve.yaml in this folder, which
+    deploykit export `manifests` wrote; all else in them stays."""
+    version: Annotated[
+        int | None, Flag(at_least=0, at_most=9223372036854775807, heading="Server")
+    ] = None
+    """Version of the model [default: the newest]."""
+    version_label: Annotated[str, Flag(metavar="LABEL", heading="Server")] = ""
+    """Choose the version by its label, such as stable."""
+    signature: Annotated[str | None, Flag(metavar="NAME", heading="Server")] = None
+    """Signature of the model [default: serving_default, or the only one]."""
+    preprocess: Annotated[
+        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
+    ] = None
+    """How the features of files become inputs, such as the size of images and the range of their
+    values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) [default: what is
+    kept beside the model, or what the model itself says]."""
+    batch: Annotated[int, Flag(at_most=1048576, heading="Measurement")] = 1
+    """Samples in each call."""
+    seconds: Annotated[float, Flag(metavar="S", above=0, heading="Measurement")] = 5
+    """How long each load lasts; there are some 36 of them."""
+    processes: Annotated[int, Flag(at_most=64, heading="Measurement")] = 1
+    """Processes that send the calls, up to 64, if one cannot send enough."""
 
     def check(self) -> None:
         """Raise Error for what cannot be planned."""

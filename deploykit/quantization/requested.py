@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Annotated, ClassVar, Literal
 
 from deploykit.benchmarking.settings import Settings
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engines import OPENVINO, TENSORFLOW, check_engine
 from deploykit.transforms.core.errors import GraphError
 
@@ -25,53 +27,57 @@ _WEIGHTS = ("minimum_size", "skip")
 class Quantization:
     """What an 8-bit graph has to be."""
 
-    mode: str = "auto"
-    """static: compute in 8 bits, with calibrated ranges or those that a quantization-aware model
-    states; weights: store weights in 8 bits and compute in float; nodes: as the Graph Transform
-    Tool did; auto: static with calibration data or a quantization-aware model, else weights."""
-    min_sqnr: float | None = None
-    """Signal to quantization noise of the outputs, in dB, at least; default: 15, and with
-    calibration and without evaluation data that of `prefer`."""
-    prefer: str = "accuracy"
-    """static: where `min_sqnr` and evaluation data say nothing, accuracy keeps 24 dB, and speed
-    18, with more layers in 8 bits."""
-    metric: str = "top1"
-    """What `max_drop` holds for, on evaluation data: top1, top5, mae or `module:function`, called
-    with the outputs by name and the labels."""
-    max_drop: float = MAX_DROP
-    """How much the metric may fall on evaluation data, in its own unit."""
-    keep_float: Sequence[str] = ()
-    """static: names of layers that stay float."""
-    isa: str = "auto"
-    """static: the instruction set to be exact on; auto is this machine's."""
-    engine: str = TENSORFLOW
-    """static: what is to compute the graph: tensorflow, openvino, or auto, which takes OpenVINO
-    where it is installed, gives TensorFlow's answers, and is faster."""
-    batch: int | None = None
-    """static: samples at once to be fast for; default: 1."""
-    threads: tuple[int, int] | None = None
-    """static: threads inside an op, and ops at once, to be fast for; default: TensorFlow's."""
-    budget: float = MINUTES
-    """static: minutes that all of it may take; where that cannot do, it is said what is needed."""
+    HEADING: ClassVar = "With --calibration"
+
+    mode: Annotated[Literal["auto", "static", "weights", "nodes"], Flag(heading="Quantization")] = (
+        "auto"
+    )
+    """static: layers compute in 8 bits; weights: weights are stored in 8 bits, and layers compute
+    in float; nodes: as the Graph Transform Tool did it; auto: static with `calibration` or for a
+    quantization-aware model, else weights."""
+    min_sqnr: Annotated[float | None, Flag(metavar="DB", heading="Quantization")] = None
+    """Smallest signal-to-noise ratio of the outputs; noisier results are not written [default: 15;
+    with `calibration`, which keeps layers in float until it is reached, that of `prefer`]."""
+    prefer: Literal["accuracy", "speed"] = "accuracy"
+    """accuracy keeps 24 dB; speed keeps 18 dB, with more layers in 8 bits. With `evaluation`,
+    `max_drop` says it instead."""
+    metric: Annotated[str, Flag(metavar="NAME|MODULE:FUNCTION")] = "top1"
+    """What `max_drop` limits: top1, top5, mae, or a function of yours that takes the outputs by
+    name and the labels."""
+    max_drop: Annotated[float, Flag(at_least=0)] = MAX_DROP
+    """How much worse the metric may become."""
+    keep_float: Annotated[Sequence[str], Flag(metavar="NODE")] = ()
+    """Keep this layer in float; may be repeated."""
+    isa: Literal["auto", "avx2", "vnni"] = "auto"
+    """Instruction set of the machine that the model will run on; auto is that of this machine."""
+    engine: Literal["tensorflow", "openvino", "auto"] = "tensorflow"
+    """What the model is to be computed by. openvino: layers are chosen by noise and time there, and
+    TensorFlow remains able to compute the result. auto: openvino where it is installed, gives
+    TensorFlow's answers, and is faster."""
+    batch: Annotated[int | None, Flag(at_most=1048576)] = None
+    """Batch for which it should be fast [default: 1]."""
+    threads: Annotated[tuple[int, int] | None, Flag(format="threads", metavar="AxB")] = None
+    """Threads inside an op x ops at the same time for which it should be fast [default:
+    TensorFlow's]."""
+    budget: Annotated[float, Flag(metavar="MINUTES", above=0)] = MINUTES
+    """How long the command may take. Where it needs more at least, it says so once it knows."""
     whole_tokens: bool = False
-    """static: never compute the tokens of an encoder in two parts at once (`split_tokens`). By
-    default, TensorFlow's int8 graph does where that is significantly faster here, with `threads`
-    or with those that suit it: for one request at a time, not for several."""
-    group_by: str | None = None
-    """static: the array, column or feature with the group of each sample, such as its source, or
-    of images `folder`: of the evaluation data, or else of the calibration data. Noise and agreement
-    are measured within each group too. Default: `group`, where the data have one, or folders of
-    images that are not the classes."""
+    """Never compute the tokens of an encoder in two parts at once. By default, they are where that
+    is significantly faster for one request at a time."""
+    group_by: Annotated[str | None, Flag(metavar="NAME")] = None
+    """Also report SQNR and agreement per group of held-out samples, or of those of `evaluation`.
+    NAME is an array, column or feature with one text or integer per sample, or `folder` for images.
+    [default: `group`, or image folders that are not the classes]"""
     allow_low_accuracy: bool = False
-    """Go on, with a warning, where the float model's answers cannot be right: they are all
-    one class, or no more of them are right than guesses would be."""
-    allow_float: bool = False
-    """Return, and write, the optimized float32 graph where int8 is significantly slower, too
-    inaccurate or not possible; without it, that is a NotQuantizedError."""
-    minimum_size: int = 1024
-    """weights: those with fewer elements stay float."""
-    skip: Sequence[str] = ()
-    """weights: names of constants that stay float."""
+    """Go on where the answers of the float model cannot be right: all of one class, or no better
+    than guesses."""
+    allow_float: Annotated[bool, Flag(heading="Quantization")] = False
+    """Where int8 is significantly slower, too inaccurate or not possible, write the optimized
+    float32 graph and exit 0 [default: write nothing and exit 5]."""
+    minimum_size: Annotated[int, Flag(heading="Without --calibration")] = 1024
+    """Keep weights with fewer elements in float."""
+    skip: Annotated[Sequence[str], Flag(metavar="NODE", heading="Without --calibration")] = ()
+    """Keep this constant in float; may be repeated."""
 
     @property
     def settings(self) -> Settings:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from deploykit.api.public import Command, public
 from deploykit.exporting.export import default_name
 from deploykit.freezing.interface import Source, source_of
 from deploykit.freezing.open_model import open_model, path_of
@@ -27,38 +28,62 @@ from deploykit.shipping.shipped import PlannedStage, Shipped
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import LEFT_OUT, Outcome, StageResult
 from deploykit.shipping.stages import DESCRIBE, NAMES, STAGES, loses_too_much
-from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.verification.public_types import ModelLike
 
 DEFAULT = ShipOptions()
 RUN, KEPT = "run", "kept"
 
 
+@public(
+    Command(
+        heading="What is shipped",
+        examples=(
+            "deploykit ship shapes.keras --calibration photos/train --eval photos/val",
+            "deploykit ship shapes.keras -o shapes.ship --dry-run",
+            "deploykit ship shapes.keras --from tune",
+        ),
+        requires=("tensorflow", "matplotlib"),
+        runs_graph=True,
+        writes_result=False,
+    ),
+    models="model",
+)
 def ship(
-    model: Any,
-    output: str | os.PathLike[str] | None = None,
+    model: ModelLike,
+    output: Annotated[
+        str | os.PathLike[str] | None,
+        Flag("-o --output", format="path", metavar="DIR", heading="Output"),
+    ] = None,
     how: ShipOptions = DEFAULT,
     *,
-    from_stage: str | None = None,
-    dry_run: bool = False,
-    **options: Any,
+    from_stage: Annotated[str | None, Flag("--from", metavar="STAGE", heading="Run")] = None,
+    dry_run: Annotated[bool, Flag(heading="Run")] = False,
 ) -> Shipped:
-    """Take a trained model to a served one, and say what was gained.
+    """Take a trained model to a served one, with one command.
 
-    The stages are those of the commands: check, optimize, calibrate, quantize, verify, accuracy,
-    placement, tune, benchmark, export, and a request to a served instance. What each found is kept
-    in the folder, so that the same call goes on after an interruption, and a later one only does
-    what its inputs changed. A stage that does not pay here is left out, and the report says why.
+    The stages are those of the other commands, in order: check, optimize, calibrate, quantize,
+    verify, accuracy, placement, tune, benchmark, export, and a request to a served instance. The
+    folder then holds model.pb, report.html, report.json, what deploykit tune found, and NAME/1,
+    which TensorFlow Serving loads; `deploykit serve DIR` uses all of it.
+
+    What each stage found is kept in the folder: after Ctrl-C the same command goes on, and a later
+    one only does what its inputs changed. A stage that does not pay on this machine is left out,
+    and the report says why.
+
+    A file deploykit.toml in the current folder may hold every option, in a table [ship]; options on
+    the command line win.
 
     Args:
         model: whatever `open_model` takes.
-        output: the folder to write; default: the model's name with the end `.ship`.
+        output: Folder to write [default: NAME.ship]. A later run in the same folder keeps what its
+            inputs did not change.
         how: what is to be shipped, and what may be spent on it.
-        from_stage: a stage that is done anew, with all after it.
-        dry_run: whether nothing is run, and the plan returned.
-        options: fields of `ShipOptions`, such as `calibration`, `evaluation`, `labels` and
-            `budget`, or of `Source`, such as `signature`.
+        from_stage: Do this stage and all after it anew: check, optimize, calibrate, quantize,
+            verify, accuracy, placement, tune, benchmark, export or serve.
+        dry_run: Show what would be done, and about how long it takes; run nothing.
 
     `deploykit.serve(output)` serves it. FileError, GraphError: the model or the data cannot be
     read, do not fit each other, or the folder holds something else. VerificationError: the result
@@ -70,7 +95,7 @@ def ship(
         >>> found.figures["accuracy"]["after"]["value"] > 0.9
         True
     """
-    source, how = with_options("ship", options, source_of(model), how)
+    source = source_of(model)
     how.check()
     if from_stage is not None and from_stage not in NAMES:
         raise GraphError(

@@ -3,13 +3,15 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, ClassVar, Literal
 
 from deploykit.exporting.manifests import KINDS
 from deploykit.quantization.requested import MAX_DROP
 from deploykit.serving.saved_model.write_version import check_name
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engines import AUTO, CHOICES, TENSORFLOW, check_engine
 from deploykit.transforms.core.errors import GraphError
+from deploykit.verification.public_types import DataLike, PreprocessLike
 
 TARGETS = ("latency", "throughput", "size")
 DEVICES = ("cpu", "gpu")
@@ -20,43 +22,49 @@ MINUTES = 8.0
 class ShipOptions:
     """What is to be shipped, and what may be spent on it."""
 
-    calibration: Any = None
-    """64 samples or more like those of real use, with which layers are put in 8 bits: arrays by
-    input name, a `tf.data.Dataset`, an `.npz` file, or a folder of TFRecords, images or CSV files.
-    Without, an optimized float model is shipped."""
-    evaluation: Any = None
+    HEADING: ClassVar = "What is shipped"
+
+    calibration: Annotated[DataLike | None, Flag(metavar="DATA", heading="Data")] = None
+    """64 samples or more like those of real use, with which layers are put in 8 bits: a .npz file
+    of arrays by input name, a folder of TFRecords, images or CSV files, or DIR/NAME where DIR holds
+    records of several names. Without it, an optimized float model is shipped."""
+    evaluation: Annotated[DataLike | None, Flag("--eval", metavar="DATA", heading="Data")] = None
     """Such samples with labels, on which the accuracy before and after is taken."""
-    labels: str | os.PathLike[str] | Sequence[str] | None = None
-    """Names of the classes in the order of the scores, or a file with one a line."""
-    preprocess: Any = None
-    """What becomes of photos and other data: a JSON file, what it holds, or the range of photos,
-    such as `0..1`; default: what is known of the model."""
-    name: str | None = None
-    """What requests call the model; default: the name of its file or folder."""
-    target: str = "latency"
-    """`latency`: the fastest answer to one call; `throughput`: the most samples a second; `size`:
-    weights in 8 bits even where that is no faster."""
-    max_drop: float = MAX_DROP
-    """How much the accuracy may fall on the evaluation data: 0.01 is one in a hundred."""
-    budget: float = MINUTES
-    """Minutes that all of it may take, as far as that can be chosen."""
-    device: str = "cpu"
-    """`cpu` or `gpu`: what is to compute the model."""
-    engine: str = AUTO
-    """What computes it: `tensorflow`, `openvino`, or `auto` for OpenVINO where it is installed,
-    right and faster, else TensorFlow; which serves it in any case where OpenVINO is not there."""
-    manifests: Sequence[str] = ()
-    """Which files that run it elsewhere are written too: `config`, `docker`, `kubernetes`,
-    `kserve`."""
+    labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Data")] = None
+    """File with the names of the classes, one a line."""
+    preprocess: Annotated[
+        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
+    ] = None
+    """What becomes of photos and other data before the model takes them: a JSON file, or the range
+    of photos, such as 0..1 [default: what is known of the model]."""
+    name: Annotated[str | None, Flag(metavar="NAME")] = None
+    """The model's name in requests [default: the name of its file or folder]."""
+    target: Literal["latency", "throughput", "size"] = "latency"
+    """latency: the fastest answer to one call; throughput: the most samples a second; size: weights
+    in 8 bits even where that is no faster."""
+    max_drop: Annotated[float, Flag(at_least=0)] = MAX_DROP
+    """How much the accuracy may fall on `evaluation` data: 0.01 is one sample in a hundred."""
+    budget: Annotated[float, Flag(metavar="MINUTES", above=0, heading="Run")] = MINUTES
+    """How long all of it may take, as far as that can be chosen: the searches and measurements take
+    less where there is less."""
+    device: Literal["cpu", "gpu"] = "cpu"
+    """What is to compute the model; layers compute in 8 bits on CPUs alone."""
+    engine: Literal["auto", "tensorflow", "openvino"] = "auto"
+    """What is to compute the model on a CPU; auto: openvino where it is installed, gives
+    TensorFlow's answers, and is faster."""
+    manifests: Annotated[Sequence[str], Flag(format="names", metavar="KINDS")] = ()
+    """Also write files that run it elsewhere: config, docker, kubernetes, kserve, or all; separated
+    by commas."""
     allow_low_accuracy: bool = False
-    """Go on, with a warning, where the float model's answers cannot be right: they are all one
-    class, or no more of them are right than guesses would be."""
-    input_range: tuple[float, float] = (-1.0, 1.0)
-    """Of synthetic floats, on which each graph is compared with the one before."""
-    allow_unverified: bool = False
-    """Continue if nothing could be compared, on synthetic inputs or on the calibration data."""
-    allowed_ops: Sequence[str] = ()
-    """Ops that are run although they act on files or processes."""
+    """Go on where the answers of the float model cannot be right: all of one class, or no better
+    than guesses."""
+    input_range: Annotated[tuple[float, float], Flag(format="range", heading="Data")] = (-1.0, 1.0)
+    """Range of the random values for float inputs, where no data are given."""
+    allow_unverified: Annotated[bool, Flag(heading="Data")] = False
+    """Continue if nothing could be compared, for example because random values do not fit the
+    model, instead of exiting with 5."""
+    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = ()
+    """Run this op although it reads or writes files or starts processes; may be repeated."""
 
     def check(self) -> None:
         """Raise GraphError for what contradicts itself, before anything is read."""

@@ -2,10 +2,10 @@
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-_SECTIONS = ("Args:", "Example:")
+_SECTIONS = ("Args:", "Returns:", "Example:")
 _ERROR = re.compile(r"\b((?:[A-Z]\w*)?Error)(?=: )")
 
 
@@ -22,8 +22,16 @@ class Docstring:
     example: str = ""
 
 
-def docstring(thing: object) -> Docstring:
-    """Return the docstring of a function or class in its parts."""
+def raw_docstring(thing: object) -> str:
+    """Return the text before the sections of a docstring, as it is written."""
+    lines = (inspect.getdoc(thing) or "").splitlines()
+    end = next((i for i, line in enumerate(lines) if line in _SECTIONS), len(lines))
+    rest = next((i for i, line in enumerate(lines) if _ERROR.match(line)), len(lines))
+    return "\n".join(lines[: min(end, rest)]).strip()
+
+
+def docstring(thing: object, is_raw: bool = False) -> Docstring:
+    """Return the docstring of a function or class in its parts; raw arguments are no Markdown."""
     parts: dict[str, list[str]] = {name: [] for name in ("", *_SECTIONS, "rest")}
     section = ""
     for line in (inspect.getdoc(thing) or "").splitlines():
@@ -35,7 +43,7 @@ def docstring(thing: object) -> Docstring:
         parts[section].append(line)
     return Docstring(
         _prose(parts[""]),
-        dict(_arguments(parts["Args:"])),
+        dict(_arguments(parts["Args:"], str if is_raw else plain)),
         _prose(parts["rest"]),
         inspect.cleandoc("\n".join(["", *parts["Example:"]])),
     )
@@ -48,11 +56,11 @@ def _prose(lines: list[str]) -> str:
     return plain(_ERROR.sub(r"`\1`", text))
 
 
-def _arguments(lines: list[str]) -> Iterator[tuple[str, str]]:
+def _arguments(lines: list[str], marked: Callable[[str], str]) -> Iterator[tuple[str, str]]:
     for entry in re.split(r"\n(?=    \S)", "\n".join(lines)):
         name, colon, text = entry.strip().partition(": ")
         if colon:
-            yield name, plain(" ".join(text.split()))
+            yield name, marked(" ".join(text.split()))
 
 
 def plain(text: str) -> str:

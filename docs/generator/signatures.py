@@ -133,6 +133,38 @@ def _fields(kind: type) -> Iterator[tuple[str, str]]:
                     yield code, _string(behind)
 
 
+def attribute_docs(kind: type) -> dict[str, tuple[str, str]]:
+    """Return the docstring behind each field of a class, and the heading of its options."""
+    found = {}
+    for home in reversed([each for each in kind.__mro__ if dataclasses.is_dataclass(each)]):
+        body = _parsed(home).body
+        for node, behind in zip(body, [*body[1:], None], strict=True):
+            if isinstance(node, ast.AnnAssign):
+                heading = vars(home).get("HEADING", "Options")
+                found[ast.unparse(node.target)] = (_string(behind), heading)
+    return found
+
+
+def imported_for_types(thing: Any) -> dict[str, Any]:
+    """Return what the module of a class or function imports for type checkers alone, by name."""
+    module = sys.modules[inspect.unwrap(thing).__module__]
+    found: dict[str, Any] = {"tf": _Anything(), "ArrayLike": Any}
+    for branch in ast.parse(inspect.getsource(module)).body:
+        if isinstance(branch, ast.If) and "TYPE_CHECKING" in ast.unparse(branch.test):
+            for node in branch.body:
+                if isinstance(node, ast.ImportFrom):
+                    home = importlib.import_module(str(node.module))
+                    found |= {each.name: getattr(home, each.name) for each in node.names}
+    return found
+
+
+class _Anything:
+    """Stands for TensorFlow in types."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _Anything() if name in ("keras", "data") else Any
+
+
 def _string(node: ast.stmt | None) -> str:
     """Return the docstring that stands behind a field, or an empty string."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):

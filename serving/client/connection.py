@@ -1,8 +1,9 @@
 """How a server is spoken to, as plain data."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import Error
 
 ServingProtocol = Literal["tensorflow", "v2"]
@@ -13,23 +14,25 @@ PROTOCOLS: tuple[ServingProtocol, ...] = get_args(ServingProtocol)
 class Connection:
     """How a server is spoken to; all but its address."""
 
+    HEADING: ClassVar = "Server"
+
     tls: bool = False
-    """Encrypt, and trust the authorities that the system trusts."""
-    ca: str | None = None
-    """Encrypt, and trust the authorities in this PEM file."""
-    certificate: str | None = None
-    """A PEM file with the caller's own certificate, for mutual TLS."""
-    key: str | None = None
-    """The PEM file with its private key."""
-    server_name: str | None = None
-    """The name in the server's certificate, where it is not that of the address."""
-    timeout: float = 60
-    """In seconds, of each call with its retries."""
-    retries: int = 2
+    """Encrypt, and trust the certificate authorities of this system."""
+    ca: Annotated[str | None, Flag(format="path", metavar="FILE.pem")] = None
+    """Encrypt, and trust the certificate authorities in this file."""
+    certificate: Annotated[str | None, Flag(format="path", metavar="FILE.pem")] = None
+    """Your own certificate, for a server that asks for one (mutual TLS)."""
+    key: Annotated[str | None, Flag(format="path", metavar="FILE.pem")] = None
+    """The private key of your certificate."""
+    server_name: Annotated[str | None, Flag(metavar="NAME")] = None
+    """The name in the server's certificate, if it differs from the address."""
+    timeout: Annotated[float, Flag(metavar="SECONDS", above=0)] = 60
+    """Wait at most this long for an answer."""
+    retries: Annotated[int, Flag(is_python_only=True)] = 2
     """How often a call is repeated while no server can be reached; `reload` never is."""
-    protocol: ServingProtocol = "tensorflow"
-    """The API of the server: TensorFlow Serving's, or the Open Inference Protocol (`v2`) that
-    KServe, Triton, OpenVINO Model Server and MLServer have too."""
+    protocol: Literal["tensorflow", "v2"] = "tensorflow"
+    """API of the server: tensorflow is TensorFlow Serving's, v2 is the Open Inference Protocol of
+    KServe, Triton, OpenVINO Model Server and MLServer (ADDRESS may be a URL of HTTP)."""
 
     def __post_init__(self) -> None:
         """Raise Error for another protocol."""

@@ -6,6 +6,9 @@ Nothing heavy is imported: the command line shows these defaults.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
+from typing import Annotated, ClassVar, Literal
+
+from deploykit.transforms.core.display.flag import Flag
 
 LOOPBACK = "127.0.0.1"
 MOST_WORKERS = 256
@@ -15,83 +18,144 @@ MOST_WORKERS = 256
 class PlainFlags:
     """What a server takes as it stands."""
 
-    model_config_file_poll_wait_seconds: float = 0
-    """How often the file of models is read again; 0: never."""
-    file_system_poll_wait_seconds: float = 1
-    """How often to look for new versions; 0: once."""
-    max_num_load_retries: int = 5
-    load_retry_interval_micros: int = 60_000_000
-    allow_version_labels_for_unavailable_models: bool = False
+    KEEPS_UNDERSCORES: ClassVar = True
+    HEADING: ClassVar = "Network"
+
+    model_config_file_poll_wait_seconds: Annotated[
+        float,
+        Flag(metavar="SECONDS", at_least=0, heading="Models"),
+    ] = 0
+    """How often this file is read again; 0: never."""
+    file_system_poll_wait_seconds: Annotated[
+        float,
+        Flag(metavar="SECONDS", at_least=-1, heading="Models"),
+    ] = 1
+    """How often to look for new versions; 0: only at the start."""
+    max_num_load_retries: Annotated[int, Flag(at_least=0, heading="Models")] = 5
+    """How often to try again to load a version that failed."""
+    load_retry_interval_micros: Annotated[int, Flag(metavar="N", at_least=0, heading="Models")] = (
+        60_000_000
+    )
+    """Microseconds between these tries."""
+    allow_version_labels_for_unavailable_models: Annotated[
+        bool,
+        Flag(
+            format="true or false",
+            heading="Models",
+        ),
+    ] = False
+    """Take labels of versions that are not there yet."""
     host: str = LOOPBACK
-    port: int = 8500
-    """Of gRPC; 0: any that is free."""
-    grpc_socket_path: str = ""
-    """A Unix socket to listen on as well."""
-    grpc_channel_arguments: str = ""
-    """Arguments of gRPC's core, as `key=value,key=value`."""
-    rest_api_timeout_in_ms: int = 30_000
-    rest_plain: bool = False
-    """REST is plain HTTP although `ssl_config_file` is given; without this, it is HTTPS."""
-    rest_api_enable_cors_support: bool = False
-    max_json_mb: int = 64
-    """The largest body of a REST call, in MiB, unpacked: to read it may take twenty times as much
-    memory. `max_message_mb` bounds it as well."""
-    allow_reload: bool = False
-    """Whether other machines may change what is served."""
-    access_log: str = ""
-    """A file, or - for standard output."""
-    enable_model_warmup: bool = True
-    num_request_iterations_for_warmup: int = 1
-    enable_serialization_as_tensor_content: bool = False
-    max_in_flight: int = 64
-    """Calls that are let in, over gRPC and REST together."""
-    max_queue_wait_ms: float = 0
-    """The longest that a request may be expected to wait for a slot; more are refused at once.
-    0: `max_in_flight` alone limits the queue."""
-    lame_duck_seconds: float = 3
-    """How long calls are answered as ever after SIGTERM, while health says that the server ends;
-    longer while they come. 0: not at all."""
-    drain_seconds: float = 30
-    """How long the rest of the end may take: calls that still come, and those in flight."""
-    workers: int = 1
-    """Processes that listen on the same ports."""
+    """Address to listen on; 0.0.0.0: all interfaces, so that other machines can connect."""
+    port: Annotated[int, Flag(at_least=0, at_most=65535)] = 8500
+    """Port for gRPC; 0: any free one."""
+    grpc_socket_path: Annotated[str, Flag(format="path", metavar="PATH")] = ""
+    """Also listen on this Unix socket."""
+    grpc_channel_arguments: Annotated[str, Flag(metavar="KEY=VALUE,...")] = ""
+    """Settings of gRPC's core, such as grpc.max_connection_age_ms=2000."""
+    rest_api_timeout_in_ms: Annotated[int, Flag(metavar="MS")] = 30_000
+    """How long a REST call may take."""
+    rest_plain: Annotated[bool, Flag(format="true or false")] = False
+    """With `ssl_config_file`, keep REST plain HTTP, without TLS and without client_verify."""
+    rest_api_enable_cors_support: Annotated[bool, Flag(format="true or false")] = False
+    """Let pages of other sites call REST."""
+    max_json_mb: Annotated[int, Flag(metavar="MIB", at_most=2047)] = 64
+    """Largest body of a REST call, unpacked; reading one takes up to twenty times its size."""
+    allow_reload: Annotated[bool, Flag(format="true or false")] = False
+    """Let other machines change what is served."""
+    access_log: Annotated[str, Flag(format="log", heading="Monitoring")] = ""
+    """Append a line of JSON for each call to this file; - is standard output."""
+    enable_model_warmup: Annotated[bool, Flag(format="true or false", heading="Warm-up")] = True
+    """Replay a version's warm-up requests before it serves."""
+    num_request_iterations_for_warmup: Annotated[int, Flag(heading="Warm-up")] = 1
+    """How often each warm-up request is run."""
+    enable_serialization_as_tensor_content: Annotated[bool, Flag(format="true or false")] = False
+    """Answer tensors as bytes, which only some clients read."""
+    max_in_flight: Annotated[int, Flag(heading="Threads and load")] = 64
+    """Calls that each worker accepts at the same time; more are refused at once
+    (RESOURCE_EXHAUSTED)."""
+    max_queue_wait_ms: Annotated[
+        float, Flag(metavar="MS", at_least=0, heading="Threads and load")
+    ] = 0
+    """Refuse a request at once (RESOURCE_EXHAUSTED) if it would wait longer for a slot, estimated
+    from recent requests. One request may always wait. 0: only `max_in_flight` limits the queue."""
+    lame_duck_seconds: Annotated[
+        float,
+        Flag(metavar="SECONDS", at_least=0, heading="Threads and load"),
+    ] = 3
+    """After SIGTERM, how long calls are still answered as ever, while health says NOT_SERVING, so
+    that callers go elsewhere; 0: not at all."""
+    drain_seconds: Annotated[
+        float, Flag(metavar="SECONDS", at_least=0, heading="Threads and load")
+    ] = 30
+    """After that, how long calls may take to finish."""
+    workers: Annotated[int, Flag(at_most=256, heading="Threads and load")] = 1
+    """Processes that share the port, up to 256; worth it for very small models."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerFlags(PlainFlags):
     """What `deploykit serve` takes besides the folder of models and the settings of `tune`."""
 
-    model_base_path: str | PathLike[str] | None = None
-    """The folder of a model, which may be empty as yet."""
-    model_name: str = ""
-    """Default: `default` for a base path; that of its folder for the folder of one model."""
-    model_config_file: str | PathLike[str] | None = None
-    """Models with their policies and labels, as text (ModelServerConfig)."""
-    rest_api_port: int | None = None
-    """None or 0: no REST."""
-    grpc_max_threads: int | None = None
-    """Like `max_in_flight`; the smaller number holds."""
-    slots: int | None = None
-    """Calls that compute at once; default: cores by threads inside an op."""
-    max_message_mb: int = 256
-    """The largest request, in MiB."""
-    ssl_config_file: str | PathLike[str] | None = None
-    """Key and certificates as PEM text in a text file (SSLConfig)."""
-    monitoring_config_file: str | PathLike[str] | None = None
-    """A page for Prometheus on the port of REST (MonitoringConfig)."""
-    enable_batching: bool | None = None
-    """None: no, unless `tune` recommends a batch."""
-    batching_parameters_file: str | PathLike[str] | None = None
+    HEADING: ClassVar = "Models"
+
+    model_base_path: Annotated[str | PathLike[str] | None, Flag(metavar="DIR")] = None
+    """Folder of one model; its versions are folders with numbers as names."""
+    model_name: Annotated[str, Flag(metavar="NAME")] = ""
+    """Name of the model [default: `default`; with BASE_DIR, the name of its folder]."""
+    model_config_file: Annotated[str | PathLike[str] | None, Flag()] = None
+    """Several models with their version policies and labels, as text (ModelServerConfig)."""
+    rest_api_port: Annotated[
+        int | None,
+        Flag(metavar="PORT", at_least=0, at_most=65535, heading="Network"),
+    ] = None
+    """Port for REST; 0: no REST, as in TensorFlow Serving [default: no REST]."""
+    grpc_max_threads: Annotated[int | None, Flag(heading="Threads and load")] = None
+    """Threads that answer gRPC; limits calls as `max_in_flight` does."""
+    slots: Annotated[int | None, Flag(at_most=1024, heading="Threads and load")] = None
+    """Calls that compute at the same time [default: cores divided by threads inside an op]."""
+    max_message_mb: Annotated[int, Flag(metavar="MIB", at_most=2047, heading="Network")] = 256
+    """Largest request, up to 2047; larger ones are refused without being read."""
+    ssl_config_file: Annotated[str | PathLike[str] | None, Flag(heading="Network")] = None
+    """Key and certificates as PEM text in a text file (SSLConfig), for gRPC and REST; with
+    client_verify, clients must show theirs."""
+    monitoring_config_file: Annotated[str | PathLike[str] | None, Flag(heading="Monitoring")] = None
+    """Serve a page for Prometheus on the REST port (MonitoringConfig)."""
+    enable_batching: Annotated[bool | None, Flag(format="true or false", heading="Batching")] = None
+    """Let calls share a batch [default: no, unless `tuned` recommends a batch]."""
+    batching_parameters_file: Annotated[str | PathLike[str] | None, Flag(heading="Batching")] = None
     """How calls share a batch (BatchingParameters)."""
-    tensorflow_intra_op_parallelism: int | None = None
-    """Threads inside an op; 0: as TensorFlow likes; default: 1."""
-    tensorflow_inter_op_parallelism: int | None = None
-    """Ops at once; 0: as TensorFlow likes, but those of a quick call one by one; -1: one by one;
-    default: 0."""
-    tensorflow_session_parallelism: int | None = None
-    """Both."""
-    engine: str = "auto"
-    """`tensorflow`, `openvino`, or `auto`: what a version was exported for, where that is installed
-    and gives TensorFlow's answers on this machine, and TensorFlow otherwise."""
-    allowed_ops: Sequence[str] = ()
-    """Models with these ops are served although they act on files or processes."""
+    tensorflow_intra_op_parallelism: Annotated[
+        int | None,
+        Flag(
+            at_least=-1,
+            at_most=4096,
+            heading="Threads and load",
+        ),
+    ] = None
+    """Threads inside an op; 0: TensorFlow decides [default: 1]."""
+    tensorflow_inter_op_parallelism: Annotated[
+        int | None,
+        Flag(
+            at_least=-1,
+            at_most=4096,
+            heading="Threads and load",
+        ),
+    ] = None
+    """Ops at the same time; 0: TensorFlow decides, but ops of quick calls run one by one; -1: one
+    by one [default: 0]."""
+    tensorflow_session_parallelism: Annotated[
+        int | None,
+        Flag(
+            at_least=-1,
+            at_most=4096,
+            heading="Threads and load",
+        ),
+    ] = None
+    """Sets both of these."""
+    engine: Literal["auto", "tensorflow", "openvino"] = "auto"
+    """What computes. auto: what a version was exported for, where it is installed and gives
+    TensorFlow's answers on this machine; TensorFlow otherwise."""
+    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP")] = ()
+    """Serve models with this op although it reads or writes files or starts processes; may be
+    repeated."""

@@ -31,7 +31,7 @@ def measure_scenario(
     models: Mapping[str, OpenedModel],
     settings: SettingsOf,
     feeding: Feeding = MADE_UP,
-    timing: Timing = Timing(scenario=OFFLINE),  # noqa: B008  it is frozen
+    timing: Timing = Timing(scenario="offline"),  # noqa: B008  it is frozen
     *,
     warm_up: float = WARM_UP_SECONDS,
     profile_runs: int = 0,

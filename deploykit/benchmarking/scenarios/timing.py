@@ -2,9 +2,11 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
 
 from deploykit.benchmarking.settings import SECONDS, Settings
 from deploykit.hardware.machine import usable_cores
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import GraphError
 
 SINGLE, OFFLINE, SERVER = SCENARIOS = ("single", "offline", "server")
@@ -14,20 +16,21 @@ SINGLE, OFFLINE, SERVER = SCENARIOS = ("single", "offline", "server")
 class Timing:
     """How long, how often, or in which scenario models are measured."""
 
-    seconds: float = SECONDS
-    """How long each model or style of input is measured at most; less if all is decided."""
+    HEADING: ClassVar = "Measuring"
+
+    seconds: Annotated[float, Flag("--duration", metavar="SECONDS", above=0)] = SECONDS
+    """How long each model and setting is measured at most."""
     runs: int | None = None
-    """How many calls instead."""
-    rounds: int | None = None
+    """Measure this many calls instead of `seconds`."""
+    rounds: Annotated[int | None, Flag(is_python_only=True)] = None
     """Turns into which `runs` are divided (20), or of each style of input (5)."""
-    scenario: str | None = None
-    """One of MLPerf's scenarios instead of turns, for `seconds`: `single` (one call after another),
-    `offline` (all samples, with as many calls in flight as there are cores) or `server` (calls
-    arrive at random)."""
-    rate: float | None = None
-    """In scenario `server`, calls that arrive in a second."""
-    latency_limit: float | None = None
-    """There, the most milliseconds that 99 % of calls may take."""
+    scenario: Literal["single", "offline", "server"] | None = None
+    """Measure each alone, as MLPerf does: one call after another, all samples, or calls that arrive
+    at random."""
+    rate: Annotated[float | None, Flag(metavar="CALLS", above=0)] = None
+    """In scenario server, calls that arrive in a second."""
+    latency_limit: Annotated[float | None, Flag(metavar="MS", above=0)] = None
+    """There, what 99 % of calls may take at most, or the result is not valid."""
 
     def check(self) -> None:
         """Raise GraphError where options contradict each other."""

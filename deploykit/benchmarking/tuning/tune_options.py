@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 from deploykit.benchmarking.tuning.searching import GOALS
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engines import (
     AUTO,
     ENGINES,
@@ -18,18 +20,20 @@ from deploykit.transforms.core.errors import GraphError
 class TuneOptions:
     """How `deploykit.tune` searches."""
 
-    batch: Sequence[int] | int = ()
-    """Samples at once to try; the lowest latency is sought for the smallest. Default: 1, 8 and 32
-    where the model leaves it open."""
-    goal: str = "latency"
-    """`latency` or `throughput`: which settings are recommended."""
-    latency_limit: float | None = None
-    """Milliseconds that 99 % of the calls must keep to at the highest throughput."""
-    engine: str | None = None
-    """`tensorflow`, `openvino`, or `auto` for whichever is faster for sure, where both are
-    installed. Default: the engine that the model was written for, else TensorFlow."""
-    budget: float = 2.8  # with the start of the command itself, under three
-    """Minutes that all may take, as far as starts of TensorFlow allow."""
+    HEADING: ClassVar = "Search"
+
+    batch: Annotated[Sequence[int] | int, Flag(format="counts", at_most=1048576)] = ()
+    """Batches to try; the lowest latency is searched for the smallest [default: 1,8,32 if the model
+    leaves it open]."""
+    goal: Literal["latency", "throughput"] = "latency"
+    """Whether the recommended settings are for low latency or high throughput."""
+    latency_limit: Annotated[float | None, Flag(metavar="MS", above=0)] = None
+    """Latency that 99 % of the calls must keep to, also at the highest throughput."""
+    engine: Literal["auto", "tensorflow", "openvino"] | None = None
+    """Engine to search in; auto: whichever is faster for sure, if both are installed [default: the
+    one that the model was written for, else tensorflow]."""
+    budget: Annotated[float, Flag(metavar="MINUTES", above=0)] = 2.8
+    """How long the whole search may take."""
 
     @property
     def batches(self) -> tuple[int, ...]:

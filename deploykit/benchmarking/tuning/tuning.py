@@ -191,12 +191,13 @@ def _searched(
 
 def _bound(graph: Graph, sha256: str, feeding: Feeding) -> dict[str, Any]:
     """Return what trials hold for."""
+    data: Any = feeding.data
     seen, shapes = machine(), {name: tuple(sizes) for name, sizes in feeding.shapes.items()}
     return {
         "graph": [sha256, list(graph.inputs), list(graph.outputs)],
         "inputs": [
             repr([shapes, feeding.input_range]),
-            digest(pieces(getattr(feeding.data, "arrays", feeding.data) or {})),
+            digest(pieces(getattr(data, "arrays", data) or {})),
         ],
         "memory_limit": limits.memory,
         "environment": environment(),

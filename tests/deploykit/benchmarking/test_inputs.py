@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from deploykit.benchmarking.inputs import batches
-from deploykit.cli.options.types import Shape
+from deploykit.cli.value_types import Shape
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node

@@ -3,7 +3,7 @@
 import pytest
 
 import deploykit
-from deploykit.cli.options.types import Tags
+from deploykit.cli.value_types import Tags
 from deploykit.transforms.core.errors import GraphError
 
 pytestmark = pytest.mark.usefixtures("in_process")

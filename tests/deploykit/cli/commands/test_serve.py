@@ -14,7 +14,7 @@ import pytest
 
 from deploykit.api.tuned_flags import tuned_flags
 from deploykit.benchmarking.settings import Settings as Tuned
-from deploykit.cli.options.serving_flags import WITHOUT_EFFECT, Flags, switch
+from deploykit.cli.serving_flags import WITHOUT_EFFECT, Flags, switch
 from deploykit.serving.lifecycle.base_path import models_in
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.transforms.core.errors import FileError, GraphError

@@ -8,7 +8,7 @@ import pytest
 
 from deploykit.benchmarking.engines.openvino_runner import check_bf16
 from deploykit.cli.main import cli
-from deploykit.cli.options.conditions import CONDITIONS, check_conditions
+from deploykit.cli.conditions import CONDITIONS, check_conditions
 from deploykit.transforms.core.errors import Error, GraphError
 from tests.deploykit.cli.options.test_headings import ROOT_CONTEXT
 

@@ -8,8 +8,8 @@ import click
 import pytest
 
 from deploykit.cli.main import cli
-from deploykit.cli.options.headings import Helped
-from deploykit.cli.options.types import Finite, Whole
+from deploykit.cli.help import Helped
+from deploykit.cli.value_types import Finite, Whole
 from tests.deploykit.cli.options.test_outputs import LEAVES
 
 ROOT = Path(__file__).parents[4]

@@ -8,7 +8,7 @@ import click
 import numpy as np
 import pytest
 
-from deploykit.cli.options.types import PathName, TextOutput
+from deploykit.cli.value_types import PathName, TextOutput
 from tests.deploykit.cli.options.test_outputs import LEAVES, VALUES, filled, shown
 
 PATH = re.compile(r"FILE|DIR\b|DATA|MODEL|PATH|SOURCE|IMAGE|FIRST|SECOND\b|REFERENCE|RESULT|\.json")

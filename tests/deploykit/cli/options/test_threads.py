@@ -4,7 +4,7 @@ import click
 import pytest
 
 from deploykit.benchmarking.sweep import Sweep
-from deploykit.cli.options.types import Threads
+from deploykit.cli.value_types import Threads
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from deploykit.cli.options.headings import Helped
+from deploykit.cli.help import Helped
 from deploykit.transforms.core.errors import FileError, GraphError, nearest
 
 NAME = "deploykit.toml"

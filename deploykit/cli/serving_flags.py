@@ -1,15 +1,13 @@
 """Flags as TensorFlow Serving takes them: --flag=value, --flag, --noflag; some do nothing here."""
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
 
 import click
 
-from deploykit.cli.options.headings import Helped, under
+from deploykit.cli.help import Helped
+from deploykit.cli.value_types import TrueOrFalse
 from deploykit.transforms.core.errors import nearest
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 logger = logging.getLogger("deploykit")
 
@@ -44,14 +42,6 @@ WITHOUT_EFFECT = {
 
 class Flags(Helped):
     """A command whose flags may be written as for TensorFlow Serving."""
-
-    def __init__(self, *arguments: Any, defaults: type[object] = object, **named: Any) -> None:
-        """Take the default of a flag from the attribute of its name, where there is one."""
-        super().__init__(*arguments, **named)
-        for option in self.params:
-            default = getattr(defaults, str(option.name), None)
-            if isinstance(option, click.Option) and default is not None:
-                option.default, option.show_default = default, default not in ("", ())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments, said in click's way."""
@@ -106,7 +96,7 @@ def _switch(known: dict[str, tuple[str, click.Option]], name: str) -> bool:
     """Return whether a flag takes true or false."""
     if name in WITHOUT_EFFECT:
         return WITHOUT_EFFECT[name][0] != VALUE
-    return name in known and known[name][1].type is click.BOOL and not known[name][1].is_flag
+    return name in known and isinstance(known[name][1].type, TrueOrFalse)
 
 
 def _warn(name: str, value: str) -> None:
@@ -114,8 +104,3 @@ def _warn(name: str, value: str) -> None:
     held, reason = WITHOUT_EFFECT[name]
     if held == VALUE or value.lower() != held:
         logger.warning("--%s has no effect here: %s", name, reason)
-
-
-def switch(name: str, words: str, heading: str, **more: Any) -> Callable[[Command], Command]:
-    """Return an option under a heading that takes true or false."""
-    return under(heading)(f"--{name}", type=bool, metavar="BOOL", help=words, **more)

@@ -1,12 +1,11 @@
 """Help in sections: each option under a heading, and examples that can be copied at the end."""
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from deploykit.cli.options.conditions import check_conditions
+from deploykit.cli.conditions import check_conditions
 from deploykit.transforms.core.engines.extras import require
 
 _FIRST = ("Model", "Data")
@@ -14,12 +13,28 @@ _LAST = ("Limits", "Output")
 
 
 class Headed(click.Option):
-    """An option that help lists under a heading."""
+    """An option that help lists under a heading, without its old spellings."""
 
-    def __init__(self, *arguments: Any, heading: str, **attributes: Any) -> None:
-        """Take what click takes, and the heading."""
+    def __init__(
+        self,
+        *arguments: Any,
+        heading: str,
+        hidden_spellings: Sequence[str] = (),
+        **attributes: Any,
+    ) -> None:
+        """Take what click takes, the heading, and the spellings that help does not show."""
         super().__init__(*arguments, **attributes)
         self.heading = heading
+        self.hidden_spellings = frozenset(hidden_spellings)
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return what help shows."""
+        every = self.opts
+        self.opts = [each for each in every if each not in self.hidden_spellings]
+        try:
+            return super().get_help_record(ctx) if self.opts else None
+        finally:
+            self.opts = every
 
 
 class Helped(click.Command):
@@ -28,21 +43,14 @@ class Helped(click.Command):
     def __init__(
         self,
         *arguments: Any,
-        heading: str = "",
         examples: Sequence[str] = (),
         requires: Sequence[str] = (),
-        runs_graph: bool = False,
         **attributes: Any,
     ) -> None:
-        """Take what click takes, the heading of plain options, command lines, and packages.
-
-        With `runs_graph`, the command runs a graph in TensorFlow whatever its options are.
-        """
+        """Take what click takes, command lines, and packages that have to be there."""
         super().__init__(*arguments, **attributes)
-        self.heading = heading
         self.examples = tuple(examples)
         self.requires = tuple(requires)
-        self.runs_graph = runs_graph
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, unless an option that was given has no effect beside the others."""
@@ -56,8 +64,7 @@ class Helped(click.Command):
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
-                own = _LAST[-1] if "--help" in parameter.opts else self.heading
-                heading = parameter.heading if isinstance(parameter, Headed) else own
+                heading = parameter.heading if isinstance(parameter, Headed) else _LAST[-1]
                 sections.setdefault(heading, []).append(record)
         for heading in sorted(sections, key=_place):
             with formatter.section(heading):
@@ -77,29 +84,3 @@ def _place(heading: str) -> int:
     if heading in _LAST:
         return middle + 1 + _LAST.index(heading)
     return _FIRST.index(heading) if heading in _FIRST else middle
-
-
-def under(heading: str) -> Callable[..., Callable[[Any], Any]]:
-    """Return what makes options as `click.option` does, under a heading."""
-    return functools.partial(click.option, cls=Headed, heading=heading)
-
-
-def command(
-    heading: str = "",
-    examples: Sequence[str] = (),
-    requires: Sequence[str] = (),
-    **attributes: Any,
-) -> Callable[[Callable[..., Any]], Helped]:
-    """Return a decorator that makes a command, whose own options come under this heading.
-
-    `requires` names the optional packages without which the command cannot do anything.
-    """
-    return click.command(
-        cls=Helped, heading=heading, examples=examples, requires=requires, **attributes
-    )
-
-
-model_option = under("Model")
-data_option = under("Data")
-limit_option = under("Limits")
-output_option = under("Output")

@@ -1,6 +1,7 @@
 """What the value of an option may be; what is wrong is said in one sentence."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -348,3 +349,30 @@ class Shape(_Written):
         if min(sizes, default=1) < 1:
             self.fail(f"{value!r} has a size that is not positive", param, ctx)
         return name.removesuffix(":0"), sizes
+
+
+class Kinds(Names):
+    """Some of these words, separated by commas; `all` stands for each."""
+
+    name = "KINDS"
+
+    def __init__(self, known: Sequence[str]) -> None:
+        self._known = tuple(known)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Return the words."""
+        found = super().convert(value, param, ctx)
+        for word in found:
+            if word not in (*self._known, "all"):
+                self.fail(f"{word!r} is none of: {', '.join(self._known)}, all", param, ctx)
+        return self._known if "all" in found else found
+
+
+class TrueOrFalse(click.types.BoolParamType):
+    """`true` or `false`."""
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """Return what help shows for it."""
+        return "BOOL"

@@ -1,0 +1,140 @@
+"""Public functions: fields of their option values are keyword arguments too.
+
+`quantize(model, QuantizeOptions(isa="avx2"))` and `quantize(model, isa="avx2")` are the same. The
+command line, the documentation and the type stub are generated from what is declared here, in the
+signatures and in the docstrings.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from deploykit.freezing.interface import Source, source_of
+from deploykit.transforms.core.errors import nearest
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a public function appears on the command line."""
+
+    name: str = ""
+    """Default: the name of the function, with hyphens."""
+    heading: str = "Options"
+    """The section of help that lists the function's own parameters."""
+    examples: Sequence[str] = ()
+    requires: Sequence[str] = ("tensorflow",)
+    """Packages without which it cannot do anything."""
+    runs_graph: bool = False
+    """Whether it runs a graph in TensorFlow whatever its options are."""
+    has_limits: bool = True
+    """Whether it takes `--timeout` and `--memory-limit`."""
+    writes_result: bool = True
+    """Whether `-o FILE` writes the JSON document."""
+
+
+def public(
+    command: Command | None = None, *, models: str = "", interface: Sequence[str] = ()
+) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Return a decorator for a public function.
+
+    Args:
+        command: how it appears on the command line; None: it does not.
+        models: names of its parameters that take a model, separated by spaces. Fields of
+            `Source` are keyword arguments that hold for all of them.
+        interface: the fields of `Source` that the command line has; default: all.
+
+    The function raises TypeError, as Python does, for a keyword argument that it does not have.
+    """
+
+    def decorate(function: Callable[..., R]) -> Callable[..., R]:
+        signature = inspect.signature(function)
+        takers = models.split()
+
+        @functools.wraps(function)
+        def call(*args: Any, **keywords: Any) -> R:
+            own = signature.parameters
+            options = {name: keywords.pop(name) for name in [*keywords] if name not in own}
+            if not options:
+                return function(*args, **keywords)
+            bound = signature.bind(*args, **keywords)
+            known: list[str] = []
+            for name, value in _groups(bound, takers):
+                names = [field.name for field in fields(Source if name in takers else value)]
+                given = {each: options[each] for each in names if each in options}
+                if given:
+                    change = _with_part if name in takers else _changed
+                    bound.arguments[name] = change(value, given)
+                known += names
+            options = {name: value for name, value in options.items() if name not in known}
+            for name in options:
+                raise TypeError(
+                    f"{function.__name__}() got an unexpected keyword argument '{name}'"
+                    f"{nearest(name, known)}"
+                )
+            return function(*bound.args, **bound.kwargs)
+
+        call.__dict__.update(
+            __signature__=expanded(signature, bool(takers)),
+            command=command,
+            models=tuple(takers),
+            interface=tuple(interface),
+        )
+        return call
+
+    return decorate
+
+
+def _groups(bound: inspect.BoundArguments, takers: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Yield each argument that has options, by name."""
+    for name, parameter in bound.signature.parameters.items():
+        value = bound.arguments.get(name, parameter.default)
+        kind = type(parameter.default)
+        if name in takers:
+            yield name, value
+        elif is_dataclass(kind) and (found := _coerced(kind, value)) is not None:
+            yield name, found
+
+
+def _changed(value: Any, options: Mapping[str, Any]) -> Any:
+    return replace(value, **options)
+
+
+def _coerced(kind: Any, value: object) -> Any:
+    """Return a value as an instance of a class of options, or None where it is none."""
+    if isinstance(value, kind):
+        return value
+    return kind.coerced(value) if hasattr(kind, "coerced") else None
+
+
+def _with_part(models: Any, part: Mapping[str, Any]) -> Any:
+    """Return one or several models of which this part is meant."""
+    if isinstance(models, Mapping):
+        return {name: _with_part(each, part) for name, each in models.items()}
+    if isinstance(models, list | tuple):
+        return [_with_part(each, part) for each in models]
+    return replace(source_of(models), **part)
+
+
+def expanded(signature: inspect.Signature, has_model: bool) -> inspect.Signature:
+    """Return a signature with the fields of its option values as keyword arguments."""
+    found = dict(signature.parameters)
+    kinds: list[Any] = [type(each.default) for each in found.values() if is_dataclass(each.default)]
+    for kind in (*kinds, *([Source] if has_model else [])):
+        for field in fields(kind):
+            if field.name not in found and field.name != "model":
+                makes = field.default_factory
+                found[field.name] = inspect.Parameter(
+                    field.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=field.default if makes is MISSING else makes(),
+                    annotation=field.type,
+                )
+    return signature.replace(parameters=list(found.values()))
+
+
+INTERFACE = ("inputs", "outputs", "tags", "signature")
+"""The fields of `Source` that say which part of a model is meant, and not what it is made of."""

@@ -1,0 +1,174 @@
+"""Commands of click, built from commands.json.
+
+docs/generator/command_table.py writes that file: it is read off the public functions, which are
+the only declaration of a command.
+"""
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from deploykit.cli.call import run
+from deploykit.cli.every_command import EVERYWHERE, LIMITS
+from deploykit.cli.formats import FORMATS, WRITTEN, Spec
+from deploykit.cli.help import Headed, Helped
+from deploykit.cli.project_file import WithProjectFile
+from deploykit.cli.serving_flags import Flags
+
+TABLE = Path(__file__).with_name("commands.json")
+_RESULT: Spec = {
+    "owner": "command",
+    "name": "output",
+    "options": ["-o", "--output"],
+    "help": "Write the JSON document to a file too, or with - to standard output alone.",
+    "heading": "Output",
+    "format": "report",
+}
+_FORCE: Spec = {
+    "owner": "command",
+    "name": "force",
+    "options": ["--force"],
+    "help": "Replace an existing output file.",
+    "heading": "Output",
+    "format": "flag",
+    "default": False,
+}
+_REST: Spec = {
+    "hidden": [], "is_required": False, "default": None, "metavar": "", "beside": "", "choices": [],
+    "at_least": None, "at_most": None, "above": None,
+}  # fmt: skip
+
+
+@functools.cache
+def table() -> Mapping[str, Spec]:
+    """Return what is known of each command, by its words."""
+    found: Mapping[str, Spec] = json.loads(TABLE.read_bytes())
+    return found
+
+
+def build(words: str) -> Helped:
+    """Return the command of these words, such as `records convert`."""
+    entry = table()[words]
+    specs = [{**_REST, **spec} for spec in _complete(entry)]
+    kind = Flags if words == "serve" else WithProjectFile
+    return kind(
+        words.split()[-1],
+        params=[
+            *map(_parameter, specs),
+            *(LIMITS if entry["has_limits"] else ()),
+            *EVERYWHERE,
+        ],
+        callback=functools.partial(run, words, entry, specs),
+        help=entry["help"],
+        examples=entry["examples"],
+        requires=entry["requires"],
+    )
+
+
+class _Subcommands(click.Group):
+    """Commands of two words; `records SOURCE DIR` means `records convert SOURCE DIR`."""
+
+    def __init__(self, name: str, default: str, **attributes: Any) -> None:
+        """Take the name, and the command that is meant where none is named."""
+        super().__init__(name, **attributes)
+        self._default = default
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the second words."""
+        return [
+            words.split()[1] for words in table() if words.split()[0] == self.name and " " in words
+        ]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its second word."""
+        return build(f"{self.name} {cmd_name}") if cmd_name in self.list_commands(ctx) else None
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the default command first where none is named."""
+        is_named = not args or args[0] in (*self.list_commands(ctx), *ctx.help_option_names)
+        if self._default and not is_named:
+            args = [self._default, *args]
+        return super().parse_args(ctx, args)
+
+
+_GROUPS = {
+    "input": ("", "Write input pipelines.\n\n`deploykit benchmark MODEL --data DIR --input all` "
+              "compares styles of input on a model."),
+    "records": ("convert", "Write data as TFRecord shards, and check them.\n\n`deploykit records "
+                "SOURCE... DIR` is short for `deploykit records convert SOURCE... DIR`."),
+}  # fmt: skip
+"""What the help of commands of two words says, and the second word that may be left out."""
+
+
+def subcommands(name: str) -> click.Group | None:
+    """Return the commands that begin with a word, or None where it is a command itself."""
+    if name not in _GROUPS:
+        return None
+    default, text = _GROUPS[name]
+    return _Subcommands(name, default, help=text)
+
+
+def summary(name: str) -> str:
+    """Return the first sentence of the help of a command."""
+    text = _GROUPS[name][1] if name in _GROUPS else table()[name]["help"]
+    return str(text).partition("\n\n")[0].replace("\n", " ").rstrip(".")
+
+
+def _complete(entry: Spec) -> Iterator[Spec]:
+    """Yield the parameters of a command, with those that come with files to write."""
+    yield from entry["parameters"]
+    names = [spec["name"] for spec in entry["parameters"]]
+    writes = any(spec.get("format") in WRITTEN for spec in entry["parameters"])
+    if entry["writes_result"]:
+        yield _RESULT
+    if "force" not in names and (writes or entry["writes_result"]):
+        yield _FORCE
+
+
+def _parameter(spec: Spec) -> click.Parameter:
+    """Return a parameter of click."""
+    written = FORMATS[spec["format"]]
+    kind = written.type(spec)
+    if not spec["options"]:
+        return click.Argument(
+            [spec["name"]],
+            type=kind,
+            required=spec["is_required"],
+            nargs=-1 if written.repeats else 1,
+            metavar=spec["metavar"] or None,
+        )
+    is_flag = spec["format"] == "flag"
+    value = None if spec["default"] in ({}, []) and written.repeats else spec["default"]
+    default = {} if value is None or is_flag else {"default": _tuples(value)}
+    shown = written.show(_tuples(value)) if default and value not in ("", []) else False
+    if "[default" in spec["help"]:
+        shown = False
+    return Headed(
+        [spec["name"], *dict.fromkeys((*spec["options"], *spec["hidden"]))],
+        hidden_spellings=spec["hidden"],
+        heading=spec["heading"],
+        type=kind,
+        is_flag=is_flag,
+        multiple=written.repeats,
+        callback=written.convert,
+        required=spec["is_required"],
+        metavar=None if is_flag or spec["format"] == "choice" else spec["metavar"] or None,
+        help=_help(spec),
+        show_default=shown,
+        **default,
+    )
+
+
+def _tuples(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _help(spec: Spec) -> str:
+    if not spec["beside"]:
+        return str(spec["help"])
+    stdout = ", - for standard output" if spec["format"] == "text output" else ""
+    return f"File to write{stdout} [default: beside the model, X{spec['beside']}]."

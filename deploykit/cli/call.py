@@ -1,0 +1,84 @@
+"""One run of a command: the call of its public function, and what is printed of the result."""
+
+import contextlib
+import importlib
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from deploykit.cli.formats import Spec
+from deploykit.cli.outputs import check_outputs
+
+if TYPE_CHECKING:
+    from deploykit.text.tables import Table
+
+
+class Call:
+    """The call of a public function with the values of the command line."""
+
+    def __init__(self, words: str, entry: Spec, specs: Sequence[Spec], values: dict[str, Any]):
+        """Take the words of the command, what the table holds of it, and its values."""
+        from deploykit.cli.report import Report
+
+        self.values = values
+        self.as_json: bool = values["as_json"]
+        self._entry, self._specs = entry, specs
+        read = [values[spec["name"]] for spec in specs if spec["format"] in ("path", "paths")]
+        first = next(iter(read), None)
+        first = (first[0] if first else None) if isinstance(first, tuple) else first
+        self.report: Report = Report(
+            words, first, None if entry["writes_result"] else values.get("output")
+        )
+
+    def of(self, owner: str) -> dict[str, Any]:
+        """Return the values of an owner: the function, its model, or the presenter."""
+        return {
+            spec["name"]: self.values[spec["name"]]
+            for spec in self._specs
+            if spec["owner"] == owner
+        }
+
+    def result(self, **more: Any) -> Any:
+        """Call the function, with more arguments if need be, and return what it returns."""
+        import deploykit
+
+        part = {name: value for name, value in self.of("model").items() if value}
+        return getattr(deploykit, self._entry["function"])(**self.of("function"), **part, **more)
+
+    def show(self, text: "Iterable[str | Table] | None", result: Any = None) -> None:
+        """Print the report: as JSON, as text, or as its own tables. `result` gives the details."""
+        from deploykit.cli.report import show
+
+        if result is not None:
+            self.report.more = result.document()
+            self.report.fed = getattr(result, "fed", None) or self.report.fed
+        output = self.values["output"] if self._entry["writes_result"] else None
+        show(
+            self.report,
+            self.as_json,
+            text=text,
+            output=output,
+            force=self.values.get("force", False),
+        )
+
+
+def run(words: str, entry: Spec, specs: Sequence[Spec], **values: Any) -> None:
+    """Run a command, after a look at whether it can write its files."""
+    presenters = importlib.import_module("deploykit.cli.presenters")
+    read = check_outputs(specs, values)
+    with _child_of(entry, read):
+        call = Call(words, entry, specs, values)
+        getattr(presenters, entry["function"])(call, **call.of("presenter"))
+
+
+def _child_of(entry: Spec, read: Sequence[str]) -> contextlib.AbstractContextManager[None]:
+    """Start TensorFlow for a command that runs a graph, before it reads its files."""
+    if not entry["runs_graph"] or not all(map(_is_there, read)):
+        return contextlib.nullcontext()
+    from deploykit.transforms.core.running.child import started_ahead
+
+    return started_ahead()
+
+
+def _is_there(path: str) -> bool:
+    return os.path.exists(path) or os.path.exists(f"{path}.index")  # of a checkpoint

@@ -1,1 +1,0 @@
-"""Commands, one a module: options in, one call of the API, text or JSON out."""

@@ -1,0 +1,59 @@
+"""Files that a command writes: those that cannot be written are refused before anything is read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from deploykit.cli.formats import WRITTEN, Spec
+
+_TAKEN = "deploykit.standard_output"
+
+
+def check_outputs(specs: Sequence[Spec], values: dict[str, Any]) -> list[str]:
+    """Check each file to write, put in defaults, and return the paths that the command reads.
+
+    A text file may be `-`, standard output, which then holds nothing else. FileError: a file
+    cannot be written, or is one that is read. UsageError: two options take standard output.
+    """
+    from deploykit.storage.files import check_output, default_output
+
+    written = [spec for spec in specs if spec["format"] in WRITTEN]
+    _check_standard_output(written, values)
+    read = [*_read(specs, values)]
+    for spec in written:
+        if values[spec["name"]] is not None:
+            check_output(values[spec["name"]], values["force"], *read)
+    for spec in written:
+        if spec["beside"] and values[spec["name"]] is None:
+            _, act, end = spec["beside"].split(".")
+            values[spec["name"]] = path = str(default_output(values["model"], act, f".{end}"))
+            check_output(path, values["force"], *read)
+    return read
+
+
+def _read(specs: Sequence[Spec], values: Mapping[str, Any]) -> Sequence[str]:
+    """Return the paths that a command was given to read."""
+    given = [values[spec["name"]] for spec in specs if spec["format"].startswith(_PATHS)]
+    listed = [path for value in given for path in (value if isinstance(value, tuple) else (value,))]
+    return [path for path in listed if isinstance(path, str)]
+
+
+_PATHS = ("path", "named values")
+
+
+def _check_standard_output(written: Sequence[Spec], values: Mapping[str, Any]) -> None:
+    """Keep in mind whether an option takes standard output. UsageError: two want it."""
+    taking = [spec for spec in written if values[spec["name"]] == "-"]
+    wanted = [spec["options"][0] for spec in taking]
+    if values["as_json"] and any(spec["format"] != "report" for spec in taking):
+        wanted.append("--json")
+    if len(wanted) > 1:
+        raise click.UsageError(f"{' and '.join(wanted)} cannot both write to standard output")
+    click.get_current_context().meta[_TAKEN] = bool(taking)
+
+
+def standard_output_is_taken() -> bool:
+    """Say whether an option of the command that runs writes its text to standard output."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.meta.get(_TAKEN, False)

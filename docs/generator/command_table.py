@@ -1,0 +1,201 @@
+"""The table of commands that the command line is built from: deploykit/cli/commands.json.
+
+It is read off the public functions, their classes of options and the presenters, so that
+`deploykit --help` imports none of them.
+"""
+
+import inspect
+import json
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import deploykit
+from deploykit.api.public import Command
+from deploykit.cli import presenters
+from deploykit.freezing.interface import Source
+from deploykit.transforms.core.display.flag import Flag
+from docs.generator.markdown import docstring, raw_docstring
+from docs.generator.signatures import attribute_docs, imported_for_types
+
+PATH = Path(__file__).parents[2] / "deploykit" / "cli" / "commands.json"
+
+
+def text() -> str:
+    """Return the table as the file holds it."""
+    return json.dumps(table(), indent=1, ensure_ascii=False) + "\n"
+
+
+def table() -> dict[str, Any]:
+    """Return what the command line knows of each command, by its words."""
+    found = {}
+    for name in deploykit.__all__:
+        function = getattr(deploykit, name)
+        command: Command | None = getattr(function, "command", None)
+        if command is not None:
+            found[command.name or name.replace("_", "-")] = _entry(name, function, command)
+    return dict(sorted(found.items()))
+
+
+def _entry(name: str, function: Any, command: Command) -> dict[str, Any]:
+    present = getattr(presenters, name, None)
+    parameters = [*_parameters(function, command.heading, "function")]
+    if present is not None:
+        parameters += _parameters(present, command.heading, "presenter")
+    known = {each["name"]: _first(each) for each in parameters}
+    for each in parameters:
+        each["help"] = as_options(each["help"], known)
+    return {
+        "function": name,
+        "help": as_options(raw_docstring(function), known),
+        "examples": list(command.examples),
+        "requires": list(command.requires),
+        "runs_graph": command.runs_graph,
+        "has_limits": command.has_limits,
+        "writes_result": command.writes_result,
+        "models": list(function.models),
+        "parameters": parameters,
+    }
+
+
+def _first(parameter: Mapping[str, Any]) -> str:
+    """Return what a parameter is called on the command line."""
+    options = parameter["options"]
+    return str(options[0] if options else parameter["metavar"] or parameter["name"].upper())
+
+
+def as_options(text: str, known: Mapping[str, str]) -> str:
+    """Return a text in which parameters between backticks are called as on the command line."""
+    return re.sub(r"`(\w+)`", lambda found: known.get(found[1], found[0]), text)
+
+
+def _parameters(function: Any, heading: str, owner: str) -> Iterator[dict[str, Any]]:
+    """Yield what the command line knows of each parameter of a function."""
+    plain = inspect.unwrap(function)
+    said = docstring(plain, is_raw=True).arguments
+    hints = typing.get_type_hints(plain, localns=imported_for_types(plain), include_extras=True)
+    own = inspect.signature(plain).parameters
+    for name, parameter in own.items():
+        if parameter.kind is parameter.VAR_KEYWORD or name in ("call", "return"):
+            continue
+        if is_dataclass(parameter.default):
+            kind = type(parameter.default)
+            yield from _fields(kind, name, [*own], _subset(hints[name], kind))
+            continue
+        annotation, flag = _split(hints[name])
+        if not flag.is_python_only:
+            is_argument = (
+                owner == "function"
+                and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+                and not flag.spelling
+            )
+            yield {"owner": owner} | _spec(
+                name, annotation, flag, parameter.default, said.get(name, ""), heading, is_argument
+            )
+    if getattr(function, "models", ()):
+        shown = function.interface or [each.name for each in fields(Source)]
+        yield from _fields(Source, "", [*own, "model"], shown)
+
+
+def _subset(annotation: Any, kind: type) -> Sequence[str]:
+    """Return the fields of a class of options that the command line has."""
+    _, flag = _split(annotation)
+    return flag.only.split() or [each.name for each in fields(kind)]
+
+
+def _fields(
+    kind: Any, group: str, taken: Sequence[str], shown: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    hints = typing.get_type_hints(kind, localns=imported_for_types(kind), include_extras=True)
+    said = attribute_docs(kind)
+    for field in fields(kind):
+        annotation, flag = _split(hints[field.name])
+        if field.name in taken or field.name not in shown or flag.is_python_only:
+            continue
+        default = field.default
+        if field.default_factory is not MISSING:
+            default = field.default_factory()
+        owner = "function" if group else "model"
+        text, heading = said[field.name]
+        if getattr(kind, "KEEPS_UNDERSCORES", False) and not flag.spelling:
+            flag = replace(flag, spelling=f"--{field.name}")
+        yield {"owner": owner} | _spec(field.name, annotation, flag, default, text, heading, False)
+
+
+def _split(annotation: Any) -> tuple[Any, Flag]:
+    """Return a type and its flag."""
+    flag = Flag()
+    if get_origin(annotation) is Annotated:
+        annotation, *rest = get_args(annotation)
+        flag = next((each for each in rest if isinstance(each, Flag)), flag)
+    return annotation, flag
+
+
+def _spec(
+    name: str, annotation: Any, flag: Flag, default: Any, said: str, heading: str, is_argument: bool
+) -> dict[str, Any]:
+    """Return what the command line knows of one parameter."""
+    has_default = default is not inspect.Parameter.empty and default is not MISSING
+    is_required = not has_default if flag.is_required is None else flag.is_required
+    spelling = flag.spelling.split() or [f"--{name.replace('_', '-')}"]
+    value = default if has_default and not is_required else None
+    return {
+        "name": name,
+        "options": [] if is_argument else spelling,
+        "hidden": flag.hidden.split(),
+        "is_required": is_required,
+        "default": dict(value) if isinstance(value, Mapping) else value,
+        "help": " ".join(said.split()),
+        "metavar": flag.metavar,
+        "heading": flag.heading or heading,
+        "beside": flag.beside,
+        **_format(annotation, flag, name),
+    }
+
+
+def _format(annotation: Any, flag: Flag, name: str) -> dict[str, Any]:
+    """Return how a value is written: the name of a format, and its bounds or choices."""
+    kinds = [
+        each
+        for each in (get_args(annotation) if _is_union(annotation) else (annotation,))
+        if each is not type(None)
+    ]
+    words = _words(annotation)
+    bounds = {"at_least": flag.at_least, "at_most": flag.at_most, "above": flag.above}
+    if flag.format:
+        chosen = flag.format
+    elif _words(kinds[0]) and len(kinds) == 1 and get_origin(kinds[0]) is Literal:
+        chosen = "choice"
+    elif kinds == [bool]:
+        chosen = "flag"
+    elif kinds == [int]:
+        chosen = "whole"
+    elif float in kinds:
+        chosen = "number"
+    elif kinds == [str]:
+        chosen = "text"
+    elif get_origin(kinds[0]) is not None and get_args(kinds[0])[:1] == (str,):
+        chosen = "texts"
+    else:
+        chosen = "path"
+    return {"format": chosen, "choices": list(words), **bounds}
+
+
+def _is_union(annotation: Any) -> bool:
+    return get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+def _words(annotation: Any) -> tuple[str, ...]:
+    """Return the words of the first Literal in a type."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return next(filter(None, map(_words, get_args(annotation))), ())
+
+
+def write() -> None:
+    """Write the table."""
+    PATH.write_text(text())
