@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import deploykit
+from deploykit.cli.build import table
 from deploykit.cli.main import COMMANDS
 from deploykit.rewriting.catalogue import describe
 from deploykit.transforms.core import pipeline
@@ -286,7 +288,8 @@ def test_functions_are_short_and_take_little():
             where = f"{path.relative_to(ROOT)}: {each.name}"
             if int(each.end_lineno or 0) - each.lineno >= LINES:
                 long.append(where)
-            if len(parameters(each)) > PARAMETERS:
+            is_public = any("public(" in ast.unparse(by) for by in each.decorator_list)
+            if len(each.args.args if is_public else parameters(each)) > PARAMETERS:
                 wide.append(where)
     assert (long, wide) == ([], [])
 
@@ -300,39 +303,27 @@ def test_no_two_classes_share_a_name():
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
 
 
-def commands() -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Yield the modules of the command line and their commands."""
-    for path in sorted((ROOT / "deploykit" / "cli" / "commands").glob("*.py")):
-        for node in ast.walk(parsed(path)):
-            if isinstance(node, ast.FunctionDef) and any(
-                ".command(" in ast.unparse(each) for each in node.decorator_list
-            ):
-                yield path.stem, node
-
-
-@pytest.mark.parametrize(
-    ("module", "command"), list(commands()), ids=lambda each: getattr(each, "name", each)
-)
-def test_a_command_is_one_call_of_the_public_api(module, command):
-    import deploykit
-
-    called = [
-        node.func.attr
-        for node in ast.walk(command)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id == "deploykit"
-    ]
-    assert len(called) == 1, f"{module}: {command.name} calls {called}"
-    assert called[0] in deploykit.__all__
-    names = {
-        command.name,
-        f"{command.name}_{module}",
-        f"{command.name}_{module}s",
-        f"list_{module}",
+def presenters() -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Yield the commands, and what shows the result of each."""
+    folder = ROOT / "deploykit" / "cli" / "presenters"
+    functions = {
+        (path.stem, node.name): node
+        for path in folder.glob("*.py")
+        for node in parsed(path).body
+        if isinstance(node, ast.FunctionDef)
     }
-    assert called[0] in names, f"{module}: {command.name} calls {called}"
+    for words, entry in table().items():
+        yield words, functions[entry["presenter"], entry["function"]]
+
+
+@pytest.mark.parametrize(("words", "presenter"), list(presenters()), ids=lambda each: str(each))
+def test_a_command_is_one_call_of_the_public_api(words, presenter):
+    """Of the function that it is built from, and of no other one."""
+    assert table()[words]["function"] in deploykit.__all__
+    called = [ast.unparse(node.func) for node in ast.walk(presenter) if isinstance(node, ast.Call)]
+    assert len({"call.result", "_rewritten", "freeze"} & set(called)) == 1
+    assert called.count("call.result") <= 1
+    assert not [each for each in called if each.startswith("deploykit.")]
 
 
 def test_every_module_starts_with_a_docstring():

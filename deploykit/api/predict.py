@@ -66,7 +66,8 @@ def predict(
     address: str,
     model: str,
     inputs: Annotated[
-        Mapping[str, Any] | Sequence[str], Flag(format="named values", metavar="[NAME=]VALUE")
+        Mapping[str, Any] | Sequence[str],
+        Flag(format="named values", metavar="[NAME=]VALUE", is_required=False),
     ],
     how: PredictOptions = DEFAULT,
     connection: Connection = DEFAULT_CONNECTION,

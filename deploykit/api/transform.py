@@ -27,7 +27,7 @@ from deploykit.verification.public_types import ModelLike, PathLike
     interface=INTERFACE,
 )
 def transform(
-    model: Annotated[ModelLike, Flag("--in_graph --in-graph", heading="Model")],
+    model: Annotated[ModelLike, Flag("--in_graph --in-graph", format="home path", heading="Model")],
     transforms: Annotated[str, Flag("--transforms", metavar="STRING")],
     how: Comparison = DEFAULT,
     *,
@@ -35,7 +35,7 @@ def transform(
         PathLike | None,
         Flag(
             "--out_graph --out-graph -o --output",
-            format="output",
+            format="home output",
             heading="Output",
             is_required=True,
         ),
@@ -45,7 +45,9 @@ def transform(
     as_text: Annotated[
         bool, Flag("--output_as_text --output-as-text", format="true or false", heading="Output")
     ] = False,
-    dump: Annotated[PathLike | None, Flag(metavar="DIR", heading="Output")] = None,
+    dump: Annotated[
+        PathLike | None, Flag(format="home path", metavar="DIR", heading="Output")
+    ] = None,
 ) -> Graph:
     """Run transforms on a graph, in the order given.
 

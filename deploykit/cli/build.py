@@ -141,26 +141,31 @@ def _parameter(spec: Spec) -> click.Parameter:
             nargs=-1 if written.repeats else 1,
             metavar=spec["metavar"] or None,
         )
-    is_flag = spec["format"] == "flag"
-    value = None if spec["default"] in ({}, []) and written.repeats else spec["default"]
-    default = {} if value is None or is_flag else {"default": _tuples(value)}
-    shown = written.show(_tuples(value)) if default and value not in ("", []) else False
-    if "[default" in spec["help"]:
-        shown = False
     return Headed(
         [spec["name"], *dict.fromkeys((*spec["options"], *spec["hidden"]))],
         hidden_spellings=spec["hidden"],
         heading=spec["heading"],
         type=kind,
-        is_flag=is_flag,
         multiple=written.repeats,
         callback=written.convert,
         required=spec["is_required"],
-        metavar=None if is_flag or spec["format"] == "choice" else spec["metavar"] or None,
+        metavar=None if spec["format"] in ("flag", "choice") else spec["metavar"] or None,
         help=_help(spec),
-        show_default=shown,
-        **default,
+        **_default(spec),
     )
+
+
+def _default(spec: Spec) -> dict[str, Any]:
+    """Return what click takes for the default of an option, and for a switch."""
+    written, value = FORMATS[spec["format"]], spec["default"]
+    if spec["format"] == "flag":
+        return {"is_flag": True, "flag_value": not value, "default": bool(value)}
+    more = {"is_flag": False, "flag_value": "true"} if spec["format"] == "true or false" else {}
+    if value is None or (written.repeats and not value):
+        return more
+    is_shown = value not in ("", []) and "[default" not in spec["help"]
+    default = written.show(value) if written.show and value else _tuples(value)
+    return {**more, "default": default, "show_default": is_shown}
 
 
 def _tuples(value: object) -> object:

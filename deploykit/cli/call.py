@@ -6,15 +6,17 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from deploykit.cli.formats import Spec
+import click
+
+from deploykit.cli.formats import READ, WRITTEN, Spec
 from deploykit.cli.outputs import check_outputs
 
 if TYPE_CHECKING:
     from deploykit.text.tables import Table
 
 
-class Call:
-    """The call of a public function with the values of the command line."""
+class Invocation:
+    """A public function with the values of the command line."""
 
     def __init__(self, words: str, entry: Spec, specs: Sequence[Spec], values: dict[str, Any]):
         """Take the words of the command, what the table holds of it, and its values."""
@@ -23,7 +25,7 @@ class Call:
         self.values = values
         self.as_json: bool = values["as_json"]
         self._entry, self._specs = entry, specs
-        read = [values[spec["name"]] for spec in specs if spec["format"] in ("path", "paths")]
+        read = [values[spec["name"]] for spec in specs if spec["format"] in READ]
         first = next(iter(read), None)
         first = (first[0] if first else None) if isinstance(first, tuple) else first
         self.report: Report = Report(
@@ -64,11 +66,12 @@ class Call:
 
 def run(words: str, entry: Spec, specs: Sequence[Spec], **values: Any) -> None:
     """Run a command, after a look at whether it can write its files."""
-    presenters = importlib.import_module("deploykit.cli.presenters")
+    module = importlib.import_module(f"deploykit.cli.presenters.{entry['presenter']}")
     read = check_outputs(specs, values)
-    with _child_of(entry, read):
-        call = Call(words, entry, specs, values)
-        getattr(presenters, entry["function"])(call, **call.of("presenter"))
+    writes = any(spec["format"] in WRITTEN for spec in specs)
+    with _child_of(entry, read) if writes else contextlib.nullcontext():
+        invocation = Invocation(words, entry, specs, values)
+        getattr(module, entry["function"])(invocation, **invocation.of("presenter"))
 
 
 def _child_of(entry: Spec, read: Sequence[str]) -> contextlib.AbstractContextManager[None]:
@@ -82,3 +85,10 @@ def _child_of(entry: Spec, read: Sequence[str]) -> contextlib.AbstractContextMan
 
 def _is_there(path: str) -> bool:
     return os.path.exists(path) or os.path.exists(f"{path}.index")  # of a checkpoint
+
+
+def refuse_twice(paths: Sequence[str]) -> None:
+    """Raise UsageError for a path that is given more than once."""
+    for path in paths:
+        if paths.count(path) > 1:
+            raise click.UsageError(f"{path} is given more than once")

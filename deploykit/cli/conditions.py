@@ -123,7 +123,7 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
     "optimize": (_NO_DATA,),
     "placement": (
         _NO_DATA,
-        Condition(("cpu_devices", "no_soft_placement"), lambda v: v["engine"] != "openvino",
+        Condition(("cpu_devices", "soft_placement"), lambda v: v["engine"] != "openvino",
                   "with --engine tensorflow"),
         _RESULT,
     ),
@@ -195,5 +195,6 @@ def _given(context: click.Context, condition: Condition) -> Iterator[str]:
     for parameter in context.command.params:
         name = str(parameter.name)
         is_given = context.get_parameter_source(name) in stated
-        if name in condition.options and is_given and context.params[name] is not False:
+        is_off = context.params[name] is False and parameter.default is not True
+        if name in condition.options and is_given and not is_off:
             yield parameter.opts[0]

@@ -12,6 +12,7 @@ from deploykit.cli.value_types import (
     Counts,
     DeviceName,
     Finite,
+    HomePath,
     Kinds,
     Names,
     OneOrMore,
@@ -23,6 +24,7 @@ from deploykit.cli.value_types import (
     Switch,
     Tags,
     TextOutput,
+    ThreadPair,
     Threads,
     TrueOrFalse,
     Whole,
@@ -30,7 +32,9 @@ from deploykit.cli.value_types import (
 
 Spec = Mapping[str, Any]
 """A parameter, as docs/generator/command_table.py describes it."""
-WRITTEN = ("output", "text output", "report")
+READ = ("path", "paths", "home path", "named values")
+"""Formats of files to read."""
+WRITTEN = ("output", "home output", "text output", "report")
 """Formats of files to write."""
 
 
@@ -42,8 +46,8 @@ class Format:
     """Returns the type of click."""
     repeats: bool = False
     convert: Callable[[click.Context, click.Parameter, Any], Any] | None = None
-    show: Callable[[Any], str] = str
-    """Writes a default."""
+    show: Callable[[Any], str] | None = None
+    """Writes a default; None: as it is."""
 
 
 def _by_name(
@@ -88,6 +92,8 @@ FORMATS: Mapping[str, Format] = {
     "device": Format(lambda spec: DeviceName()),
     "flag": Format(lambda spec: None),
     "log": Format(lambda spec: TextOutput(spec["metavar"] or "FILE")),
+    "home output": Format(lambda spec: HomePath(spec["metavar"] or "FILE")),
+    "home path": Format(lambda spec: HomePath(spec["metavar"] or "FILE")),
     "kinds": Format(lambda spec: Kinds(spec["choices"])),
     "named values": Format(lambda spec: PathName(spec["metavar"], named=True), True),
     "names": Format(lambda spec: Names()),
@@ -109,6 +115,7 @@ FORMATS: Mapping[str, Format] = {
     "text": Format(_text),
     "text output": Format(lambda spec: TextOutput(spec["metavar"] or "FILE")),
     "texts": Format(_text, True),
+    "thread pair": Format(lambda spec: ThreadPair()),
     "threads": Format(lambda spec: Threads()),
     "true or false": Format(lambda spec: TrueOrFalse()),
     "whole": Format(_whole),

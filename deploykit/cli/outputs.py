@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from deploykit.cli.formats import WRITTEN, Spec
+from deploykit.cli.formats import READ, WRITTEN, Spec
 
 _TAKEN = "deploykit.standard_output"
 
@@ -34,12 +34,9 @@ def check_outputs(specs: Sequence[Spec], values: dict[str, Any]) -> list[str]:
 
 def _read(specs: Sequence[Spec], values: Mapping[str, Any]) -> Sequence[str]:
     """Return the paths that a command was given to read."""
-    given = [values[spec["name"]] for spec in specs if spec["format"].startswith(_PATHS)]
+    given = [values[spec["name"]] for spec in specs if spec["format"] in READ]
     listed = [path for value in given for path in (value if isinstance(value, tuple) else (value,))]
     return [path for path in listed if isinstance(path, str)]
-
-
-_PATHS = ("path", "named values")
 
 
 def _check_standard_output(written: Sequence[Spec], values: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """What the value of an option may be; what is wrong is said in one sentence."""
 
 import math
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -376,3 +377,26 @@ class TrueOrFalse(click.types.BoolParamType):
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         """Return what help shows for it."""
         return "BOOL"
+
+
+class ThreadPair(Threads):
+    """Threads inside an op x ops at once, `2x1`."""
+
+    name = "AxB"
+
+    def convert(  # type: ignore[override]
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Return the pair."""
+        pairs = super().convert(value, param, ctx)
+        if len(pairs) != 1:
+            raise click.UsageError("--threads takes one pair here, such as 2x1", ctx)
+        return pairs[0]
+
+
+class HomePath(PathName):
+    """A path in which `~` is the user's folder, also where no shell has replaced it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the path."""
+        return os.path.expanduser(super().convert(value, param, ctx))

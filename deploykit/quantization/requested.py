@@ -56,7 +56,7 @@ class Quantization:
     TensorFlow's answers, and is faster."""
     batch: Annotated[int | None, Flag(at_most=1048576)] = None
     """Batch for which it should be fast [default: 1]."""
-    threads: Annotated[tuple[int, int] | None, Flag(format="threads", metavar="AxB")] = None
+    threads: Annotated[tuple[int, int] | None, Flag(format="thread pair")] = None
     """Threads inside an op x ops at the same time for which it should be fast [default:
     TensorFlow's]."""
     budget: Annotated[float, Flag(metavar="MINUTES", above=0)] = MINUTES

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from docs.generator import api, commands, defects, transforms
+from docs.generator import api, command_table, commands, defects, transforms
 
 DOCS = Path(__file__).parents[1]
 MARK = "<!-- Written by `make docs` from the code: change that instead. -->\n"
@@ -46,9 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write or compare the pages, and return the exit status."""
     parser = argparse.ArgumentParser(prog="docs.generator", description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
-    if not parser.parse_args(arguments).check:
+    table, is_check = command_table.text(), parser.parse_args(arguments).check
+    is_old = not command_table.PATH.exists() or command_table.PATH.read_text() != table
+    if not is_check:
+        if is_old:
+            command_table.PATH.write_text(table)  # the pages are made of it
         write(pages(), DOCS)
         return 0
+    if is_old:
+        print("deploykit/cli/commands.json is not what the code says; `make docs` writes it")
+        return 1
     differing = outdated(pages(), DOCS)
     for path in differing:
         print(f"docs/{path} is not what the code says; `make docs` writes it")

@@ -2,6 +2,8 @@
 
 import inspect
 from collections.abc import Iterator
+from dataclasses import is_dataclass
+from typing import Any
 
 import deploykit
 from docs.generator import commands
@@ -76,11 +78,23 @@ def _entry(name: str, thing: object, command: str) -> Iterator[str]:
         yield _list(made.arguments)
         yield made.rest
     yield _list(said.arguments)
+    if kinds := option_kinds(thing):
+        listed = ", ".join(link(f"`{kind}`", f"#{kind.lower()}") for kind in kinds)
+        yield f"Fields of {listed} are keyword arguments too."
     yield said.rest
     if inspect.isclass(thing):
         yield "\n".join(map(_member, members(thing)))
     if said.example:
         yield fence(said.example, "pycon")
+
+
+def option_kinds(thing: Any) -> list[str]:
+    """Return the classes whose fields are keyword arguments of a function."""
+    if getattr(thing, "command", None) is None:
+        return []
+    parameters = inspect.signature(inspect.unwrap(thing)).parameters.values()
+    found = [type(each.default).__name__ for each in parameters if is_dataclass(each.default)]
+    return [*found, *(["Source"] if thing.models else [])]
 
 
 def _list(arguments: dict[str, str]) -> str:

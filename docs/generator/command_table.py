@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import deploykit
 from deploykit.api.public import Command
-from deploykit.cli import presenters
+from deploykit.cli.presenters import graphs, measuring, serving
 from deploykit.freezing.interface import Source
 from deploykit.transforms.core.display.flag import Flag
 from docs.generator.markdown import docstring, raw_docstring
@@ -42,15 +42,17 @@ def table() -> dict[str, Any]:
 
 
 def _entry(name: str, function: Any, command: Command) -> dict[str, Any]:
-    present = getattr(presenters, name, None)
-    parameters = [*_parameters(function, command.heading, "function")]
-    if present is not None:
-        parameters += _parameters(present, command.heading, "presenter")
+    module = next(each for each in (graphs, measuring, serving) if hasattr(each, name))
+    parameters = [
+        *_parameters(function, command.heading, "function"),
+        *_parameters(getattr(module, name), command.heading, "presenter"),
+    ]
     known = {each["name"]: _first(each) for each in parameters}
     for each in parameters:
         each["help"] = as_options(each["help"], known)
     return {
         "function": name,
+        "presenter": module.__name__.rpartition(".")[2],
         "help": as_options(raw_docstring(function), known),
         "examples": list(command.examples),
         "requires": list(command.requires),
@@ -80,7 +82,7 @@ def _parameters(function: Any, heading: str, owner: str) -> Iterator[dict[str, A
     hints = typing.get_type_hints(plain, localns=imported_for_types(plain), include_extras=True)
     own = inspect.signature(plain).parameters
     for name, parameter in own.items():
-        if parameter.kind is parameter.VAR_KEYWORD or name in ("call", "return"):
+        if parameter.kind is parameter.VAR_KEYWORD or name == "call":
             continue
         if is_dataclass(parameter.default):
             kind = type(parameter.default)
@@ -194,8 +196,3 @@ def _words(annotation: Any) -> tuple[str, ...]:
     if get_origin(annotation) is Literal:
         return get_args(annotation)
     return next(filter(None, map(_words, get_args(annotation))), ())
-
-
-def write() -> None:
-    """Write the table."""
-    PATH.write_text(text())

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 import deploykit as api
-from deploykit.calling.call_options import LabelOptions
 from deploykit.calling.png import png
 from deploykit.freezing.sidecar import About
 from deploykit.transforms.core.errors import Error, GraphError
-from tests.deploykit.api.defaults import assert_same_defaults
 from tests.deploykit.calling.test_label_image import PIXELS, encoded, model
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -54,7 +52,6 @@ def test_the_command_says_what_the_function_returns(deploykit, files):
 
 
 def test_options_are_fields_with_the_defaults_of_the_command(files):
-    assert_same_defaults("label", LabelOptions())
     with pytest.raises(TypeError, match=r"'heigth' \(did you mean height\?\)"):
         api.label(*files, heigth=3)
     with pytest.raises(Error, match="give either --preprocess or --input_mean"):

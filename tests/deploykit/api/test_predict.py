@@ -8,7 +8,6 @@ import pytest
 import deploykit as api
 from deploykit.calling.call_options import PredictOptions
 from deploykit.transforms.core.errors import FileError, GraphError
-from tests.deploykit.api.defaults import assert_same_defaults
 
 STRING = 7  # tensorflow.DT_STRING
 
@@ -24,10 +23,6 @@ def test_the_command_says_what_the_function_returns(deploykit, address):
     command = deploykit("predict", address, "echo", "--input", *given, "--json").document
     assert command["inputs"] == command["outputs"] == ["x"]
     assert "predictions" not in command
-
-
-def test_defaults_are_those_of_the_command():
-    assert_same_defaults("predict", PredictOptions(), api.Connection())
 
 
 def test_arrays_lists_and_paths(address, tmp_path):

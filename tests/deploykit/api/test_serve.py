@@ -9,9 +9,7 @@ import pytest
 
 import deploykit as api
 from deploykit.serving.client.endpoint import CallError
-from deploykit.serving.server.server_flags import ServerFlags
 from deploykit.transforms.core.errors import Error, FileError, GraphError
-from tests.deploykit.api.defaults import assert_same_defaults
 from tests.serving.served import Served, free_port
 from tests.serving.small_models import half_plus
 
@@ -38,7 +36,6 @@ def test_the_command_says_what_the_function_returns(base):
 
 
 def test_defaults_are_those_of_the_command():
-    assert_same_defaults("serve", ServerFlags())
     with pytest.raises(TypeError, match=r"'rest_port' \(did you mean rest_api_port"):
         api.serve("models", rest_port=3)
 

@@ -6,7 +6,6 @@ import pytest
 
 import deploykit as api
 from deploykit.transforms.core.errors import Error
-from tests.deploykit.api.defaults import assert_same_defaults
 
 
 @pytest.mark.parametrize("model", [None, "echo", "loading"])
@@ -21,7 +20,6 @@ def test_the_command_says_what_the_function_returns(deploykit, address, model):
 
 
 def test_options_are_fields_of_the_connection(official, address):
-    assert_same_defaults("status", api.Connection())
     api.status(address, "echo", version=3, timeout=20)
     assert official.requests[-1].model_spec.version.value == 3
     with pytest.raises(TypeError, match=r"'tymeout' \(did you mean timeout\?\)"):

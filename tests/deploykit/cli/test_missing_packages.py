@@ -15,7 +15,7 @@ from deploykit.transforms.core.errors import MissingPackageError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from tests.deploykit.cli.options.test_headings import ROOT_CONTEXT
+from tests.deploykit.cli.test_headings import ROOT_CONTEXT
 from tests.hidden_packages import TENSORFLOW, hiding
 
 WITHOUT_TENSORFLOW = {

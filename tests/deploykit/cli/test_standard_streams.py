@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from deploykit.cli.value_types import PathName, TextOutput
-from tests.deploykit.cli.options.test_outputs import LEAVES, VALUES, filled, shown
+from tests.deploykit.cli.test_outputs import LEAVES, VALUES, filled, shown
 
 PATH = re.compile(r"FILE|DIR\b|DATA|MODEL|PATH|SOURCE|IMAGE|FIRST|SECOND\b|REFERENCE|RESULT|\.json")
 ON_A_SERVER = {("predict",), ("status",), ("load-test",), ("plan",)}

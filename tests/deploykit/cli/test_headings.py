@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 import pytest
 
-from deploykit.cli.main import cli
 from deploykit.cli.help import Helped
+from deploykit.cli.main import cli
 from deploykit.cli.value_types import Finite, Whole
-from tests.deploykit.cli.options.test_outputs import LEAVES
+from tests.deploykit.cli.test_outputs import LEAVES
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 WITH_EXAMPLES = {
     ("freeze",), ("transform",), ("optimize",), ("quantize",), ("verify",), ("benchmark",),
     ("export",), ("serve",), ("predict",), ("label",), ("calibrate",), ("records", "convert"),

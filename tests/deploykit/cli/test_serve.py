@@ -14,7 +14,9 @@ import pytest
 
 from deploykit.api.tuned_flags import tuned_flags
 from deploykit.benchmarking.settings import Settings as Tuned
-from deploykit.cli.serving_flags import WITHOUT_EFFECT, Flags, switch
+from deploykit.cli.help import Headed
+from deploykit.cli.serving_flags import WITHOUT_EFFECT, Flags
+from deploykit.cli.value_types import TrueOrFalse
 from deploykit.serving.lifecycle.base_path import models_in
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.transforms.core.errors import FileError, GraphError
@@ -38,8 +40,8 @@ class Defaults:
 @click.argument("folder", required=False)
 @click.option("--model_name")
 @click.option("--allow-op", "allowed", multiple=True)
-@switch("enable_batching", "", "Flags")
-@switch("notes", "", "Flags")
+@click.option("--enable_batching", cls=Headed, heading="Flags", type=TrueOrFalse())
+@click.option("--notes", cls=Headed, heading="Flags", type=TrueOrFalse())
 def flags(**given):
     return given
 
@@ -176,11 +178,11 @@ def base(tmp_path):
 
 def settings(*arguments, tuned=Tuned()):  # noqa: B008
     """Return what a command line comes to."""
-    from deploykit.cli.commands.serve import serve
+    from deploykit.cli.build import build
     from deploykit.serving.server.server_flags import ServerFlags
     from deploykit.serving.server.settings import settings_of
 
-    given = serve.make_context("serve", list(map(str, arguments))).params
+    given = build("serve").make_context("serve", list(map(str, arguments))).params
     base_dir = given.pop("base_dir")
     names = [field.name for field in fields(ServerFlags)]
     flags = ServerFlags(**{name: given[name] for name in names})

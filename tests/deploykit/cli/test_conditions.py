@@ -7,10 +7,10 @@ import click
 import pytest
 
 from deploykit.benchmarking.engines.openvino_runner import check_bf16
-from deploykit.cli.main import cli
 from deploykit.cli.conditions import CONDITIONS, check_conditions
+from deploykit.cli.main import cli
 from deploykit.transforms.core.errors import Error, GraphError
-from tests.deploykit.cli.options.test_headings import ROOT_CONTEXT
+from tests.deploykit.cli.test_headings import ROOT_CONTEXT
 
 CASES = [
     ("benchmark m.pb --top 3", "--profile or --trace"),

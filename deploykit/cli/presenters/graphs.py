@@ -1,0 +1,221 @@
+"""What commands that read and rewrite graphs print of their results."""
+
+import logging
+from typing import Annotated, Any
+
+import click
+
+from deploykit.cli.call import Invocation, refuse_twice
+from deploykit.transforms.core.display.flag import Flag
+
+logger = logging.getLogger("deploykit")
+
+
+def ship(call: Invocation) -> None:
+    """Show the stages."""
+    from deploykit.text.results.shipped import lines
+
+    found = call.result()
+    call.report.output_file = str(found.folder)
+    call.show(lines(found.document(), str(found.folder)), found)
+
+
+def _rewritten(call: Invocation) -> Any:
+    """Return a graph that was made of another one, and take its facts."""
+    graph = call.result()
+    call.report.rewritten(graph, call.values["output"])
+    return graph
+
+
+def freeze(call: Invocation) -> None:
+    """Show what was read and written."""
+    _rewritten(call)
+    call.show(None)
+
+
+def optimize(call: Invocation, *, verify: Annotated[bool, Flag(hidden="--verify")] = False) -> None:
+    """Show what was read and written.
+
+    Args:
+        call: the call.
+        verify: Deprecated: the result is always compared.
+    """
+    if verify:
+        logger.warning("--verify is deprecated: optimize always compares the result")
+    freeze(call)
+
+
+def transform(call: Invocation) -> None:
+    """Show the steps, and what would suit the graph."""
+    from deploykit.transforms.core.errors import PipelineError
+    from deploykit.transforms.core.pipeline import parse
+
+    if not parse(call.values["transforms"]):
+        raise PipelineError("--transforms names no transform; give at least one")
+    from deploykit.rewriting.advice import advice
+
+    graph = _rewritten(call)
+    if call.values["dump"] is not None:
+        call.report.more["dump"] = [str(path) for path in graph.report.dump]
+    call.show(None)
+    before, steps = graph.report.model.graph, call.values["transforms"]
+    if not call.as_json:
+        for line in advice(before, graph, steps, bool(call.values["inputs"])):
+            logger.info("%s", line)
+
+
+_HINT = (
+    "with --calibration DATA, layers compute in 8 bits too, 1.5 to 2 times as fast as in "
+    "float on most image networks (x86, AVX2 or VNNI)"
+)
+
+
+def quantize(call: Invocation) -> None:
+    """Show what became of each layer, also where nothing is written."""
+    from deploykit.quantization.result import Quantized
+    from deploykit.rewriting.advice import SLOW
+    from deploykit.transforms.core.errors import NotQuantizedError
+
+    try:
+        graph = _rewritten(call)
+    except NotQuantizedError as error:
+        call.report.made(error.report)
+        call.report.output_file = None
+        _quantized(call, error.report)
+        raise
+    _quantized(call, graph.report)
+    is_stored = not isinstance(graph.report, Quantized)
+    if is_stored and not graph.report.is_float and not call.as_json:
+        logger.info(SLOW if call.values["mode"] == "nodes" else _HINT)
+
+
+def _quantized(call: Invocation, made: Any) -> None:
+    from deploykit.cli.report import files_table, own_text
+    from deploykit.quantization.result import Quantized
+    from deploykit.text.results.quantized import lines, weight_lines
+
+    call.report.more = made.document()
+    if isinstance(made, Quantized):
+        call.show([files_table(call.report), *lines(made)])
+    else:
+        call.show([*own_text(call.report), *weight_lines(made)])
+
+
+def inspect(call: Invocation) -> None:
+    """Show what the model holds."""
+    from deploykit.inspection.summary import lines
+
+    found = call.result()
+    call.report.of(found.model)
+    call.report.more = found.document()
+    call.show(lines(call.report.document()))
+
+
+def check(call: Invocation) -> None:
+    """Show the findings; raise the first that makes the model unsound."""
+    from deploykit.inspection.soundness import lines
+
+    found = call.result()
+    call.report.bytes_in = found.bytes
+    call.report.nodes_in = sum(graph.nodes + graph.function_nodes for graph in found.graphs)
+    call.report.more = found.document()
+    call.show(lines(call.report.document()))
+    if found.error is not None:
+        raise found.error
+
+
+def diff(call: Invocation) -> None:
+    """Show the differences; status 5 if there are any."""
+    from deploykit.inspection.diff import lines
+    from deploykit.transforms.core.errors import VerificationError
+
+    found = call.result()
+    call.report.output_file = call.values["second"]
+    call.report.between(found.first, found.second)
+    call.show(lines(found.document(), found.first.graph, found.second.graph), found)
+    if not found.equal:
+        raise click.exceptions.Exit(VerificationError.exit_status)
+
+
+def list_transforms(call: Invocation) -> None:
+    """Show one transform, or a line for each."""
+    from deploykit.text.transform_list import lines
+
+    found = call.result()
+    call.report.input_file = None
+    call.show(lines(found.transforms, whole=call.values["name"] is not None), found)
+
+
+def calibrate(call: Invocation) -> None:
+    """Show the ranges."""
+    from deploykit.text.results.calibration import lines
+
+    found = call.result()
+    call.report.of(found.model)
+    call.report.bytes_in, call.report.bytes_out = None, found.bytes
+    call.show(lines(found, call.values["output"]), found)
+
+
+def sensitivity(call: Invocation, *, top: Annotated[int | None, Flag(metavar="N")] = None) -> None:
+    """Show the layers by noise.
+
+    Args:
+        call: the call.
+        top: Show only the N noisiest layers [default: all].
+    """
+    from deploykit.text.results.sensitivity import lines
+
+    found = call.result()
+    call.report.of(found.model)
+    call.report.nodes_out = found.nodes
+    call.show(lines(found, call.values["model"], top), found)
+
+
+def verify(call: Invocation) -> None:
+    """Show the differences; raise if there are any, or nothing was compared."""
+    from deploykit.transforms.core.errors import UnverifiedError, VerificationError
+    from deploykit.verification.verify import ADVICE
+
+    found = call.result()
+    result = call.values["result"]
+    call.report.verification, call.report.output_file = found, result
+    call.report.between(*found.models)
+    call.show(None)
+    if found.differs:
+        raise VerificationError(f"{result}: {found.reason}")
+    if not found.verified and not call.values["allow_unverified"]:
+        raise UnverifiedError(f"{result}: not verified: {found.reason}. {ADVICE}")
+
+
+def accuracy(call: Invocation) -> None:
+    """Show the metric of each model."""
+    from deploykit.text.results.accuracy import lines
+
+    refuse_twice(call.values["models"])
+    found = call.result()
+    call.report.of(found.models[0].opened)
+    call.show(lines(found), found)
+
+
+def placement(call: Invocation, *, log: bool = False) -> None:
+    """Show where nodes ran.
+
+    Args:
+        call: the call.
+        log: Print `name: (Op): device` for each node of the model instead, as TensorFlow's
+            log_device_placement does.
+    """
+    from deploykit.inspection.engine_placement import EnginePlacement
+    from deploykit.text.results.placement import engine_lines, lines
+    from deploykit.transforms.core.errors import GraphError
+
+    if log and call.as_json:
+        raise click.UsageError("give either --log or --json")
+    found = call.result()
+    call.report.of(found.model)
+    if isinstance(found, EnginePlacement):
+        if log:
+            raise GraphError("--log is of TensorFlow's nodes (--engine tensorflow)")
+        call.show(engine_lines(found), found)
+    else:
+        call.show(found.log() if log else lines(found), found)

@@ -1,0 +1,214 @@
+"""What commands that measure, and those for data, print of their results."""
+
+import json
+import logging
+import os
+from typing import Annotated, Any
+
+import click
+
+from deploykit.cli.call import Invocation, refuse_twice
+from deploykit.transforms.core.display.flag import Flag
+
+logger = logging.getLogger("deploykit")
+
+
+_PLOT = Flag("--plot", format="output", metavar="FILE.png|svg", heading="Output")
+
+
+def benchmark(
+    call: Invocation,
+    *,
+    top: Annotated[int, Flag(at_least=0, metavar="N")] = 10,
+    csv_file: Annotated[str | None, Flag("--csv", format="text output", heading="Output")] = None,
+    plot_file: Annotated[str | None, _PLOT] = None,
+    trace_file: Annotated[
+        str | None,
+        Flag("--trace", format="text output", metavar="FILE.json", heading="Output"),
+    ] = None,
+) -> None:
+    """Show the latencies, and write what else is asked for.
+
+    Args:
+        call: the call.
+        top: How many nodes a profile lists.
+        csv_file: Write a line of figures for each measurement; - is standard output.
+        plot_file: Draw latencies, throughput and batches.
+        trace_file: Profile, and write a call of each model as a trace for chrome://tracing or
+            ui.perfetto.dev; - is standard output.
+    """
+    from deploykit.benchmarking.profiling.profile_tables import profile_tables
+    from deploykit.benchmarking.tables import csv_lines, tables
+    from deploykit.input.input_result import InputResult
+    from deploykit.storage.files import write
+    from deploykit.text.results.input_styles import lines
+
+    values, force = call.values, call.values["force"]
+    named = {"--csv": csv_file, "--plot": plot_file, "--trace": trace_file}
+    _refuse_beside_files(values, named)
+    refuse_twice([*values["models"], *filter(None, (values["output"], *named.values()))])
+    if plot_file is not None:
+        from deploykit.reporting.plots import check_plot, plot
+
+        check_plot(plot_file)
+    values["profile"] = values["profile"] or trace_file is not None
+    values["models"] = [*values["models"]]
+    found = call.result()
+    if isinstance(found, InputResult):
+        call.report.of(found.model)
+        call.show(lines(found), found)
+    else:
+        call.report.of(found.models[values["models"][0]])
+        text = tables(found)
+        for name, each in found.profiles.items():
+            text += ["", f"{name}:", *profile_tables(each, top)]
+        call.show(text, found)
+        if csv_file is not None:
+            write(csv_file, [f"{line}\n".encode() for line in csv_lines(found)], force)
+        if plot_file is not None:
+            write(plot_file, [plot(found, plot_file)], force)
+        if trace_file is not None and found.profiles:
+            from deploykit.benchmarking.profiling.trace import trace
+
+            calls = {name: each.events for name, each in found.profiles.items()}
+            write(trace_file, [json.dumps(trace(calls)).encode()], force)
+    if found.interrupted:
+        raise KeyboardInterrupt
+
+
+def _refuse_beside_files(values: Any, named: Any) -> None:
+    """Raise UsageError for files that are not written of a benchmark of input."""
+    from deploykit.input.piping import Piping
+
+    if Piping(pipeline=values["pipeline"]).reads_files(values["data"], values["input"]):
+        for option, path in named.items():
+            if path is not None:
+                raise click.UsageError(f"{option} does not go with data that are read from files")
+
+
+def compare(call: Invocation) -> None:
+    """Show the ratios; raise where one is below the limit."""
+    from deploykit.text.results.speedups import lines
+
+    b, baseline, limit = (call.values[name] for name in ("b", "baseline", "fail_below"))
+    if (b is None) == (baseline is None):
+        raise click.UsageError("give either B.json or --baseline to compare A.json with")
+    found = call.result()
+    call.report.output_file = b or baseline
+    for warning in found.warnings:
+        logger.warning("%s", warning)
+    call.show(lines(found), found)
+    if limit is not None:
+        found.check(limit)
+
+
+def tune(call: Invocation) -> None:
+    """Show the recommended settings."""
+    from deploykit.text.results.tuning import lines
+
+    found, output = call.result(), call.values["output"]
+    call.report.of(found.model)
+    call.report.bytes_out = None if output == "-" else os.path.getsize(output)
+    call.show(lines(found, output), found)
+
+
+def report(call: Invocation) -> None:
+    """Name the page."""
+    from deploykit.api.report import default_page
+    from deploykit.text.tables import size
+
+    results = [*call.values["results"]]
+    call.values["results"] = results
+    output = call.values["output"] or default_page(results[0])
+    call.values["output"] = call.report.output_file = output
+    found = call.result()
+    call.report.bytes_out = len(found.html.encode())
+    shown = ", ".join(dict.fromkeys(found.kinds))
+    line = f"{os.fspath(found.output or '')}: {shown}, {size(call.report.bytes_out)}"
+    call.show([line], found)
+
+
+def doctor(call: Invocation) -> None:
+    """Show the machine."""
+    from deploykit.text.machine_lines import lines
+
+    found = call.result()
+    call.show(lines(found.document()), found)
+
+
+def label(
+    call: Invocation,
+    *,
+    image_file: Annotated[str | None, Flag("--image", format="path")] = None,
+    root_dir: Annotated[str, Flag("--root_dir --root-dir", format="path", metavar="DIR")] = "",
+) -> None:
+    """Show the classes with the highest scores.
+
+    Args:
+        call: the call.
+        image_file: The image, instead of the argument IMAGE.
+        root_dir: Folder of image and model [default: the current one].
+    """
+    from deploykit.text.answers import class_lines
+
+    images = [each for each in (call.values["image"], image_file) if each is not None]
+    if len(images) != 1:
+        raise click.UsageError("give one of IMAGE and --image")
+    if root_dir:  # as for label_image, absolute paths lie below it too
+        root = root_dir.rstrip("/")
+        images = [f"{root}/{images[0].lstrip('/')}"]
+        call.values["model"] = f"{root}/{call.values['model'].lstrip('/')}"
+    call.values["image"], call.report.input_file = images[0], call.values["model"]
+    found = call.result()
+    call.report.of(found.graph)
+    call.show(class_lines(found.predictions), found)
+
+
+def write_input(call: Invocation) -> None:
+    """Print the code, or name the file."""
+    found, output = call.result(), call.values["output"]
+    if output is None:
+        said = found.text.removesuffix("\n")
+    else:
+        call.report.bytes_out = os.path.getsize(output)
+        said = f"{output}: tf.data for {call.values['data']}"
+    call.show([said], found)
+
+
+def infer(call: Invocation) -> None:
+    """Show what was written."""
+    from deploykit.text.results.inferred import lines
+
+    found = call.result()
+    call.report.output_file = call.values["out"]
+    call.report.inputs, call.report.outputs = tuple(found.fed), tuple(found.outputs)
+    call.show(lines(found), found)
+
+
+def convert_records(call: Invocation) -> None:
+    """Show what was written."""
+    from deploykit.text.results.records import converted_lines
+
+    found, folder = call.result(), call.values["folder"]
+    call.report.input_file, call.report.output_file = ", ".join(call.values["sources"]), folder
+    call.report.bytes_out = found.bytes
+    call.show(converted_lines(found, folder), found)
+
+
+def inspect_records(call: Invocation) -> None:
+    """Show what records hold."""
+    from deploykit.text.results.records import inspection_lines
+
+    found = call.result()
+    call.report.bytes_in = None if found.index is None else found.index.bytes
+    call.show(inspection_lines(found), found)
+
+
+def verify_records(call: Invocation) -> None:
+    """Show what is damaged, and raise if something is."""
+    from deploykit.text.results.records import verification_lines
+
+    found = call.result()
+    call.report.bytes_in = found.bytes
+    call.show(verification_lines(found), found)
+    found.check()

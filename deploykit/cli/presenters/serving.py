@@ -1,0 +1,186 @@
+"""What commands of servers print of their results."""
+
+import logging
+import os
+import sys
+from typing import Annotated, Literal
+
+import click
+
+from deploykit.cli.call import Invocation
+from deploykit.transforms.core.display.flag import Flag
+
+logger = logging.getLogger("deploykit")
+
+
+_PLOT = Flag("--plot", format="output", metavar="FILE.png|svg", heading="Output")
+
+
+_ELSEWHERE = "Files that run it elsewhere"
+
+
+def export(
+    call: Invocation,
+    *,
+    manifests: Annotated[
+        tuple[Literal["config", "docker", "kubernetes", "kserve"], ...],
+        Flag(format="kinds", heading=_ELSEWHERE),
+    ] = (),
+    batching: Annotated[bool, Flag(heading=_ELSEWHERE)] = False,
+    tuned: Annotated[str | None, Flag(format="path", heading=_ELSEWHERE)] = None,
+    force: Annotated[bool, Flag(heading="Output")] = False,
+) -> None:
+    """Show the version that was written.
+
+    Args:
+        call: the call.
+        manifests: Also write files to BASE_DIR that serve all its models: config (models.config,
+            monitoring.config, a template of ssl.config), docker (Dockerfiles for TensorFlow Serving
+            and for deploykit serve, one without TensorFlow where OpenVINO computes all models,
+            compose.yaml), kubernetes (Deployment, Service, HorizontalPodAutoscaler,
+            PodDisruptionBudget), kserve (InferenceService, ServingRuntime), or all; separated by
+            commas.
+        batching: Write batching.config too, and turn batching on in the other files.
+        tuned: Take threads, batches and environment of these files from what deploykit tune wrote;
+            a batch above 1 turns batching on.
+        force: Replace existing files in BASE_DIR, but never a version.
+    """
+    from deploykit.benchmarking.results import load_tuned
+    from deploykit.benchmarking.settings import Settings
+    from deploykit.exporting.deployment import Manifests
+    from deploykit.text.results.exported import lines
+
+    settings = Settings() if tuned is None else load_tuned(tuned)
+    found = call.result(
+        manifests=Manifests(manifests, batching, settings, force, tuned or "tuned", tuned)
+    )
+    call.report.output_file, call.report.bytes_out = str(found.folder), found.bytes
+    call.show(lines(found), found)
+
+
+def serve(
+    call: Invocation,
+    *,
+    use_alts_credentials: Annotated[
+        bool, Flag("--use_alts_credentials", format="true or false", heading="Network")
+    ] = False,
+) -> None:
+    """Serve until a signal comes, in a process whose environment is set before TensorFlow starts.
+
+    Args:
+        call: the call.
+        use_alts_credentials: Not possible here; use --ssl_config_file.
+    """
+    if use_alts_credentials:
+        raise click.UsageError("--use_alts_credentials works between machines of Google alone; use "
+                               "--ssl_config_file")  # fmt: skip
+    from deploykit.api.shipped import tuned_of
+    from deploykit.cli.serve_environment import prepare_environment
+    from deploykit.transforms.core.running.child import limits
+
+    prepare_environment(tuned_of(call.values["base_dir"], call.values["tuned"]), limits.show_log)
+    from deploykit.serving.server.process import own_process
+    from deploykit.text.server_start import lines
+
+    own_process()
+    try:
+        with call.result() as server:
+            call.report.input_file = None
+            call.report.more = server.document()
+            call.show(lines(call.report.more))
+            sys.stdout.flush()
+            server.wait()
+    except KeyboardInterrupt:  # before it listened
+        pass
+    sys.stdout.flush()
+    os._exit(0)  # a call that was cut off may compute for long yet
+
+
+def predict(
+    call: Invocation,
+    *,
+    given: Annotated[
+        tuple[str, ...], Flag("--input", format="named values", metavar="[NAME=]VALUE")
+    ] = (),
+) -> None:
+    """Show the outputs.
+
+    Args:
+        call: the call.
+        given: What to ask: a value such as 2.5 or [1, 2], a .npy file, an image, or any file for a
+            model that takes text. May be repeated; NAME may be left out if the model has one input.
+    """
+    call.values["inputs"] = (*call.values["inputs"], *given)
+    if not call.values["inputs"]:
+        raise click.UsageError("nothing is asked: give a value or a file, such as photo.jpg")
+    from deploykit.text.answers import prediction_lines
+
+    found = call.result()
+    call.report.input_file = None
+    call.report.inputs, call.report.outputs = tuple(found.inputs), tuple(found.outputs)
+    call.show(prediction_lines(found.outputs, found.classes, found.sources), found)
+
+
+def status(call: Invocation) -> None:
+    """Show whether the server is ready, or the versions of a model."""
+    from deploykit.text.server_status import health_lines, model_lines, version_tables
+    from deploykit.transforms.core.errors import VerificationError
+
+    found = call.result()
+    document = found.document()
+    listed = model_lines if "models" in document else health_lines
+    text = listed if call.values["model"] is None else version_tables
+    call.show(text(document), found)
+    if found.problem:
+        raise VerificationError(found.problem)
+
+
+def load_test(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) -> None:
+    """Show latency over throughput.
+
+    Args:
+        call: the call.
+        plot_file: Draw latency over throughput.
+    """
+    from deploykit.reporting.load_plot import plot_loads
+    from deploykit.reporting.plots import check_plot
+    from deploykit.storage.files import write
+    from deploykit.text.loads import load_lines
+
+    if plot_file is not None:
+        check_plot(plot_file)
+    found = call.result()
+    document = found.document()
+    if plot_file is not None:
+        write(plot_file, [plot_loads(document, plot_file)], call.values["force"])
+    call.report.inputs, call.report.outputs = tuple(found.takes.inputs), tuple(found.takes.outputs)
+    call.show(load_lines(document), found)
+
+
+def plan(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) -> None:
+    """Show how many replicas are needed; raise where no number will do.
+
+    Args:
+        call: the call.
+        plot_file: Draw p99 over the calls that each replica gets.
+    """
+    from deploykit.reporting.plan_plot import plot_plan
+    from deploykit.reporting.plots import check_plot
+    from deploykit.storage.files import write
+    from deploykit.text.results.plan import lines
+    from deploykit.transforms.core.errors import VerificationError
+
+    if plot_file is not None:
+        check_plot(plot_file)
+    call.report.input_file = call.values["data"] or call.values["source"]
+    call.report.output_file = None
+    found = call.result()
+    document = found.document()
+    if plot_file is not None:
+        write(plot_file, [plot_plan(document, plot_file)], call.values["force"])
+    if found.takes is not None:
+        call.report.inputs = tuple(found.takes.inputs)
+        call.report.outputs = tuple(found.takes.outputs)
+    call.show(lines(document), found)
+    if found.problem:
+        raise VerificationError(found.problem)
