@@ -286,9 +286,10 @@ def test_functions_are_short_and_take_little():
     for path in MODULES:
         for each in functions(parsed(path)):
             where = f"{path.relative_to(ROOT)}: {each.name}"
-            if int(each.end_lineno or 0) - each.lineno >= LINES:
-                long.append(where)
             is_public = any("public(" in ast.unparse(by) for by in each.decorator_list)
+            first = each.body[0].end_lineno if is_public else each.lineno  # behind its docstring
+            if int(each.end_lineno or 0) - int(first or 0) >= LINES:
+                long.append(where)
             if len(each.args.args if is_public else parameters(each)) > PARAMETERS:
                 wide.append(where)
     assert (long, wide) == ([], [])
@@ -316,7 +317,11 @@ def presenters() -> Iterator[tuple[str, ast.FunctionDef]]:
         yield words, functions[entry["presenter"], entry["function"]]
 
 
-@pytest.mark.parametrize(("words", "presenter"), list(presenters()), ids=lambda each: str(each))
+@pytest.mark.parametrize(
+    ("words", "presenter"),
+    list(presenters()),
+    ids=lambda each: each if isinstance(each, str) else "",
+)
 def test_a_command_is_one_call_of_the_public_api(words, presenter):
     """Of the function that it is built from, and of no other one."""
     assert table()[words]["function"] in deploykit.__all__

@@ -40,7 +40,7 @@ class Comparison:
     """Range of the random values for float inputs, where no data are given."""
     allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = ()
     """Run this op although it reads or writes files or starts processes; may be repeated."""
-    tolerance: Annotated[float | None, Flag(metavar="T", at_least=0, heading="Check")] = None
+    tolerance: Annotated[float | None, Flag(metavar="T", at_least=0)] = None
     """Largest difference allowed, relative to the largest value [default: in float32 1e-6 * (5 +
     layers), at most 1e-4; in float16 and bfloat16 4 + layers / 2 roundings of the type, at most
     16]."""

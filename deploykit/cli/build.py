@@ -50,6 +50,7 @@ def table() -> Mapping[str, Spec]:
     return found
 
 
+@functools.cache
 def build(words: str) -> Helped:
     """Return the command of these words, such as `records convert`."""
     entry = table()[words]
@@ -104,6 +105,7 @@ _GROUPS = {
 """What the help of commands of two words says, and the second word that may be left out."""
 
 
+@functools.cache
 def subcommands(name: str) -> click.Group | None:
     """Return the commands that begin with a word, or None where it is a command itself."""
     if name not in _GROUPS:

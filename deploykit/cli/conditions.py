@@ -195,6 +195,6 @@ def _given(context: click.Context, condition: Condition) -> Iterator[str]:
     for parameter in context.command.params:
         name = str(parameter.name)
         is_given = context.get_parameter_source(name) in stated
-        is_off = context.params[name] is False and parameter.default is not True
+        is_off = context.params.get(name) is False and parameter.default is not True
         if name in condition.options and is_given and not is_off:
             yield parameter.opts[0]

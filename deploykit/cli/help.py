@@ -26,6 +26,7 @@ class Headed(click.Option):
         super().__init__(*arguments, **attributes)
         self.heading = heading
         self.hidden_spellings = frozenset(hidden_spellings)
+        self.hidden = self.hidden or self.hidden_spellings >= {*self.opts}
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return what help shows."""

@@ -84,9 +84,9 @@ def _types(node: ast.stmt) -> Iterator[ast.expr]:
                 yield from _types(each)
     elif isinstance(node, ast.FunctionDef):
         types = [each.annotation for each in ast.walk(node.args) if isinstance(each, ast.arg)]
-        yield from (type_ for type_ in (*types, node.returns) if type_)
+        yield from (_bare(type_) for type_ in (*types, node.returns) if type_)
     elif isinstance(node, ast.AnnAssign) and not _is_private(node):
-        yield node.annotation
+        yield _bare(node.annotation)
 
 
 def _is_private(node: ast.stmt) -> bool:
@@ -212,11 +212,20 @@ def _value(value: object) -> str:
 
 
 def _type(node: ast.expr) -> str:
-    """Return a type as the source writes it, without the quotes of what is imported later."""
+    """Return a type as the source writes it, without metadata and quotes."""
+    node = _bare(node)
     for each in ast.walk(node):
         if isinstance(each, ast.Subscript) and ast.unparse(each.value) == "Literal":
             return ast.unparse(node)
     return ast.unparse(node).replace("'", "")
+
+
+def _bare(node: ast.expr) -> ast.expr:
+    """Return a type without the metadata of `Annotated`."""
+    if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Annotated":
+        assert isinstance(node.slice, ast.Tuple)
+        return node.slice.elts[0]
+    return node
 
 
 def _parsed(thing: Any) -> Any:

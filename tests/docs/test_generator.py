@@ -63,7 +63,7 @@ def test_each_option_of_each_command_is_shown(pages):
             if getattr(parameter, "hidden", False):
                 continue
             text = (
-                max(parameter.opts, key=len)
+                max({*parameter.opts} - getattr(parameter, "hidden_spellings", set()), key=len)
                 if parameter.param_type_name == "option"
                 else (parameter.make_metavar(context))
             )

@@ -31,17 +31,12 @@ DRAINING = "deploykit: draining: new calls are refused, those in flight are answ
 STEPS = 50_000  # a second or two
 
 
-class Defaults:
-    enable_batching = False
-    notes = True
-
-
-@click.command(cls=Flags, defaults=Defaults)
+@click.command(cls=Flags)
 @click.argument("folder", required=False)
 @click.option("--model_name")
 @click.option("--allow-op", "allowed", multiple=True)
-@click.option("--enable_batching", cls=Headed, heading="Flags", type=TrueOrFalse())
-@click.option("--notes", cls=Headed, heading="Flags", type=TrueOrFalse())
+@click.option("--enable_batching", cls=Headed, heading="Flags", type=TrueOrFalse(), default=False)
+@click.option("--notes", cls=Headed, heading="Flags", type=TrueOrFalse(), default=True)
 def flags(**given):
     return given
 
