@@ -68,7 +68,6 @@ MEASURING = {
     "benchmark": ("benchmark", "{}/optimized.pb", "--batch", 1, "--runs", 20),
     "input_benchmark": ("benchmark", "{}/optimized.pb", "--data", "{}/records", "--batch", 10,
                         "--duration", 0.3, "--input", "tfdata"),
-    "doctor": ("doctor",),
 }  # fmt: skip
 
 
