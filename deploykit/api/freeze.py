@@ -16,6 +16,7 @@ from deploykit.rewriting.live_keras import Feed, checked_against_live, live_feed
 from deploykit.rewriting.rewrite import OutputFiles, Rewriting
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import Verification
 
@@ -112,7 +113,7 @@ def _told(graph: Graph, preprocess: Any, labels: Any) -> About:
     known = about(graph)
     if preprocess is not None:
         declared = declared_for(graph, preprocess).among(graph)
-        known = replace(known, preprocessing=declared.document())
+        known = replace(known, preprocessing=document(declared))
     if isinstance(labels, str | os.PathLike):
         labels = read_labels(os.fspath(labels))
     return known if labels is None else replace(known, labels=tuple(labels))

@@ -8,18 +8,15 @@ from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.inspection.summary import inspect_graph
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Flat, Hidden
 
 
 @dataclass(frozen=True)
 class Inspection(AsHtml):
     """What is in a model."""
 
-    model: OpenedModel
-    facts: Mapping[str, Any]
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return dict(self.facts)
+    model: Hidden[OpenedModel]
+    facts: Flat[Mapping[str, Any]]
 
 
 def inspect(model: Any, *, top: int = 10, structure: bool = False) -> Inspection:

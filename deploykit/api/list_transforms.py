@@ -20,10 +20,6 @@ class TransformList(AsHtml):
         """What they are called in a transform string."""
         return tuple(each["name"] for each in self.transforms)
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {"transforms": [dict(each) for each in self.transforms]}
-
 
 def list_transforms(name: str | None = None) -> TransformList:
     """List the transforms, or explain one.

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 from deploykit.freezing.interface import Source
 from deploykit.freezing.open_model import open_model, path_of
@@ -15,10 +15,15 @@ from deploykit.storage.files import check_output, write
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Written
 from deploykit.transforms.core.errors import GraphError
 
 WRITTEN = ("preprocess", "shuffle", "cache", "buckets", "private_threads")
 """What of a `Piping` a written file does."""
+
+
+def _records(pipeline: Pipeline) -> int | None:
+    return pipeline.data.records
 
 
 @dataclass(frozen=True)
@@ -28,12 +33,8 @@ class WrittenInput(AsHtml):
     text: str
     """Python, which imports TensorFlow alone (and NumPy for `.npz` files)."""
     style: str
-    pipeline: Pipeline
+    pipeline: Annotated[Pipeline, Written("records", by=_records)]
     """What it does."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {"style": self.style, "records": self.pipeline.data.records, "text": self.text}
 
 
 def write_input(

@@ -3,6 +3,7 @@
 from deploykit.cli import options
 from deploykit.cli.options.headings import limit_option
 from deploykit.freezing.interface import Source
+from deploykit.transforms.core.display.documents import document
 
 
 @options.command("", requires=("tensorflow",))
@@ -35,6 +36,6 @@ def check(
     report.bytes_in = found.bytes
     report.nodes_in = sum(graph.nodes + graph.function_nodes for graph in found.graphs)
     report.more = found.document()
-    show(report, as_json, text=lines(report.document()), output=output, force=force)
+    show(report, as_json, text=lines(document(report)), output=output, force=force)
     if found.error is not None:
         raise found.error

@@ -5,6 +5,7 @@ import click
 from deploykit.cli import options
 from deploykit.cli.options.types import Whole
 from deploykit.freezing.interface import Source
+from deploykit.transforms.core.display.documents import document
 
 
 @options.command("What is shown")
@@ -39,4 +40,4 @@ def inspect(
     found = deploykit.inspect(source, top=top, structure=structure)
     report.of(found.model)
     report.more = found.document()
-    show(report, as_json, text=lines(report.document()), output=output, force=force)
+    show(report, as_json, text=lines(document(report)), output=output, force=force)

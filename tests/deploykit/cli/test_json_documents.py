@@ -105,7 +105,10 @@ def test_the_document_of_a_graph_that_is_made(folder, name):
 def test_the_document_of_a_command(deploykit, folder, name):
     path, _ = folder
     line = [str(word).format(path) for word in COMMANDS[name]]
-    assert_golden(shown(deploykit(*line, "--json"), path))
+    text = shown(deploykit(*line, "--json"), path)
+    if name in ("input_write", "report"):  # what they write holds paths
+        text = re.sub(r'"bytes_out": \d+', '"bytes_out": "int"', text)
+    assert_golden(text)
 
 
 @pytest.mark.golden("json/{name}")
