@@ -18,7 +18,6 @@ import deploykit
 from deploykit.transforms.core.display.documents import Documented, Member, members
 
 _FILES = {
-    "batch_inference.results_folder": "MadeOf",
     "cli.report": "Report",
     "freezing.sidecar": "About",
     "input.preprocessing": "Preprocessing",
@@ -51,17 +50,16 @@ def _kinds() -> list[type]:
     for module in pkgutil.walk_packages(deploykit.__path__, "deploykit."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    files = [getattr(importlib.import_module(f"deploykit.{module}"), name)
+    files: list[type] = [getattr(importlib.import_module(f"deploykit.{module}"), name)
              for module, name in _FILES.items()]  # fmt: skip
-    results = {each for each in _below(Documented) if members(each)}
-    kinds: dict[str, type] = {each.__name__: each for each in (*files, *results)}
+    files += [each for each in _below(Documented) if members(each)]
+    kinds = {each.__name__: each for each in files}
     return [kinds[name] for name in sorted(kinds) if name not in _UNWRITTEN]
 
 
 def _below(kind: type) -> Iterator[type]:
     for each in kind.__subclasses__():
-        if each.__module__.startswith("deploykit."):
-            yield each
+        yield from ([each] if each.__module__.startswith("deploykit.") else ())
         yield from _below(each)
 
 

@@ -203,9 +203,9 @@ class _WithoutMarks(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         value = self._names.get(node.id)
-        if get_origin(value) is not Annotated or getattr(value, "__parameters__", ()):
+        if get_origin(value) is not Annotated or getattr(value, "__parameters__", None):
             return node
-        origin = value.__origin__
+        origin: Any = getattr(value, "__origin__", None)
         text = origin.__name__ if isinstance(origin, type) else str(origin)
         return ast.parse(text, mode="eval").body
 

@@ -117,7 +117,8 @@ def document(value: Any) -> Any:
         return sorted(map(document, value))
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if dataclasses.is_dataclass(value) or members(type(value)):
+    kind: Any = type(value)
+    if dataclasses.is_dataclass(value) or members(kind):
         return dict(_items(value))
     if hasattr(value, "tolist"):  # of NumPy
         return document(value.tolist())
@@ -153,7 +154,7 @@ def _how(type_: Any) -> Written:
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:
-    kind = type(value)
+    kind: Any = type(value)
     yield from getattr(kind, "HEAD", {}).items()
     omits = getattr(kind, "OMIT_DEFAULTS", False)
     for each in members(kind):
