@@ -50,15 +50,17 @@ def _kinds() -> list[type]:
     for module in pkgutil.walk_packages(deploykit.__path__, "deploykit."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    files: list[type] = [getattr(importlib.import_module(f"deploykit.{module}"), name)
-             for module, name in _FILES.items()]  # fmt: skip
-    files += [each for each in _below(Documented) if members(each)]
-    kinds = {each.__name__: each for each in files}
+    kinds: dict[str, type] = {
+        name: getattr(importlib.import_module(f"deploykit.{module}"), name)
+        for module, name in _FILES.items()
+    }
+    kinds |= {kind.__name__: kind for kind in _below(Documented) if members(kind)}
     return [kinds[name] for name in sorted(kinds) if name not in _UNWRITTEN]
 
 
 def _below(kind: type) -> Iterator[type]:
-    for each in kind.__subclasses__():
+    below: list[type] = kind.__subclasses__()
+    for each in below:
         yield from ([each] if each.__module__.startswith("deploykit.") else ())
         yield from _below(each)
 
