@@ -21,6 +21,7 @@ from deploykit.transforms.core.checks.side_effects import cut_off
 from deploykit.transforms.core.checks.vocabularies import Vocabularies
 from deploykit.transforms.core.checks.wire import decoded
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden, written
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import Error, GraphError, RefusedError
 from deploykit.transforms.core.protos import MetaGraphDef
@@ -32,11 +33,17 @@ from deploykit.verification.public_types import ModelLike
 class Soundness(AsHtml):
     """What was found out about a model."""
 
-    source: str
+    source: Hidden[str]
     graphs: tuple[GraphFacts, ...]
     """Those of a SavedModel; any other model has one."""
-    bytes: int | None = None
+    bytes: Hidden[int | None] = None
     """The size of its files; None: it was in memory."""
+
+    @property
+    @written()
+    def sound(self) -> bool:
+        """Whether there are no problems."""
+        return not self.problems
 
     @property
     def problems(self) -> list[str]:
@@ -44,6 +51,7 @@ class Soundness(AsHtml):
         return [problem for graph in self.graphs for problem in graph.problems]
 
     @property
+    @written()
     def refused_ops(self) -> list[str]:
         """The ops with effects beyond the graph that are not allowed."""
         uses = [use for graph in self.graphs for use in graph.effects if not use.allowed]
@@ -66,14 +74,6 @@ class Soundness(AsHtml):
                 f"{', '.join(self.refused_ops)} ({cut}allow it with {options})"
             )
         return None
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "sound": not self.problems,
-            "refused_ops": self.refused_ops,
-            "graphs": [graph.document() for graph in self.graphs],
-        }
 
 
 @public(

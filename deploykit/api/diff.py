@@ -9,6 +9,7 @@ from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.inspection.diff import differences
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Flat, Hidden
 from deploykit.verification.public_types import ModelLike
 
 
@@ -16,18 +17,14 @@ from deploykit.verification.public_types import ModelLike
 class Differences(AsHtml):
     """The nodes and functions that two models do not share."""
 
-    first: OpenedModel
-    second: OpenedModel
-    facts: Mapping[str, Any]
+    first: Hidden[OpenedModel]
+    second: Hidden[OpenedModel]
+    facts: Flat[Mapping[str, Any]]
 
     @property
     def equal(self) -> bool:
         """Whether there are none."""
         return bool(self.facts["equal"])
-
-    def document(self) -> dict[str, Any]:
-        """Return them as plain data."""
-        return dict(self.facts)
 
 
 @public(

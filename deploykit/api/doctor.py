@@ -8,23 +8,20 @@ from deploykit.api.public import Command, public
 from deploykit.hardware.doctor import examine
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Flat
 
 
 @dataclass(frozen=True)
 class Diagnosis(AsHtml):
     """The machine, TensorFlow, the settings in force and the GPU."""
 
-    facts: Mapping[str, Any]
+    facts: Flat[Mapping[str, Any]]
 
     @property
     def refusal(self) -> str | None:
         """Why TensorFlow sees no GPU, and what to do; None: it sees one."""
         reason: str | None = self.facts["gpu"]["refusal"]
         return reason
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return dict(self.facts)
 
 
 @public(

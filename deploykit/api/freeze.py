@@ -16,6 +16,7 @@ from deploykit.photos.class_names import read_labels
 from deploykit.rewriting.live_keras import Feed, checked_against_live, live_feeds, live_model
 from deploykit.rewriting.rewrite import OutputFiles, Rewriting
 from deploykit.text.progress import Work, working
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.public_types import LabelsLike, ModelLike, PreprocessLike
@@ -126,7 +127,7 @@ def _told(graph: Graph, preprocess: Any, labels: Any) -> About:
     known = about(graph)
     if preprocess is not None:
         declared = declared_for(graph, preprocess).among(graph)
-        known = replace(known, preprocessing=declared.document())
+        known = replace(known, preprocessing=document(declared))
     if isinstance(labels, str | os.PathLike):
         labels = read_labels(os.fspath(labels))
     return known if labels is None else replace(known, labels=tuple(labels))

@@ -9,6 +9,7 @@ from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.inspection.summary import inspect_graph
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Flat, Hidden
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.verification.public_types import ModelLike
 
@@ -17,12 +18,8 @@ from deploykit.verification.public_types import ModelLike
 class Inspection(AsHtml):
     """What is in a model."""
 
-    model: OpenedModel
-    facts: Mapping[str, Any]
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return dict(self.facts)
+    model: Hidden[OpenedModel]
+    facts: Flat[Mapping[str, Any]]
 
 
 @public(

@@ -12,34 +12,36 @@ from deploykit.records.index import Index
 from deploykit.records.verify_records import inspection, shown
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden, Written, written
 from deploykit.transforms.core.display.flag import Flag
+
+
+def _facts(index: Index | None) -> dict[str, Any]:
+    return {} if index is None else index.facts()
+
+
+def _sorted(features: Mapping[str, Feature]) -> dict[str, Feature]:
+    return dict(sorted(features.items()))
 
 
 @dataclass(frozen=True)
 class RecordsInspection(AsHtml):
     """What a folder of records holds."""
 
-    folder: str
-    index: Index | None
+    folder: Hidden[str]
+    index: Annotated[Index | None, Written(flat=True, by=_facts)]
     """None: there is none, and the features are those of the first record alone."""
-    features: Mapping[str, Feature]
-    first: Mapping[str, Any]
+    features: Annotated[Mapping[str, Feature], Written(by=_sorted)]
+    first: Hidden[Mapping[str, Any]]
     """The values of the first record, by feature."""
 
     @property
+    @written()
     def sample(self) -> dict[str, str]:
         """The first record in a few words, by feature."""
         return {
             name: shown(feature, self.first[name]) if name in self.first else "missing"
             for name, feature in sorted(self.features.items())
-        }
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            **({} if self.index is None else self.index.facts()),
-            "features": {name: each.document() for name, each in sorted(self.features.items())},
-            "sample": self.sample,
         }
 
 

@@ -23,6 +23,7 @@ from deploykit.input.preprocessing import Preprocessing, declared_for, preproces
 from deploykit.photos.class_names import labels_from
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import Error, GraphError, naming
 from deploykit.transforms.core.graph import Graph
@@ -42,23 +43,14 @@ class ImageLabels(AsHtml):
     """The best classes, best first: class, label, score."""
     preprocessing: Preprocessing
     """What became of the image, as a file for `preprocess` declares it."""
-    graph: Graph
+    graph: Hidden[Graph]
     """What scored it."""
     image: str | None
     """Its path; None: it was an array."""
     labels: str | None
     """The file with the names of the classes; None: they were given."""
-    fed: Mapping[str, str] = field(default_factory=dict)
+    fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "image": self.image,
-            "labels": self.labels,
-            "preprocessing": self.preprocessing.document(),
-            "predictions": list(self.predictions),
-        }
 
 
 @public(

@@ -21,10 +21,6 @@ class TransformList(AsHtml):
         """What they are called in a transform string."""
         return tuple(each["name"] for each in self.transforms)
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {"transforms": [dict(each) for each in self.transforms]}
-
 
 @public(
     Command(

@@ -14,11 +14,16 @@ from deploykit.serving.client.load_generator import LoadStep
 from deploykit.serving.protocol.signatures import Signature
 from deploykit.text.progress import Work, working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden, Written
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import Error
 
 DEFAULT = LoadTestOptions()
 _CONCURRENCY = (1, 2, 4, 8)
+
+
+def _about(how: LoadTestOptions) -> dict[str, Any]:
+    return {"batch": how.batch, "latency_limit_ms": how.latency_limit_ms}
 
 
 @dataclass(frozen=True)
@@ -28,25 +33,13 @@ class LoadTest(AsHtml):
     address: str
     model: str
     signature: str
-    takes: Signature
-    how: LoadTestOptions
+    takes: Hidden[Signature]
+    how: Annotated[LoadTestOptions, Written(flat=True, by=_about)]
     loads: Sequence[Load]
     highest_rate: float | None = None
     """Calls a second at which the limit of the latency holds; None: it was not sought."""
-    fed: Mapping[str, str] = field(default_factory=dict)
+    fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data; latencies are in milliseconds."""
-        return {
-            "address": self.address,
-            "model": self.model,
-            "signature": self.signature,
-            "batch": self.how.batch,
-            "loads": [each.document() for each in self.loads],
-            "latency_limit_ms": self.how.latency_limit_ms,
-            "highest_rate": self.highest_rate,
-        }
 
 
 @public(

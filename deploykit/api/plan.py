@@ -17,11 +17,12 @@ from deploykit.planning.forecast import Forecast
 from deploykit.planning.from_results import recorded
 from deploykit.planning.measuring import Measured, measure_server
 from deploykit.planning.plan_options import NOTHING, ZONE, PlanOptions
-from deploykit.planning.sizing import Size, sized
+from deploykit.planning.sizing import Size, p99_document, sized
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
 from deploykit.serving.protocol.signatures import Signature
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Flat, Hidden, written
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import Error
 
@@ -34,20 +35,53 @@ class ReplicaPlan(AsHtml):
     """How many replicas a load takes, and what that rests on."""
 
     model: str
-    how: PlanOptions
-    forecast: Forecast
-    size: Size
+    how: Hidden[PlanOptions]
+    forecast: Hidden[Forecast]
+    size: Flat[Size]
     check: PlanCheck | None
     """None: nothing was at hand to compare it with."""
-    takes: Signature | None = None
+    takes: Hidden[Signature | None] = None
     """None: it was made from a file."""
-    own_cores: int | None = None
+    own_cores: Hidden[int | None] = None
     """Of the server, where that is known."""
     notes: tuple[str, ...] = ()
     filled: tuple[Path, ...] = ()
     """Manifests whose numbers of replicas were filled."""
-    fed: Mapping[str, str] = field(default_factory=dict)
+    fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
+
+    @property
+    @written(flat=True)
+    def _load(self) -> dict[str, Any]:
+        how, measured = self.how, self.measured
+        return {
+            "rate": how.rate,
+            "p99_limit_ms": how.p99_ms,
+            "survive": how.survive,
+            "zones": how.zones,
+            "measured": {
+                "source": measured.source,
+                "slots": measured.slots,
+                "highest_rate": round(measured.capacity, 4),
+                "lone_p50_ms": round(measured.lone_ms[0], 3),
+                "lone_p99_ms": round(measured.lone_ms[1], 3),
+                "most_load": measured.most_load,
+                "front_end_ms": round(1e3 * measured.front_end, 4),
+                "generator_busy": round(measured.busy, 3),
+            },
+        }
+
+    @property
+    @written("curve")
+    def _curve(self) -> list[dict[str, float | None]]:
+        return [
+            {
+                **{key: value and round(value, 3) for key, value in p99_document(each).items()},
+                "rate": round(rate, 4),
+                "load": round(self.forecast.load(rate), 4),
+            }
+            for rate, each in self.forecast.curve
+        ]
 
     @property
     def measured(self) -> Measured:
@@ -55,11 +89,13 @@ class ReplicaPlan(AsHtml):
         return self.forecast.measured
 
     @property
+    @written()
     def cores(self) -> int:
         """Of one replica."""
         return self.how.cores or self.own_cores or self.measured.slots
 
     @property
+    @written(or_null=True)
     def problem(self) -> str:
         """Why it is no plan to go by; empty where it is one."""
         limit = f"{self.how.p99_ms:g} ms"
@@ -85,43 +121,6 @@ class ReplicaPlan(AsHtml):
                 f"and {low}..{high} are allowed (--replicas)"
             )
         return ""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data; latencies are in milliseconds."""
-        measured = self.measured
-        return {
-            "model": self.model,
-            "measured": {
-                "source": measured.source,
-                "slots": measured.slots,
-                "highest_rate": round(measured.capacity, 4),
-                "lone_p50_ms": round(measured.lone_ms[0], 3),
-                "lone_p99_ms": round(measured.lone_ms[1], 3),
-                "most_load": measured.most_load,
-                "front_end_ms": round(1e3 * measured.front_end, 4),
-                "generator_busy": round(measured.busy, 3),
-            },
-            "rate": self.how.rate,
-            "p99_limit_ms": self.how.p99_ms,
-            "survive": self.how.survive,
-            "zones": self.how.zones,
-            "cores": self.cores,
-            **self.size.document(),
-            "check": self.check and self.check.document(),
-            "curve": [
-                {
-                    "rate": round(rate, 4),
-                    "load": round(self.forecast.load(rate), 4),
-                    "p99_ms": round(each.ms, 3),
-                    "p99_low_ms": round(each.low_ms, 3),
-                    "p99_high_ms": round(each.high_ms, 3),
-                }
-                for rate, each in self.forecast.curve
-            ],
-            "notes": list(self.notes),
-            "filled": [str(each) for each in self.filled],
-            "problem": self.problem or None,
-        }
 
 
 @public(

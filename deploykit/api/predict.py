@@ -8,12 +8,13 @@ from deploykit.api.public import Command, public
 from deploykit.calling.call_options import TOP, PredictOptions
 from deploykit.calling.model_clients import chosen_of, model_client
 from deploykit.calling.request_inputs import arrays_from
-from deploykit.calling.response import classes, document, names_themselves
+from deploykit.calling.response import classes, names_themselves, values
 from deploykit.photos.class_names import labels_from
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
 from deploykit.serving.client.inference_client import UNNAMED
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden, Written
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.tensors import Array
 
@@ -27,25 +28,17 @@ class Prediction(AsHtml):
     address: str
     model: str
     signature: str
-    inputs: Mapping[str, Array]
+    inputs: Hidden[Mapping[str, Array]]
     """What was sent."""
-    outputs: Mapping[str, Array]
-    classes: Sequence[Sequence[Mapping[str, Any]]] | None = None
+    outputs: Annotated[Mapping[str, Array], Written("values", by=values)]
+    classes: Annotated[
+        Sequence[Sequence[Mapping[str, Any]]] | None, Written("predictions", if_set=True)
+    ] = None
     """The best classes of each sample, best first: class, label, score; None: nobody asked."""
-    fed: Mapping[str, str] = field(default_factory=dict)
+    fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
-    sources: tuple[str, ...] = ()
+    sources: Hidden[tuple[str, ...]] = ()
     """Where each of several samples comes from, where texts were given, one for each."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data; a number that is not finite is null, bytes are base64."""
-        found = {
-            "address": self.address,
-            "model": self.model,
-            "signature": self.signature,
-            "values": document(self.outputs),
-        }
-        return found if self.classes is None else {**found, "predictions": self.classes}
 
 
 @public(

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from deploykit.api.public import Command, public
 from deploykit.hardware.machine import usable_cores
@@ -11,20 +11,26 @@ from deploykit.records.index import Index
 from deploykit.records.verify_records import Checked, check_folder
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden, Written, written
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import UnverifiedError, VerificationError
+
+
+def _is_there(index: Index | None) -> bool:
+    return index is not None
 
 
 @dataclass(frozen=True)
 class RecordsVerification(AsHtml):
     """What was found of each shard of a folder."""
 
-    folder: str
-    index: Index | None
+    folder: Hidden[str]
+    index: Annotated[Index | None, Written("indexed", by=_is_there)]
     """None: there is none, so a shard that was cut between two records looks whole."""
     shards: tuple[Checked, ...]
 
     @property
+    @written()
     def records(self) -> int:
         """How many records were read."""
         return sum(each.records for each in self.shards)
@@ -35,16 +41,19 @@ class RecordsVerification(AsHtml):
         return sum(each.bytes for each in self.shards)
 
     @property
+    @written()
     def problems(self) -> list[str]:
         """What is wrong, one sentence a shard."""
         return [each.problem for each in self.shards if each.problem]
 
     @property
+    @written()
     def passed(self) -> bool:
         """Whether nothing is, of one record at least."""
         return not self.problems and self.records > 0
 
     @property
+    @written()
     def checked(self) -> str:
         """What was checked, in words."""
         if self.index is None:
@@ -52,6 +61,7 @@ class RecordsVerification(AsHtml):
         return "the checksums of every record; count, size and SHA-256 of every shard"
 
     @property
+    @written()
     def unknown(self) -> str:
         """What nobody can know, in words; nothing where there is an index."""
         if self.index is not None:
@@ -72,18 +82,6 @@ class RecordsVerification(AsHtml):
             several = len(self.problems) > 1
             more = f" ({len(self.problems)} such shards)" if several else ""
             raise VerificationError(f"{self.problems[0]}{more}")
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "indexed": self.index is not None,
-            "records": self.records,
-            "passed": self.passed,
-            "checked": self.checked,
-            "unknown": self.unknown,
-            "problems": self.problems,
-            "shards": [vars(each) for each in self.shards],
-        }
 
 
 @public(

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from deploykit.api.public import INTERFACE, Command, public
 from deploykit.freezing.interface import Source, source_of
@@ -15,12 +15,17 @@ from deploykit.input.writing import STYLES, written
 from deploykit.storage.files import check_output, write
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Written
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import GraphError
 from deploykit.verification.public_types import ModelLike
 
 WRITTEN = ("preprocess", "shuffle", "cache", "buckets", "private_threads")
 """What of a `Piping` a written file does."""
+
+
+def _records(pipeline: Pipeline) -> int | None:
+    return pipeline.data.records
 
 
 @dataclass(frozen=True)
@@ -30,12 +35,8 @@ class WrittenInput(AsHtml):
     text: str
     """Python, which imports TensorFlow alone (and NumPy for `.npz` files)."""
     style: str
-    pipeline: Pipeline
+    pipeline: Annotated[Pipeline, Written("records", by=_records)]
     """What it does."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {"style": self.style, "records": self.pipeline.data.records, "text": self.text}
 
 
 @public(

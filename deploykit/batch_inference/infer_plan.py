@@ -22,6 +22,7 @@ from deploykit.input.input_benchmark import pipeline_for
 from deploykit.input.piping import Piping
 from deploykit.input.preprocessing import Preprocessing
 from deploykit.photos.class_names import labels_from
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.engines.engines import TENSORFLOW, TITLES, lacking
 from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
@@ -175,7 +176,7 @@ def _deciding(task: InferTask, opened: OpenedModel, preprocessing: Preprocessing
         "top": task.top,
         "labels": list(task.labels),
         "on_error": "skip" if task.skip else "stop",
-        "preprocessing": preprocessing.document(),
-        "settings": task.settings.document(),
+        "preprocessing": document(preprocessing),
+        "settings": document(task.settings),
         "model": {name: str(value) for name, value in said.items()},
     }

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden, Written
 
 _TOLD = ("name", "model", "data", "options", "columns", "rows", "bytes", "skipped", "shards")
 
@@ -30,30 +31,21 @@ class InferRun:
     cpus: float | None = None
     """That they took in the mean meanwhile."""
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "engine": self.engine,
-            "workers": self.workers,
-            "rows": self.rows,
-            "kept": self.kept,
-            "lost": self.lost,
-            "seconds": self.seconds,
-            "rows_per_second": self.rows_per_second,
-            "cpus": self.cpus,
-        }
+
+def _told(index: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: index[name] for name in _TOLD}
 
 
 @dataclass(frozen=True)
 class Inferred(AsHtml):
     """Results in a folder, as their index tells of them, and the run that ended with it."""
 
-    path: str
+    path: Annotated[str, Written("index")]
     """Of the index."""
-    index: Mapping[str, Any]
+    index: Annotated[Mapping[str, Any], Written(flat=True, by=_told)]
     """What it says, which is the same on every run."""
     run: InferRun
-    fed: Mapping[str, str] = field(default_factory=dict)
+    fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of the data on the way to each input, in words."""
 
     @property
@@ -75,8 +67,3 @@ class Inferred(AsHtml):
     def skipped(self) -> list[dict[str, Any]]:
         """The `file`, the `row` and the `reason` of each row that was left out."""
         return list(self.index["skipped"])
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data: where the index is, what it says, and how the run went."""
-        known = {name: self.index[name] for name in _TOLD}
-        return {"index": self.path, **known, "run": self.run.document()}

@@ -9,18 +9,28 @@ import json
 import os
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from deploykit.batch_inference.infer_task import PartDone
-from deploykit.batch_inference.reading.data_part import BadRow
-from deploykit.records.features import Feature
-from deploykit.storage.documents import FORMAT
 from deploykit.storage.files import write
+from deploykit.transforms.core.display.documents import FORMAT, converted, document, head
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.files.reading import lines
 
 KIND = "infer parts"
+_BAD_ROW = ("file", "row", "reason")
+
+
+@dataclass(frozen=True)
+class _MadeOf:
+    """What is read of what decides the bytes of results."""
+
+    model: dict[str, Any]
+    data: dict[str, Any]
+    options: dict[str, Any]
+    parts: int
 
 
 class PartsJournal:
@@ -38,32 +48,37 @@ class PartsJournal:
         FileError: it cannot be read. GraphError: it does not begin as a journal does.
         """
         whole = (_parsed(line) for line in lines(self.path, "journal") if line.endswith(b"\n"))
-        head = next(whole, None)
-        if not isinstance(head, dict) or head.get("kind") != KIND:
+        first = next(whole, None)
+        if not isinstance(first, dict) or first.get("kind") != KIND:
             raise GraphError(f"{self.path}: this does not tell what an interrupted run was at")
-        if head.get("format") != FORMAT:
+        if first.get("format") != FORMAT:
             raise GraphError(
-                f"{self.path}: its format is {head.get('format')!r}, but this deploykit goes on "
+                f"{self.path}: its format is {first.get('format')!r}, but this deploykit goes on "
                 f"with {FORMAT}"
             )
-        if not is_made_of(head.get("made_of")):
-            raise GraphError(f"{self.path}: this does not tell what its parts are made of")
+        try:
+            made_of = vars(converted(first.get("made_of"), _MadeOf))
+        except GraphError:
+            raise GraphError(
+                f"{self.path}: this does not tell what its parts are made of"
+            ) from None
         found = {}
-        for document in whole:
-            with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
-                done = part_from(document)
+        for line in whole:
+            with contextlib.suppress(GraphError, KeyError, TypeError, ValueError):
+                bad = [dict(zip(_BAD_ROW, each, strict=True)) for each in line["bad"]]
+                done = converted({**line, "bad": bad}, PartDone)
                 found[done.number] = done
-        return head["made_of"], found
+        return made_of, found
 
     def begin(self, made_of: Mapping[str, Any], done: Iterable[PartDone] = ()) -> None:
         """Write the journal anew. FileError: it cannot be written."""
-        head = {"format": FORMAT, "kind": KIND, "made_of": made_of}
-        content = [_line(head), *(_line(part_document(each)) for each in done)]
+        first = {**head(KIND), "made_of": made_of}
+        content = [_line(first), *map(_part_line, done)]
         self._size = write(self.path, content, force=True)
 
     def add(self, done: PartDone) -> None:
         """Take a part, from any thread; it is on the disk then. FileError: it cannot be written."""
-        line = _line(part_document(done))
+        line = _part_line(done)
         with self._adding:
             try:
                 with open(self.path, "r+b", buffering=0) as file:
@@ -83,50 +98,17 @@ class PartsJournal:
         self.path.unlink(missing_ok=True)
 
 
-def is_made_of(document: Any) -> bool:
-    """Say whether plain data tell what results are made of."""
-    kinds = {"model": dict, "data": dict, "options": dict, "parts": int}
-    return isinstance(document, dict) and all(
-        isinstance(document.get(name), kind) for name, kind in kinds.items()
-    )
-
-
-def part_document(done: PartDone) -> dict[str, Any]:
-    """Return a part as plain data."""
-    columns = {name: each.document() for name, each in done.columns.items()}
-    bad = [[each.file, each.row, each.reason] for each in done.bad]
-    return {**vars(done), "bad": bad, "columns": columns}
-
-
-def part_from(document: Any) -> PartDone:
-    """Return a part of its plain data. KeyError, TypeError, ValueError: it is none."""
-    bad = tuple(BadRow(str(file), int(row), str(why)) for file, row, why in document["bad"])
-    return PartDone(
-        number=int(document["number"]),
-        file=str(document["file"]),
-        rows=int(document["rows"]),
-        bytes=int(document["bytes"]),
-        sha256=str(document["sha256"]),
-        data_sha256=str(document["data_sha256"]),
-        bad=bad,
-        columns=columns_from(document["columns"]),
-    )
-
-
-def columns_from(document: Any) -> dict[str, Feature]:
-    """Return columns of their plain data. KeyError, TypeError, AttributeError: they are none."""
-    return {
-        name: Feature(str(each["dtype"]), tuple(each["shape"])) for name, each in document.items()
-    }
-
-
 def _write_whole(file: Any, content: bytes) -> None:
     while content:
         content = content[file.write(content) :]
 
 
-def _line(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document).encode() + b"\n"
+def _part_line(done: PartDone) -> bytes:
+    return _line({**document(done), "bad": [[*vars(each).values()] for each in done.bad]})
+
+
+def _line(plain: Mapping[str, Any]) -> bytes:
+    return json.dumps(plain).encode() + b"\n"
 
 
 def _parsed(line: bytes) -> Any:

@@ -19,6 +19,7 @@ from deploykit.records.conversion import check_apart
 from deploykit.records.index import index_path, shard_files, shard_name
 from deploykit.records.resuming import alone, check_name, is_whole, remove
 from deploykit.storage.files import check_output_folder, remove_leftovers, write
+from deploykit.transforms.core.display.documents import Hidden, document
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.files.reading import MAX_BYTES, read_json
 
@@ -39,14 +40,8 @@ class MadeOf:
     options: Mapping[str, Any]
     """By name; among them the `format`."""
     parts: int
-    files: Sequence[str] = ()
+    files: Hidden[Sequence[str]] = ()
     """Of the data; none of them is ever replaced."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data, as it is read back."""
-        known = {k: v for k, v in vars(self).items() if k != "files"}
-        found: dict[str, Any] = json.loads(json.dumps(known))
-        return found
 
 
 class ResultsFolder:
@@ -57,7 +52,7 @@ class ResultsFolder:
         self.path = index_path(folder, name)
         self._folder = folder
         self._name = name
-        self._made_of = made_of.document()
+        self._made_of = document(made_of)
         self._journal = PartsJournal(folder / f".{name}.parts.jsonl")
         self._index: dict[str, Any] | None = None
         remove_leftovers(folder, f"{glob.escape(name)}-*")
@@ -96,13 +91,13 @@ class ResultsFolder:
                     f"{self._folder}: part {number} of '{self._name}' is missing; the same command "
                     "does it again"
                 )
-        document = index_document(self._name, self._made_of, parts)
-        if not document["rows"]:
+        index = index_document(self._name, self._made_of, parts)
+        if not index["rows"]:
             remove(*(self._folder / each.file for each in parts), self._journal.path)
-            raise GraphError(_nothing(document))
-        write(self.path, [json.dumps(document, indent=1).encode(), b"\n"], force=True)
+            raise GraphError(_nothing(index))
+        write(self.path, [json.dumps(index, indent=1).encode(), b"\n"], force=True)
         self._journal.remove()
-        return document
+        return index
 
     def end_early(self) -> None:
         """Say what is kept of a run that ends; forget it where that is nothing."""

@@ -1,18 +1,18 @@
 """The index of results: what they are, what made them, and the SHA-256 of each part."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from deploykit.batch_inference.formats.part_table import FILE, ROW
 from deploykit.batch_inference.formats.tfrecord import record_features
 from deploykit.batch_inference.infer_task import PartDone
-from deploykit.batch_inference.parts_journal import columns_from, is_made_of
 from deploykit.batch_inference.reading.data_part import BadRow
 from deploykit.records.features import Feature
 from deploykit.records.index import END
-from deploykit.storage.documents import FORMAT
 from deploykit.storage.resume_file import digest
+from deploykit.transforms.core.display.documents import FORMAT, converted, document, head
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.files.reading import MAX_BYTES, read_json
 
@@ -26,31 +26,30 @@ def index_document(
 
     For TFRecords it is an index of `deploykit records` at the same time.
     """
-    rows, columns = sum(each.rows for each in parts), merged(parts)
+    rows, columns = sum(each.rows for each in parts), document(merged(parts))
     skipped = [bad for each in parts for bad in each.bad]
     content = digest(each.data_sha256.encode() for each in parts)
     data = {**made_of["data"], "records": rows + len(skipped), "sha256": content}
     found = {
-        "format": FORMAT,
-        "kind": KIND,
+        **head(KIND),
         "name": name,
         "model": dict(made_of["model"]),
         "data": data,
         "options": dict(made_of["options"]),
-        "columns": documents(columns),
+        "columns": columns,
         "rows": rows,
         "bytes": sum(each.bytes for each in parts),
-        "skipped": [each.document() for each in skipped],
+        "skipped": document(skipped),
     }
     if made_of["options"]["format"] == "tfrecord":
-        found |= {"records": rows, "compression": "", "features": documents(_in_all(parts))}
+        found |= {"records": rows, "compression": "", "features": document(_in_all(parts))}
     shards = [
         {"file": each.file, "records": each.rows, "bytes": each.bytes, "sha256": each.sha256}
         for each in parts
     ]
     read = [
         {"data_sha256": each.data_sha256, "skipped": len(each.bad)}
-        | ({} if each.columns == columns else {"columns": documents(each.columns)})
+        | ({} if document(each.columns) == columns else {"columns": document(each.columns)})
         for each in parts
     ]
     return {**found, "shards": shards, "parts": read}
@@ -61,21 +60,20 @@ def read_index(path: Path) -> tuple[dict[str, Any], dict[int, PartDone], dict[st
 
     FileError: it cannot be read. GraphError: it is damaged, or the index of something else.
     """
-    document = read_json(path, "index of results", MAX_BYTES)
-    if not isinstance(document, dict) or document.get("kind") != KIND:
+    plain = read_json(path, "index of results", MAX_BYTES)
+    if not isinstance(plain, dict) or plain.get("kind") != KIND:
         raise GraphError(f"{path}: this is no index of results of deploykit infer")
-    if document.get("format") != FORMAT:
+    if plain.get("format") != FORMAT:
         raise GraphError(
-            f"{path}: its format is {document.get('format')!r}, but this deploykit reads {FORMAT}"
+            f"{path}: its format is {plain.get('format')!r}, but this deploykit reads {FORMAT}"
         )
     try:
-        parts = _parts_of(document)
-        made_of = {name: document[name] for name in ("model", "data", "options")}
+        parts = _parts_of(converted(plain, _Index))
+        made_of = {name: plain[name] for name in ("model", "data", "options")}
         made_of["parts"] = len(parts)
-        if is_made_of(made_of):
-            name = path.name.removesuffix(END)
-            if index_document(name, made_of, list(parts.values())) == document:
-                return made_of, parts, document
+        name = path.name.removesuffix(END)
+        if index_document(name, made_of, list(parts.values())) == plain:
+            return made_of, parts, plain
     except (KeyError, TypeError, ValueError, AttributeError, GraphError):
         pass  # a value is not what it should be
     raise GraphError(f"{path}: this index is damaged")
@@ -88,11 +86,6 @@ def merged(parts: Iterable[PartDone]) -> dict[str, Feature]:
         for name, each in part.columns.items() if part.rows else ():
             found[name] = _common(found.get(name, each), each)
     return found
-
-
-def documents(columns: Mapping[str, Feature]) -> dict[str, Any]:
-    """Return columns as plain data."""
-    return {name: each.document() for name, each in columns.items()}
 
 
 def _common(first: Feature, second: Feature) -> Feature:
@@ -111,17 +104,46 @@ def _in_all(parts: Sequence[PartDone]) -> dict[str, Feature]:
     )
 
 
-def _parts_of(document: Mapping[str, Any]) -> dict[int, PartDone]:
-    columns, found, start = document["columns"], {}, 0
-    if not {FILE, ROW} <= columns.keys():
+@dataclass(frozen=True)
+class _PartFile:
+    """The file of a part, as the indexes of records list shards."""
+
+    file: str
+    records: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class _PartRead:
+    """What of a part is in no shard."""
+
+    data_sha256: str
+    skipped: int
+    columns: dict[str, Feature] | None = None
+
+
+@dataclass(frozen=True)
+class _Index:
+    """What is read of an index."""
+
+    model: dict[str, Any]
+    data: dict[str, Any]
+    options: dict[str, Any]
+    columns: dict[str, Feature]
+    skipped: tuple[BadRow, ...]
+    shards: tuple[_PartFile, ...]
+    parts: tuple[_PartRead, ...]
+
+
+def _parts_of(index: _Index) -> dict[int, PartDone]:
+    found, start = {}, 0
+    if not {FILE, ROW} <= index.columns.keys():
         raise KeyError
-    pairs = zip(document["shards"], document["parts"], strict=True)
-    for number, (shard, read) in enumerate(pairs):
-        stop = start + int(read["skipped"])
-        bad = tuple(BadRow(**each) for each in document["skipped"][start:stop])
-        start = stop
-        found[number] = PartDone(
-            number, shard["file"], shard["records"], shard["bytes"], shard["sha256"],
-            read["data_sha256"], bad, columns_from(read.get("columns", columns)),
-        )  # fmt: skip
+    for number, (shard, read) in enumerate(zip(index.shards, index.parts, strict=True)):
+        bad = index.skipped[start : start + read.skipped]
+        start += read.skipped
+        columns = index.columns if read.columns is None else read.columns
+        found[number] = PartDone(number, shard.file, shard.records, shard.bytes, shard.sha256,
+                                 read.data_sha256, bad, columns)  # fmt: skip
     return found

@@ -1,16 +1,15 @@
 """What else the machine did while something was measured, and how fast it was."""
 
-import math
 import statistics
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from deploykit.hardware.activity import Activity, Look
+from deploykit.transforms.core.display.documents import NOT_NEGATIVE, Written, written
 
 BUSY = 0.15
 """Cores that others take, from which on a machine counts as loaded."""
@@ -22,20 +21,22 @@ class Conditions:
     """The state of a machine during the turns of a benchmark."""
 
     activity: Activity
-    own_cores: float
+    own_cores: Annotated[float, Written(digits=3), NOT_NEGATIVE]
     """Cores in use by what was measured."""
-    reference_ms: float
+    reference_ms: Annotated[float, NOT_NEGATIVE]
     """CPU time of a fixed piece of arithmetic between the turns, the median: by it, results of
     different hours are compared."""
-    mhz: float | None = None
+    mhz: Annotated[float, NOT_NEGATIVE] | None = None
     """Of the CPUs, the mean; None: the kernel does not tell."""
 
     @property
+    @written(digits=3)
     def foreign_cores(self) -> float:
         """Cores that other processes took, or the host."""
         return self.activity.foreign(self.own_cores)
 
     @property
+    @written()
     def busy(self) -> str:
         """What loaded the machine, as the mark of a measurement; empty on an idle machine."""
         if self.foreign_cores < BUSY:
@@ -45,41 +46,6 @@ class Conditions:
         if self.activity.steal >= BUSY:
             words += f", the host of this virtual machine {self.activity.steal:.1f} of these"
         return f"measured on a loaded machine: {words}"
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "activity": self.activity.document(),
-            "own_cores": round(self.own_cores, 3),
-            "foreign_cores": round(self.foreign_cores, 3),
-            "reference_ms": self.reference_ms,
-            "mhz": self.mhz,
-            "busy": self.busy,
-        }
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> "Conditions":
-        """Read what `document` gave. KeyError, TypeError, ValueError: it is something else."""
-        activity = {name: _number(value) for name, value in document["activity"].items()}
-        if None in (value for name, value in activity.items() if name != "waiting"):
-            raise ValueError("what the CPUs did is not known")
-        own_cores, reference_ms = (
-            float(_number(document[name]) or 0) for name in ("own_cores", "reference_ms")
-        )
-        return cls(
-            Activity(**activity),  # type: ignore[arg-type]
-            own_cores,
-            reference_ms,
-            _number(document.get("mhz")),
-        )
-
-
-def _number(value: Any) -> float | None:
-    """Return a finite number that is not negative. ValueError, TypeError: it is none."""
-    found = None if value is None else float(value)
-    if found is not None and not 0 <= found < math.inf:
-        raise ValueError(f"{value} is not a finite number of 0 or more")
-    return found
 
 
 @dataclass

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
+from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
 from deploykit.benchmarking.settings import Settings
-
-if TYPE_CHECKING:
-    from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
+from deploykit.transforms.core.display.documents import ABOVE_ZERO, NOT_NEGATIVE, IfSet
+from deploykit.transforms.core.engines.engines import MOST_BATCH
+from deploykit.transforms.core.errors import GraphError
 
 
 @dataclass(frozen=True)
@@ -21,12 +23,15 @@ class Turn:
     process: int
     session: int
     """The number of the session in its measurement."""
-    cpu_ms: float
+    cpu_ms: Annotated[float, NOT_NEGATIVE]
     """Time of the process on all CPUs, of all its threads, user and system."""
     voluntary: int
     """How often a thread waited for something, and another took its CPU."""
     involuntary: int
     """How often another took the CPU although the thread could have gone on."""
+
+
+_Calls = Annotated[tuple[Annotated[float, ABOVE_ZERO], ...], Meta(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Measurement:
     sha256: str
     """Of the model's file, or of the frozen graph where the model is another thing than a file."""
     settings: Settings
-    samples: int
+    samples: Annotated[int, Meta(ge=1, le=MOST_BATCH)]
     """In each call."""
     load_ms: float
     first_run_ms: float
@@ -47,16 +52,24 @@ class Measurement:
     """The calls before the steady state."""
     settled: bool
     """Whether a steady state was seen within the time for it."""
-    rounds_ms: tuple[tuple[float, ...], ...]
+    rounds_ms: Annotated[tuple[_Calls, ...], Meta(min_length=1)]
     """The calls of each round, which is a turn of one session."""
-    rounds_seconds: tuple[float, ...]
+    rounds_seconds: tuple[Annotated[float, ABOVE_ZERO], ...]
     """How long each round took; with several calls in flight this is less than their sum."""
     turns: tuple[Turn, ...] = ()
     """One for each round; empty where it is not known, in results of old."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Of the process: versions, threads, environment, memory."""
-    scenario: "ScenarioResult | None" = None
+    scenario: IfSet[ScenarioResult | None] = None
     """What the scenario found; None: sessions took turns instead."""
+
+    def check(self) -> None:
+        """Raise GraphError where parts of a measurement that was read do not fit each other."""
+        rounds = len(self.rounds_ms)
+        if len(self.rounds_seconds) != rounds or len(self.turns) not in (0, rounds):
+            raise GraphError(f"{self.name}: a round lacks its calls, its seconds or its turn")
+        if self.scenario is not None and self.scenario.valid == bool(self.scenario.why):
+            raise GraphError(f"{self.name}: a scenario is neither valid nor not")
 
     @property
     def latencies_ms(self) -> tuple[float, ...]:

@@ -1,19 +1,17 @@
 """What a benchmark found, as a value with a file format."""
 
 import logging
-import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from deploykit.benchmarking.conditions import Conditions
-from deploykit.benchmarking.measurement import Measurement, Turn
-from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
-from deploykit.benchmarking.settings import Settings
-from deploykit.storage.documents import FORMAT, load_document
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.settings import Settings, renamed
+from deploykit.storage.documents import load_document
 from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.engines.engines import MOST_BATCH
+from deploykit.transforms.core.display.documents import Hidden, converted, document, head, written
 from deploykit.transforms.core.errors import GraphError, MismatchError
 
 if TYPE_CHECKING:
@@ -28,17 +26,19 @@ logger = logging.getLogger("deploykit")
 class BenchmarkResult(AsHtml):
     """Measurements that were taken in turn on one machine."""
 
-    measurements: tuple[Measurement, ...]
+    HEAD: ClassVar = head("benchmark")
+
+    measurements: Hidden[tuple[Measurement, ...]]
     machine: Mapping[str, Any]
     started: str
     """Local time, ISO 8601."""
     interrupted: bool = False
     """Whether the user ended it early."""
-    profiles: Mapping[str, "Profile"] = field(default_factory=dict)
+    profiles: Hidden[Mapping[str, "Profile"]] = field(default_factory=dict)
     """By the name of a measurement, where profiles were asked for; they are not read again."""
-    models: Mapping[str, "OpenedModel"] = field(default_factory=dict)
+    models: Hidden[Mapping[str, "OpenedModel"]] = field(default_factory=dict)
     """What was measured, by the model's name in a measurement; they are not read again."""
-    fed: Mapping[str, str] = field(default_factory=dict)
+    fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
     conditions: Conditions | None = None
     """What else the machine did meanwhile; None: it is not known, in results of old."""
@@ -47,6 +47,38 @@ class BenchmarkResult(AsHtml):
     def is_scenario(self) -> bool:
         """Whether models had a scenario one after another, instead of turns."""
         return any(each.scenario for each in self.measurements)
+
+    @property
+    @written()
+    def left_out(self) -> str | None:
+        """Which turns are left out, in words; None: none are, in a scenario."""
+        from deploykit.benchmarking.comparison.speed_verdict import RULE
+
+        return None if self.is_scenario else RULE
+
+    @property
+    @written("measurements")
+    def _measurements(self) -> list[dict[str, Any]]:
+        from deploykit.benchmarking.statistics import summary
+
+        found = [document(each) | {"summary": document(summary(each))}
+                 for each in self.measurements]  # fmt: skip
+        for each in found:
+            if each["name"] in self.profiles:
+                each["profile"] = document(self.profiles[each["name"]])
+        return found
+
+    @property
+    @written("comparisons")
+    def _comparisons(self) -> list[dict[str, Any]]:
+        from deploykit.benchmarking.comparison.speed_verdict import partners
+
+        pairs = zip(partners(self.measurements), self.measurements, self.judgements(), strict=True)
+        return [
+            {"a": first.name, "b": each.name, **document(judgement)}
+            for first, each, judgement in pairs
+            if first is not None and judgement is not None
+        ]
 
     def judgements(self) -> "list[SpeedVerdict | None]":
         """Return how fast each is beside the first with as many samples and calls in flight.
@@ -58,41 +90,6 @@ class BenchmarkResult(AsHtml):
         busy = self.conditions.busy if self.conditions else ""
         pairs = zip(partners(self.measurements), self.measurements, strict=True)
         return [None if first is None else judge(first, each, busy=busy) for first, each in pairs]
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data, with the statistics that a reader would compute first."""
-        from deploykit.benchmarking.comparison.speed_verdict import RULE, partners
-        from deploykit.benchmarking.statistics import summary
-
-        found = []
-        firsts = partners(self.measurements)
-        comparisons = [
-            {"a": first.name, "b": each.name} | judgement.document()
-            for first, each, judgement in zip(
-                firsts, self.measurements, self.judgements(), strict=True
-            )
-            if first is not None and judgement is not None
-        ]
-        for each in self.measurements:
-            settings = {"settings": each.settings.document()}
-            found.append(asdict(each) | settings | {"summary": asdict(summary(each))})
-            if each.scenario is None:
-                del found[-1]["scenario"]
-            if each.name in self.profiles:
-                from deploykit.benchmarking.profiling.profile import document
-
-                found[-1]["profile"] = document(self.profiles[each.name])
-        return {
-            "format": FORMAT,
-            "kind": "benchmark",
-            "started": self.started,
-            "interrupted": self.interrupted,
-            "machine": dict(self.machine),
-            "conditions": self.conditions and self.conditions.document(),
-            "left_out": None if self.is_scenario else RULE,
-            "measurements": found,
-            "comparisons": comparisons,
-        }
 
 
 def load_result(path: str | os.PathLike[str]) -> BenchmarkResult:
@@ -108,18 +105,38 @@ def load_result(path: str | os.PathLike[str]) -> BenchmarkResult:
     return result_of(load_document(path, "benchmark"), path)
 
 
-def result_of(document: Mapping[str, Any], path: str | os.PathLike[str]) -> BenchmarkResult:
-    """Read what `BenchmarkResult.document` gave, from a file. GraphError: it is something else."""
+@dataclass(frozen=True)
+class _StoredResult:
+    """What is read of a result that was written."""
+
+    measurements: tuple[Measurement, ...]
+    machine: dict[str, Any]
+    started: str
+    interrupted: bool = False
+    conditions: Conditions | None = None
+
+
+def result_of(plain: Mapping[str, Any], path: str | os.PathLike[str]) -> BenchmarkResult:
+    """Read the document of a result, from a file. GraphError: it is something else."""
     try:
-        found = tuple(_measurement(each) for each in document["measurements"])
-        machine, started = dict(document["machine"]), str(document["started"])
-        conditions = document.get("conditions") and Conditions.of(document["conditions"])
-        interrupted = bool(document.get("interrupted"))
-        return BenchmarkResult(found, machine, started, interrupted, conditions=conditions)
+        found = converted({**plain, "measurements": _renamed(plain)}, _StoredResult)
+        for each in found.measurements:
+            each.check()
     except GraphError as error:
-        raise GraphError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise GraphError(f"{path}: this is no result of deploykit benchmark: {error!r}") from None
+        raise GraphError(f"{path}: this is no result of deploykit benchmark: {error}") from None
+    return BenchmarkResult(**vars(found))
+
+
+def _renamed(plain: Mapping[str, Any]) -> Any:
+    """Return measurements with what older files call otherwise in their settings."""
+    found = plain.get("measurements")
+    if not isinstance(found, list):
+        return found
+    return [
+        {**each, "settings": renamed(each["settings"])}
+        if isinstance(each, dict) and isinstance(each.get("settings"), dict) else each
+        for each in found
+    ]  # fmt: skip
 
 
 def load_tuned(path: str | os.PathLike[str], models: Mapping[str, str] | None = None) -> Settings:
@@ -159,35 +176,3 @@ def check_tuned(path: str | os.PathLike[str], models: Mapping[str, str]) -> None
             f"{path} was measured on another model than {names}. Run deploykit tune on this model, "
             "or leave out the file"
         )
-
-
-def _measurement(document: Mapping[str, Any]) -> Measurement:
-    rounds = tuple(tuple(map(float, each)) for each in document["rounds_ms"])
-    seconds = tuple(map(float, document["rounds_seconds"]))
-    if len(seconds) != len(rounds) or not (rounds and all(rounds)):
-        raise ValueError("a measurement lacks calls")
-    if not all(0 < each < math.inf for times in (seconds, *rounds) for each in times):
-        raise ValueError("a time is not above zero")
-    turns = tuple(Turn(**each) for each in document.get("turns", ()))
-    if len(turns) not in (0, len(rounds)) or any(each.cpu_ms < 0 for each in turns):
-        raise ValueError("a round lacks its turn")
-    samples = int(document["samples"])
-    if not 1 <= samples <= MOST_BATCH:
-        raise ValueError(f"samples is {samples}, expected 1 to {MOST_BATCH}")
-    scenario = document.get("scenario")
-    return Measurement(
-        name=str(document["name"]),
-        model=str(document["model"]),
-        sha256=str(document["sha256"]),
-        settings=Settings.of(document["settings"]),
-        samples=samples,
-        load_ms=float(document["load_ms"]),
-        first_run_ms=float(document["first_run_ms"]),
-        warm_up_ms=tuple(map(float, document["warm_up_ms"])),
-        settled=bool(document["settled"]),
-        rounds_ms=rounds,
-        rounds_seconds=seconds,
-        turns=turns,
-        facts=dict(document.get("facts", {})),
-        scenario=None if scenario is None else ScenarioResult.of(scenario),
-    )

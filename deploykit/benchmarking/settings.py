@@ -2,14 +2,17 @@
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
 
 from deploykit.benchmarking.precision import PRECISIONS, check_precision, variables
 from deploykit.hardware import allocators
 from deploykit.hardware.allocators import ALLOCATORS
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import converted
 from deploykit.transforms.core.engines.engines import (
     ENGINES,
     MOST_BATCH,
@@ -40,11 +43,11 @@ SECONDS = 10
 CONFIDENCE = 0.998
 """Of intervals. Of 30 pairs that are alike, all should be found so: at 99 %, and by two clocks, one
 in two such series would say something else."""
-DEVICE = re.compile(r"cpu|all|gpu(:[0-9]+)?")
+DEVICE = r"\A(cpu|all|gpu(:[0-9]+)?)\Z"
 MOST = {"batch": MOST_BATCH, "concurrency": MOST_REQUESTS, "omp_num_threads": MOST_THREADS}
 """The largest value of each; options and files have the same bounds."""
-_BLOCKTIME = re.compile(r"[0-9]{1,9}|infinite")
-_LONGEST = 1000  # characters of a variable
+_BLOCKTIME, _TEXT = r"\A([0-9]{1,9}|infinite)\Z", r"\A[ -~]{0,1000}\Z"
+_Threads = Annotated[int, Meta(ge=1, le=MOST_THREADS)]
 _SWITCHES = {
     "onednn": "TF_ENABLE_ONEDNN_OPTS",
     "caller_thread": "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD",
@@ -67,6 +70,11 @@ OPENMP = {
 }
 
 
+def _one_of(names: Sequence[str]) -> str:
+    """Return a pattern of names."""
+    return rf"\A({'|'.join(names)})\Z"
+
+
 @dataclass(frozen=True)
 class Settings(AsHtml):
     """What can be set about a run. None: left to the engine, or to what the user has set.
@@ -76,9 +84,11 @@ class Settings(AsHtml):
         {'batch': 8, 'onednn': False}
     """
 
-    batch: int | None = None
+    OMIT_DEFAULTS: ClassVar = True
+
+    batch: Annotated[int, Meta(ge=1, le=MOST_BATCH)] | None = None
     """Samples at once; None: as many as the inputs demand, or one."""
-    threads: tuple[int, int] | None = None
+    threads: tuple[_Threads, _Threads] | None = None
     """Threads inside an op, and ops at once. OpenVINO runs the ops of a call one after another: it
     has as many at once as there are calls in flight."""
     onednn: bool | None = None
@@ -86,27 +96,27 @@ class Settings(AsHtml):
     """Whether the thread that calls oneDNN takes a share of the work."""
     keep_memory: bool | None = None
     """Whether the C library keeps freed memory."""
-    kmp_blocktime: str | None = None
-    kmp_affinity: str | None = None
-    omp_num_threads: int | None = None
+    kmp_blocktime: Annotated[str, Meta(pattern=_BLOCKTIME)] | None = None
+    kmp_affinity: Annotated[str, Meta(pattern=_TEXT)] | None = None
+    omp_num_threads: _Threads | None = None
     xla: bool = False
-    precision: str | None = None
+    precision: Annotated[str, Meta(pattern=_one_of(PRECISIONS))] | None = None
     """`fp32`, `tf32`, `fp16` or `bf16`; None: what the engine takes for float32, which is TF32 on
     newer GPUs of NVIDIA. `tf32` and `fp16` are theirs, `bf16` the CPU's."""
-    concurrency: int = 1
+    concurrency: Annotated[int, Meta(ge=1, le=MOST_REQUESTS)] = 1
     """Calls in flight."""
-    input: str = "feed"
+    input: Annotated[str, Meta(pattern=_one_of(INPUTS))] = "feed"
     """feed or tfdata; or resident: the inputs lie on the device, and no output leaves it, so that
     what is timed is computing alone."""
-    device: str = "cpu"
+    device: Annotated[str, Meta(pattern=DEVICE)] = "cpu"
     """cpu, gpu, gpu:N or all."""
-    executor: str | None = None
+    executor: Annotated[str, Meta(pattern=_one_of(EXECUTORS))] | None = None
     """`caller`: the ops of a call run one by one in the thread that makes it. `single`: the same by
     TensorFlow's SINGLE_THREADED_EXECUTOR, which refuses loops and conditions of TensorFlow 1."""
-    allocator: str | None = None
+    allocator: Annotated[str, Meta(pattern=_one_of(ALLOCATORS))] | None = None
     """What gives memory instead of the C library: `tcmalloc`, loaded in front of it where that is
     installed, or `huge-pages`: the C library itself, which asks the kernel for pages of 2 MiB."""
-    engine: str | None = None
+    engine: Annotated[str, Meta(pattern=_one_of(ENGINES))] | None = None
     """What computes the graph: `openvino`; None and `tensorflow`: TensorFlow."""
 
     def __post_init__(self) -> None:
@@ -183,22 +193,10 @@ class Settings(AsHtml):
                         f"{inside_an_op}x1 and not {inside_an_op}x{at_once}")  # fmt: skip
         return " and ".join(said)
 
-    def document(self) -> dict[str, Any]:
-        """Return what is set, as plain data."""
-        return {k: v for k, v in asdict(self).items() if v != getattr(Settings, k)}
-
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> "Settings":
-        """Read what `document` gave. GraphError: it names what cannot be set."""
-        known = [field.name for field in fields(cls)]
-        document = _renamed(document)
-        if unknown := [name for name in document if name not in known]:
-            raise GraphError(f"there is no setting '{unknown[0]}'; there are: {', '.join(known)}")
-        for name, value in document.items():
-            if not _can_be(name, value):
-                raise GraphError(f"the setting {name} cannot be {value!r:.100}{_bounds(name)}")
-        threads = document.get("threads")
-        return cls(**{**document, "threads": None if threads is None else tuple(threads)})
+    def of(cls, plain: Mapping[str, Any]) -> "Settings":
+        """Return settings that were written. GraphError: they hold what cannot be set."""
+        return converted(renamed(plain), cls)
 
     def __str__(self) -> str:
         """Return what is set, in words, such as `batch 8, threads 2x1, oneDNN off`."""
@@ -225,49 +223,20 @@ class Settings(AsHtml):
         return ", ".join(words) or "TensorFlow's defaults"
 
 
-def _renamed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document of settings with what older ones called otherwise."""
-    found = {name: value for name, value in document.items() if name != "bf16"}
-    if document.get("bf16") is True:
+def renamed(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain settings with what older files call otherwise. GraphError: one is unknown."""
+    found = {name: value for name, value in plain.items() if name != "bf16"}
+    if plain.get("bf16") is True:
         found["precision"] = "bf16"
-    elif document.get("bf16", False) is not False:
-        raise GraphError(f"the setting bf16 cannot be {document['bf16']!r}")
+    elif plain.get("bf16", False) is not False:
+        raise GraphError(f"the setting bf16 cannot be {plain['bf16']!r}")
+    known = [field.name for field in fields(Settings)]
+    if unknown := [name for name in found if name not in known]:
+        raise GraphError(f"there is no setting '{unknown[0]}'; there are: {', '.join(known)}")
     return found
-
-
-def _can_be(name: str, value: Any) -> bool:
-    """Return whether a value that was read from a file can be that of a setting."""
-    if value is None:
-        return getattr(Settings, name) is None
-    if name == "threads":
-        return (
-            isinstance(value, list | tuple)
-            and len(value) == 2
-            and all(_is_count(each, MOST_THREADS) for each in value)
-        )
-    if name in MOST:
-        return _is_count(value, MOST[name])
-    if name in ("xla", "keep_memory", *_SWITCHES):
-        return isinstance(value, bool)
-    if (names := NAMED.get(name, INPUTS if name == "input" else None)) is not None:
-        return value in names and value != "default"
-    return isinstance(value, str) and can_be_text(name, value)
 
 
 def can_be_text(name: str, value: str) -> bool:
     """Return whether a text can be the value of a setting, or of its variable."""
     patterns = {"device": DEVICE, "kmp_blocktime": _BLOCKTIME}
-    if name in patterns:
-        return bool(patterns[name].fullmatch(value))
-    return value.isascii() and value.isprintable() and len(value) <= _LONGEST
-
-
-def _is_count(value: Any, most: int) -> bool:
-    return type(value) is int and 0 < value <= most
-
-
-def _bounds(name: str) -> str:
-    """Return which numbers a setting takes, in words."""
-    if name == "threads":
-        return f", expected two whole numbers from 1 to {MOST_THREADS}"
-    return f", expected a whole number from 1 to {MOST[name]}" if name in MOST else ""
+    return re.search(patterns.get(name, _TEXT), value) is not None

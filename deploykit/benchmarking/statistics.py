@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from deploykit.benchmarking.settings import CONFIDENCE
+from deploykit.transforms.core.display.documents import Hidden, written
 
 if TYPE_CHECKING:
     from deploykit.benchmarking.measurement import Measurement, Turn
@@ -59,7 +60,7 @@ class Ratio:
     """How often one thing is done while another is done once; above 1, the one is faster."""
 
     value: float
-    low: float
+    low: Hidden[float]
     high: float
     """Infinite, and `low` 0, where there is too little to tell."""
 
@@ -69,6 +70,11 @@ class Ratio:
         if reach > _ENDLESS:
             reach = math.inf
         return cls(math.exp(centre), math.exp(centre - reach), math.exp(centre + reach))
+
+    @property
+    @written("low")
+    def _known_low(self) -> float | None:
+        return self.low if math.isfinite(self.high) else None
 
     @property
     def reach(self) -> float:
@@ -81,12 +87,6 @@ class Ratio:
         if not math.isfinite(self.high):
             return f"{self.value:.3g}x ({level} unknown: too few rounds)"
         return f"{self.value:.2f}x ({level} {self.low:.3g}-{self.high:.3g})"
-
-    def document(self) -> dict[str, float | None]:
-        """Return it as plain data; the ends of an interval that is not known are null."""
-        known = math.isfinite(self.high)
-        return {"value": self.value, "low": self.low if known else None,
-                "high": self.high if known else None}  # fmt: skip
 
 
 def summary(measurement: "Measurement") -> Summary:

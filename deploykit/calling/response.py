@@ -12,7 +12,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array, type_of
 
 
-def document(answer: Mapping[str, Array]) -> dict[str, Any]:
+def values(answer: Mapping[str, Array]) -> dict[str, Any]:
     """Return the outputs as plain data; a number that is not finite is null, bytes are base64."""
     return {
         alias: {

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from deploykit.serving.client.latencies import summary_ms
 from deploykit.serving.client.load_generator import LoadStep, LoadTarget, Taken
 from deploykit.serving.protocol.errors import OK
 from deploykit.text.loads import failures, load_name
+from deploykit.transforms.core.display.documents import written
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
 
@@ -49,6 +50,7 @@ class Load:
     """Whether the load was the generator's limit and not the server's."""
 
     @property
+    @written()
     def failed(self) -> int:
         """How many calls ended with another status than OK."""
         return sum(count for status, count in self.statuses.items() if status != OK)
@@ -57,10 +59,6 @@ class Load:
     def name(self) -> str:
         """What the load was, in words."""
         return load_name(self.callers, self.rate)
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {**asdict(self), "failed": self.failed}
 
     def meets_bar(self, limit_ms: float) -> bool:
         """Say whether all calls were answered, 99 % within the limit from when they were due."""

@@ -1,13 +1,14 @@
 """How a server and its models are: its health, versions in their states, what they take."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from deploykit.serving.protocol.photo_names import photos_in_words
 from deploykit.serving.protocol.signatures import Signature
 from deploykit.serving.protocol.version_status import AVAILABLE, NamedVersion, VersionStatus
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden, OrNull, Written, document, written
 
 
 @dataclass(frozen=True)
@@ -15,11 +16,16 @@ class ServerHealth(AsHtml):
     """What a server says of itself; empty where it has no health service."""
 
     address: str
-    health: str
-    live: bool | None = None
+    health: OrNull[str]
+    live: Hidden[bool | None] = None
     """Whether it can answer at all; None: the protocol does not say it."""
-    server: str = ""
+    server: Hidden[str] = ""
     """What it calls itself, with its version."""
+
+    @property
+    @written(flat=True)
+    def _liveness(self) -> dict[str, Any]:
+        return {} if self.live is None else {"live": self.live, "server": self.server}
 
     @property
     def problem(self) -> str:
@@ -27,10 +33,9 @@ class ServerHealth(AsHtml):
         down = self.health == "NOT_SERVING"
         return f"{self.address}: the server says that it does not serve now" if down else ""
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        found = {"address": self.address, "health": self.health or None}
-        return found if self.live is None else found | {"live": self.live, "server": self.server}
+
+def _listed(models: Mapping[str, Sequence[VersionStatus]]) -> list[dict[str, Any]]:
+    return [{"model": name, "versions": versions} for name, versions in models.items()]
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class ServedModels(AsHtml):
     """All models that a server lists, each with the versions that it knows of."""
 
     address: str
-    models: Mapping[str, Sequence[VersionStatus]]
+    models: Annotated[Mapping[str, Sequence[VersionStatus]], Written(by=_listed)]
 
     @property
     def problem(self) -> str:
@@ -46,15 +51,15 @@ class ServedModels(AsHtml):
         down = [name for name, found in self.models.items() if not answers(found)]
         return f"{self.address}: no version answers now of: {', '.join(down)}" if down else ""
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "address": self.address,
-            "models": [
-                {"model": name, "versions": [asdict(each) for each in found]}
-                for name, found in self.models.items()
-            ],
-        }
+
+def _described(signatures: Mapping[str, Signature]) -> dict[str, Any]:
+    """Return signatures as plain data, with what inputs of photos take."""
+    found: dict[str, Any] = document(signatures)
+    for name, each in signatures.items():
+        for alias, tensor in each.inputs.items():
+            if said := photos_in_words(tensor):
+                found[name]["inputs"][alias]["photos"] = said
+    return found
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class ModelVersions(AsHtml):
     address: str
     model: str
     versions: Sequence[NamedVersion]
-    signatures: Mapping[str, Signature]
+    signatures: Annotated[Mapping[str, Signature], Written(by=_described)]
 
     @property
     def problem(self) -> str:
@@ -72,27 +77,6 @@ class ModelVersions(AsHtml):
         if answers(self.versions):
             return ""
         return f"{self.address}: no version of {self.model} answers now"
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "address": self.address,
-            "model": self.model,
-            "versions": [asdict(each) for each in self.versions],
-            "signatures": {
-                name: {
-                    "method": each.method,
-                    "inputs": {
-                        alias: asdict(tensor)
-                        | ({"photos": said} if (said := photos_in_words(tensor)) else {})
-                        for alias, tensor in each.inputs.items()
-                    },
-                    "outputs": {alias: asdict(tensor) for alias, tensor in each.outputs.items()},
-                    **({"unavailable": each.unavailable} if each.unavailable else {}),
-                }
-                for name, each in self.signatures.items()
-            },
-        }
 
 
 def answers(versions: Sequence[NamedVersion]) -> bool:

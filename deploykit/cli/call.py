@@ -10,6 +10,7 @@ import click
 
 from deploykit.cli.formats import READ, WRITTEN, Spec
 from deploykit.cli.outputs import check_outputs
+from deploykit.transforms.core.display.documents import document
 
 if TYPE_CHECKING:
     from deploykit.text.tables import Table
@@ -52,7 +53,7 @@ class Invocation:
         from deploykit.cli.report import show
 
         if result is not None:
-            self.report.more = result.document()
+            self.report.more = document(result)
             self.report.fed = getattr(result, "fed", None) or self.report.fed
         output = self.values["output"] if self._entry["writes_result"] else None
         show(

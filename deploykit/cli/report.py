@@ -7,10 +7,11 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from deploykit.cli.outputs import standard_output_is_taken
 from deploykit.text.tables import drawn
+from deploykit.transforms.core.display.documents import Flat, Hidden, IfSet, document, written
 from deploykit.transforms.core.display.escaped import escaped
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ SCHEMA = 1  # of what is printed; it grows where a key goes or means something e
 class Report:
     """The facts of one run of a command; the clock starts when it is made."""
 
+    HEAD: ClassVar = {"schema": SCHEMA}
+
     command: str
     input_file: str | None = None
     output_file: str | None = None
@@ -37,12 +40,28 @@ class Report:
     bytes_out: int | None = None
     nodes_in: int | None = None
     nodes_out: int | None = None
-    steps: "Sequence[StepReport] | None" = None
-    verification: "Verification | None" = None
-    more: dict[str, Any] = field(default_factory=dict)
-    fed: Mapping[str, str] = field(default_factory=dict)
+    steps: IfSet["Sequence[StepReport] | None"] = None
+    verification: Flat["Verification | None"] = None
+    more: Hidden[dict[str, Any]] = field(default_factory=dict)
+    fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
-    started: float = field(default_factory=time.perf_counter)
+    started: Hidden[float] = field(default_factory=time.perf_counter)
+
+    @property
+    @written(digits=4)
+    def seconds(self) -> float:
+        """How long the run took until now."""
+        return time.perf_counter() - self.started
+
+    @property
+    @written("fed", if_set=True)
+    def _fed(self) -> Mapping[str, str]:
+        return self.fed or getattr(self.verification, "fed", {})
+
+    @property
+    @written(flat=True)
+    def _more(self) -> dict[str, Any]:
+        return self.more
 
     def of(self, model: "OpenedModel | Graph | None") -> None:
         """Take inputs, outputs, size and the number of nodes from what was read."""
@@ -71,30 +90,6 @@ class Report:
         self.verification = getattr(made, "verification", None)
         self.fed = getattr(made, "fed", {})
 
-    def document(self) -> dict[str, Any]:
-        """Return the JSON document, of schema 1. Numbers that are not finite are null."""
-        names = ("command", "inputs", "outputs", "input_file", "output_file", "bytes_in",
-                 "bytes_out", "nodes_in", "nodes_out")  # fmt: skip
-        document: dict[str, Any] = {"schema": SCHEMA}
-        document |= {name: getattr(self, name) for name in names}
-        document["seconds"] = round(time.perf_counter() - self.started, 4)
-        if self.steps is not None:
-            document["steps"] = [
-                {
-                    "transform": step.transform,
-                    "seconds": round(step.seconds, 4),
-                    "nodes": step.nodes,
-                    "skipped": list(step.skipped),
-                }
-                for step in self.steps
-            ]
-        if self.verification is not None:
-            document |= self.verification.document()
-        fed = self.fed or getattr(self.verification, "fed", {})
-        if fed:
-            document["fed"] = dict(fed)
-        return document | self.more
-
 
 def show(
     report: Report,
@@ -109,15 +104,15 @@ def show(
     With `output`, the JSON document is written to that file first. Nothing is printed where an
     option takes standard output. FileError: the file cannot be written.
     """
-    document = json.dumps(report.document(), indent=2, allow_nan=False)
+    text_of_document = json.dumps(document(report), indent=2, allow_nan=False)
     if output is not None:
         from deploykit.storage.files import write
 
-        write(output, [f"{document}\n".encode()], force)
+        write(output, [f"{text_of_document}\n".encode()], force)
     if standard_output_is_taken():
         return
     if as_json:
-        print(document)
+        print(text_of_document)
         return
     for drawn_line in drawn(own_text(report) if text is None else text, _width()):
         line = escaped(drawn_line, keep="\n")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from deploykit.benchmarking.settings import DEVICE, can_be_text
+from deploykit.benchmarking.settings import can_be_text
 from deploykit.transforms.core.engines.engines import MOST_THREADS
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ class DeviceName(_Written):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the device."""
-        if not DEVICE.fullmatch(value):
+        if not can_be_text("device", value):
             self.fail(f"{value!r} is neither cpu, gpu, gpu:N nor all", param, ctx)
         return str(value)
 

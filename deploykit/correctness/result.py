@@ -2,15 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.quantization.metrics import LOWER_IS_BETTER, Score
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import (
+    Flat,
+    Hidden,
+    OrNull,
+    Written,
+    document,
+    head,
+    written,
+)
 from deploykit.transforms.core.engines.engines import TENSORFLOW
 from deploykit.verification.groups import GroupCloseness
-
-FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -18,74 +25,56 @@ class ModelAccuracy:
     """A model, and how right it is."""
 
     name: str
-    score: Score | None
+    score: Hidden[Score | None]
     """None: the samples have no labels."""
     engine: str = TENSORFLOW
     """In which it was computed."""
-    opened: OpenedModel | None = None
+    opened: Hidden[OpenedModel | None] = None
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data; the value and its interval are null where nothing is known."""
-        value, interval = (None, None) if self.score is None else (
-            self.score.value, self.score.interval,
-        )  # fmt: skip
-        return {
-            "name": self.name,
-            "value": value,
-            "interval": interval and list(interval),
-            "engine": self.engine,
-        }
+    @property
+    @written()
+    def value(self) -> float | None:
+        """The score."""
+        return None if self.score is None else self.score.value
+
+    @property
+    @written()
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the score, where it has one."""
+        return None if self.score is None else self.score.interval
 
 
 @dataclass(frozen=True)
 class ClassAccuracy:
     """How right each model is on the samples of one class."""
 
-    number: int
-    name: str
+    number: Annotated[int, Written("class")]
+    name: Annotated[str, Written("label")]
     """Its number and, where it is known, what it is called."""
     samples: int
-    scores: tuple[Score, ...]
+    scores: Annotated[tuple[Score, ...], Written("models")]
     """By model."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "class": self.number,
-            "label": self.name,
-            "samples": self.samples,
-            "models": [each.document() for each in self.scores],
-        }
 
 
 @dataclass(frozen=True)
 class GroupAccuracy:
     """How close the last model is to the first on one group of samples, and how right each is."""
 
-    closeness: GroupCloseness
+    closeness: Flat[GroupCloseness]
     """Without ratios, where there is one model."""
-    scores: tuple[Score, ...] = ()
+    scores: Annotated[tuple[Score, ...], Written("models", or_null=True)] = ()
     """By model; empty: the samples have no labels, or the metric is no mean over samples."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data; the models are null where nothing is known."""
-        scores = [each.document() for each in self.scores] or None
-        return {**self.closeness.document(), "models": scores}
 
 
 @dataclass(frozen=True)
 class GivenAnswer:
     """What a model answers of a sample."""
 
-    name: str | None
+    name: Annotated[str | None, Written("class")]
     """The class with the highest score; None: outputs are no scores of classes, or are broken."""
     score: float | None
     """How sure it is of that, from 0 to 1: logits behind a softmax; or else the number that it
     gives. None: there is no one number, or it is not finite."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {"class": self.name, "score": self.score}
 
 
 @dataclass(frozen=True)
@@ -100,28 +89,18 @@ class Disagreement:
     first: GivenAnswer
     last: GivenAnswer | None
     """None: there is one model."""
-    size: float
+    size: Annotated[float, Written("disagreement")]
     """How sure the last model is less of the label than the first; without labels, half the sum of
     the distances of their scores; of numbers, how much farther it is from the label."""
     picture: str | None = None
     """A small picture of the sample as a data URI, where it is a photo."""
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "sample": self.sample,
-            "file": self.file,
-            "label": self.label,
-            "first": self.first.document(),
-            "last": self.last and self.last.document(),
-            "disagreement": self.size,
-            "picture": self.picture,
-        }
-
 
 @dataclass(frozen=True)
 class Accuracy(AsHtml):
     """How right one or several models are on the same samples."""
+
+    HEAD: ClassVar = head("accuracy")
 
     metric: str | None
     """None: the samples have no labels, so that models are compared with each other alone."""
@@ -133,7 +112,7 @@ class Accuracy(AsHtml):
     """Of the metric from the first model to the last, each sample compared with itself."""
     agreement: Score | None = None
     """Share of samples of which the first and the last name the same class."""
-    noise: GroupCloseness | None = None
+    noise: Hidden[GroupCloseness | None] = None
     """Signal to noise ratio of the last model's outputs beside the first's, on all samples: of
     what a final Softmax reads, where both have one."""
     by_group: tuple[GroupAccuracy, ...] = ()
@@ -142,36 +121,26 @@ class Accuracy(AsHtml):
     """Of the classes that labels name, where a model scores 100 or fewer."""
     worst: tuple[Disagreement, ...] = ()
     """Other classes first, then the largest; of one model, its surest wrong answers."""
-    class_order: str = ""
+    class_order: OrNull[str] = ""
     """How class numbers follow from what the data call classes, in words."""
     notes: tuple[str, ...] = ()
     """What speaks against the answers of the first model."""
-    fed: Mapping[str, str] = field(default_factory=dict)
+    fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input of the first model, in words."""
+
+    @property
+    @written()
+    def better(self) -> str:
+        """Which values of the metric are better: `lower` or `higher`."""
+        return "lower" if self.lower_is_better else "higher"
+
+    @property
+    @written(flat=True)
+    def _noise(self) -> dict[str, Any]:
+        noise = document(self.noise) or {}
+        return {key: noise.get(key) for key in ("sqnr_db", "sqnr_low_db")}
 
     @property
     def lower_is_better(self) -> bool:
         """Whether the metric is an error."""
         return self.metric in LOWER_IS_BETTER
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        noise = {} if self.noise is None else self.noise.document()
-        return {
-            "kind": "accuracy",
-            "format": FORMAT,
-            "metric": self.metric,
-            "better": "lower" if self.lower_is_better else "higher",
-            "samples": self.samples,
-            "source": self.source,
-            "models": [each.document() for each in self.models],
-            "change": self.change and self.change.document(),
-            "agreement": self.agreement and self.agreement.document(),
-            "sqnr_db": noise.get("sqnr_db"),
-            "sqnr_low_db": noise.get("sqnr_low_db"),
-            "by_group": [each.document() for each in self.by_group],
-            "by_class": [each.document() for each in self.by_class],
-            "worst": [each.document() for each in self.worst],
-            "class_order": self.class_order or None,
-            "notes": list(self.notes),
-        }

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from deploykit.exporting.named_model import NamedModel
 from deploykit.freezing.sidecar import about
 from deploykit.rewriting.int8_graph import onednn_graph
 from deploykit.serving.protocol.signatures import Tensor, tensor_of
+from deploykit.transforms.core.display.documents import Hidden, Written, written
 from deploykit.transforms.core.engines.engine_cut import MODEL, is_cut
 from deploykit.transforms.core.engines.engine_folder import MOST_ANSWERS
 from deploykit.transforms.core.engines.engine_manifest import (
@@ -55,29 +56,27 @@ _MOST = 8  # samples that are compared
 class EnginePart:
     """What an engine computes of a version, or why TensorFlow computes all of it."""
 
-    content: EngineFolder | None = None
+    content: Hidden[EngineFolder | None] = None
     why: str = ""
     """Why no other engine computes it, where one was thought of."""
-    notes: Sequence[str] = ()
+    notes: Annotated[Sequence[str], Written("not_compared")] = ()
     """What was not compared."""
-    split: Sequence[str] = ()
+    split: Annotated[Sequence[str], Written(by=sorted)] = ()
     """The signatures of which TensorFlow runs the pre- and postprocessing."""
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        content = self.content
+    @property
+    @written(flat=True)
+    def _engine(self) -> dict[str, Any]:
+        use = self.content and self.content.use
         return {
-            "name": TENSORFLOW if content is None else content.use.engine,
-            "version": None if content is None else content.use.version,
-            "precision": None if content is None else content.use.precision,
-            "why": self.why,
-            "signatures": self.signatures,
-            "split": sorted(self.split),
-            "left_to_tensorflow": {} if content is None else dict(content.left),
-            "not_compared": list(self.notes),
+            "name": use.engine if use else TENSORFLOW,
+            "version": use and use.version,
+            "precision": use and use.precision,
+            "left_to_tensorflow": self.content.left if self.content else {},
         }
 
     @property
+    @written()
     def signatures(self) -> list[str]:
         """The signatures whose model the engine runs."""
         own = () if self.content is None else self.content.signatures

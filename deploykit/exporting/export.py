@@ -34,6 +34,7 @@ from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
 from deploykit.serving.saved_model.write_version import check_free, check_name, write_version
 from deploykit.storage.files import check_output_folder
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden, Written, document
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engine_folder import files as engine_files
 from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
@@ -51,29 +52,18 @@ FORMAT = 1
 class Exported(AsHtml):
     """A version directory that was written."""
 
-    model: OpenedModel
-    folder: Path
+    model: Hidden[OpenedModel]
+    folder: Hidden[Path]
     name: str
     version: int
-    signatures: Mapping[str, SignatureDef]
+    signatures: Annotated[Mapping[str, SignatureDef], Written(by=described)]
     warm_up_requests: int
-    bytes: int
+    bytes: Hidden[int]
     manifests: Sequence[Path] = ()
-    fed: Mapping[str, str] = field(default_factory=dict)
+    fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
     engine: EnginePart = field(default_factory=EnginePart)
     """What another engine than TensorFlow computes of it."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "name": self.name,
-            "version": self.version,
-            "signatures": described(self.signatures),
-            "warm_up_requests": self.warm_up_requests,
-            "manifests": [str(path) for path in self.manifests],
-            "engine": self.engine.document(),
-        }
 
 
 @dataclass(frozen=True)
@@ -189,7 +179,7 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
         files[LABELS] = [f"{label}\n".encode() for label in labels]
     if photos is not None:
         declared = Preprocessing({k: replace(v, feature="") for k, v in photos.steps.items()})
-        files[STEPS] = [f"{json.dumps(declared.document(), indent=2)}\n".encode()]
+        files[STEPS] = [f"{json.dumps(document(declared), indent=2)}\n".encode()]
         fed = {**fed, **photos.fed}
     folder = write_version(base, name, files, how.version, check_loads)
     number, total = int(folder.name), sum(len(each) for pieces in files.values() for each in pieces)

@@ -1,12 +1,28 @@
 """The model that a version was exported from, as the version itself states it."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from deploykit.transforms.core.display.documents import converted
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.files.reading import read_json, sha256_of
 
 PROVENANCE = "assets.extra/deploykit.json"
+
+
+@dataclass(frozen=True)
+class _File:
+    """What is read of a file."""
+
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class _Provenance:
+    """What is read of a version."""
+
+    source: _File
+    saved_model: _File
 
 
 def exported_from(folder: Path) -> str:
@@ -15,13 +31,8 @@ def exported_from(folder: Path) -> str:
     An empty string: it is not known, or `saved_model.pb` was replaced since.
     """
     try:
-        document = read_json(folder / PROVENANCE, "description of a version")
+        found = converted(read_json(folder / PROVENANCE, "description of a version"), _Provenance)
         written = sha256_of(folder / "saved_model.pb")
     except Error:
         return ""
-    if not isinstance(document, Mapping):
-        return ""
-    source, own = document.get("source"), document.get("saved_model")
-    if not isinstance(source, Mapping) or not isinstance(own, Mapping):
-        return ""
-    return str(source.get("sha256", "")) if own.get("sha256") == written else ""
+    return found.source.sha256 if found.saved_model.sha256 == written else ""

@@ -8,13 +8,14 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from deploykit.photos.wanted_range import wanted_from, wanted_ranges
 from deploykit.storage.files import check_output
 from deploykit.storage.resume_file import digest
+from deploykit.transforms.core.display.documents import FORMAT, converted, document, head
 from deploykit.transforms.core.engines.engines import EngineUse
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.files.reading import read_json
@@ -24,7 +25,6 @@ from deploykit.transforms.core.node import producer_name
 logger = logging.getLogger("deploykit")
 
 KIND = "model"
-FORMAT = 1
 PREDICT = "tensorflow/serving/predict"
 
 
@@ -136,15 +136,22 @@ def check_graph_output(path: str | os.PathLike[str], force: bool, *sources: str)
 
 def sidecar(graph: Graph, sha256: str) -> Iterable[bytes]:
     """Return the file that belongs to a graph whose own file has this SHA-256."""
-    document = {
-        "format": FORMAT,
-        "kind": KIND,
+    plain = {
+        **head(KIND),
         "sha256": sha256,
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
-        **asdict(about(graph)),
+        **document(about(graph)),
     }
-    return [f"{json.dumps(document, indent=2)}\n".encode()]
+    return [f"{json.dumps(plain, indent=2)}\n".encode()]
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """What of a graph's own is read beside it."""
+
+    inputs: list[str]
+    outputs: list[str]
 
 
 def load_sidecar(path: Path, sha256: str | None) -> tuple[list[str], list[str], About] | None:
@@ -157,36 +164,25 @@ def load_sidecar(path: Path, sha256: str | None) -> tuple[list[str], list[str], 
     GraphError: it cannot be read as what deploykit writes.
     """
     beside = sidecar_path(path)
-    document = _document(beside) if beside.is_file() else None
-    if document is None:
+    plain = _document(beside) if beside.is_file() else None
+    if plain is None:
         return None
-    if document.get("format") != FORMAT:
+    if plain.get("format") != FORMAT:
         raise GraphError(
-            f"{beside}: its format is {document.get('format')!r}, but this deploykit reads {FORMAT}"
+            f"{beside}: its format is {plain.get('format')!r}, but this deploykit reads {FORMAT}"
         )
-    if "sha256" not in document:
+    if "sha256" not in plain:
         logger.warning("%s holds no SHA-256, so it may be of another graph than %s; write the "
                        "graph again", beside, path)  # fmt: skip
-    elif document["sha256"] != sha256:
+    elif plain["sha256"] != sha256:
         logger.warning("%s was written for another %s and is ignored", beside, path)
         return None
     try:
-        signatures = {str(n): SignatureNames(**each) for n, each in document["signatures"].items()}
-        sides = [side for each in signatures.values() for side in (each.inputs, each.outputs)]
-        names = [*document["inputs"], *document["outputs"], *document["labels"]]
-        for side in sides:
-            names += [*side, *side.values()]
-        if not all(isinstance(name, str) for name in (*names, document.get("engine_graph", ""))):
-            raise TypeError
-        photos = dict(document.get("photos", {}))  # older files do not hold it
-        if not all(said == "" or wanted_from(said) for said in photos.values()):
-            raise TypeError
-        labels = tuple(document["labels"])
-        known = About(signatures, document["preprocessing"], labels, photos)
-        if (use := document.get("engine")) is not None:  # nor this
-            known = replace(known, engine=EngineUse.of(use), engine_graph=document["engine_graph"])
-        return list(document["inputs"]), list(document["outputs"]), known
-    except (KeyError, TypeError, ValueError, AttributeError, GraphError):
+        ends, known = converted(plain, _Ends), converted(plain, About)
+        if not all(said == "" or wanted_from(said) for said in known.photos.values()):
+            raise GraphError("photos")
+        return ends.inputs, ends.outputs, replace(known, labels=tuple(known.labels))
+    except GraphError:
         raise GraphError(
             f"{beside}: it lacks what deploykit writes there; remove it, or write {path.name} again"
         ) from None
@@ -201,8 +197,8 @@ def _identity(graph: Graph) -> str:
 def _document(path: Path) -> dict[str, Any] | None:
     """Return a JSON document that says it describes a model; None for any other file."""
     try:
-        document = read_json(path, "description of a graph")
+        plain = read_json(path, "description of a graph")
     except (FileError, GraphError):
         return None
-    is_ours = isinstance(document, dict) and document.get("kind") == KIND
-    return document if is_ours else None
+    is_ours = isinstance(plain, dict) and plain.get("kind") == KIND
+    return plain if is_ours else None

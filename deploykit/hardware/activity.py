@@ -8,7 +8,9 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from deploykit.transforms.core.display.documents import NOT_NEGATIVE, Written
 
 _FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 WORK = ("user", "nice", "system", "irq", "softirq")
@@ -16,21 +18,24 @@ WORK = ("user", "nice", "system", "irq", "softirq")
 _NONE = dict.fromkeys(_FIELDS, 0.0)
 
 
+Cores = Annotated[float, Written(digits=3), NOT_NEGATIVE]
+
+
 @dataclass(frozen=True)
 class Activity:
     """What the CPUs that this process may use did, in cores: 1.5 is one and a half of them."""
 
-    seconds: float
+    seconds: Cores
     """From one look to the other."""
-    busy: float
+    busy: Cores
     """At work for any process of this machine."""
-    idle: float
+    idle: Cores
     """Without work, waiting for disks apart."""
-    iowait: float
+    iowait: Cores
     """Idle while a process waited for a disk."""
-    steal: float
+    steal: Cores
     """Taken by the host of this virtual machine."""
-    waiting: float | None
+    waiting: Annotated[Annotated[float, NOT_NEGATIVE] | None, Written(digits=3)]
     """Share of the time in which a process that could run waited for a CPU, from 0 to 1; None: the
     kernel does not tell.
     """
@@ -38,11 +43,6 @@ class Activity:
     def foreign(self, own: float) -> float:
         """Return the cores that others took, of which `own` are known to be one's own."""
         return max(0.0, self.busy - own) + self.steal
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {name: None if value is None else round(value, 3)
-                for name, value in vars(self).items()}  # fmt: skip
 
 
 @dataclass(frozen=True)

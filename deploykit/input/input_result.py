@@ -3,8 +3,8 @@
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.input.input_runner import PHASES, Stretch
@@ -12,8 +12,8 @@ from deploykit.input.judging.advice import ReadingCost
 from deploykit.input.judging.verdict import Rates, Verdict, undecided, verdict
 from deploykit.input.own_pipeline import OWN
 from deploykit.input.pipeline import Pipeline
-from deploykit.storage.documents import FORMAT
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden, Written, head, written
 
 _AGREEING = 0.4  # of the rounds beside other work; fewer do not decide
 _SLOWEST = 1e-9  # items a second, where a phase gave none
@@ -38,17 +38,40 @@ class StyleResult:
     """All rounds of a style, and what follows from them."""
 
     style: str
-    kind: str
+    kind: Hidden[str]
     """Of the data."""
     rounds: tuple[Round, ...]
     cores: float
     devices: Sequence[Mapping[str, Any]] = ()
     """GPUs while it ran: mean and maximum of each figure."""
-    computes: str = "cpu"
+    computes: Hidden[str] = "cpu"
     """Where the model does: cpu, gpu or simulated."""
 
-    decoding: float | None = None
+    decoding: Hidden[float | None] = None
     """Share of the CPU time of reading an image that goes into decoding it; None: there is none."""
+
+    @property
+    @written(flat=True)
+    def _rates(self) -> dict[str, Any]:
+        rates, reading = self.rates, self.rates.reading
+        return {
+            "items_per_second": rates.both,
+            "compute_only": rates.compute,
+            "input_only": rates.input,
+            "ceiling": rates.ceiling,
+            "floor": rates.floor,
+            "share_of_ceiling": rates.share,
+            "cpu": rates.cpu,
+            "machine": {name: getattr(rates, name) for name in ("idle", "iowait", "foreign")},
+            "reading": {
+                "cpu": reading.cpu,
+                "idle_share": reading.idle_share,
+                "bytes_per_second": reading.bytes,
+                "storage_bytes_per_second": reading.read,
+                "decoding_share": reading.decoding,
+            },
+            "unstable": rates.unstable,
+        }
 
     @property
     def rates(self) -> Rates:
@@ -56,6 +79,7 @@ class StyleResult:
         return self._of(self.rounds)
 
     @property
+    @written(flat=True)
     def verdict(self) -> Verdict:
         """What limits it."""
         found = self._judged(self.rates)
@@ -111,6 +135,7 @@ class StyleResult:
         )
 
     @property
+    @written()
     def spread(self) -> dict[str, tuple[float, float]]:
         """The smallest and the largest rate of each phase."""
         found = {}
@@ -120,55 +145,30 @@ class StyleResult:
             found[phase] = (min(rates), max(rates))
         return found
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        rates = self.rates
-        reading = rates.reading
-        return {
-            "style": self.style,
-            "items_per_second": rates.both,
-            "compute_only": rates.compute,
-            "input_only": rates.input,
-            "ceiling": rates.ceiling,
-            "floor": rates.floor,
-            "share_of_ceiling": rates.share,
-            "cpu": rates.cpu,
-            "cores": rates.cores,
-            "machine": {
-                "idle": rates.idle,
-                "iowait": rates.iowait,
-                "foreign": rates.foreign,
-            },
-            "reading": {
-                "cpu": reading.cpu,
-                "idle_share": reading.idle_share,
-                "bytes_per_second": reading.bytes,
-                "storage_bytes_per_second": reading.read,
-                "decoding_share": reading.decoding,
-            },
-            "spread": {phase: list(ends) for phase, ends in self.spread.items()},
-            "unstable": rates.unstable,
-            **self.verdict.document(),
-            "devices": list(self.devices),
-            "rounds": [asdict(each) for each in self.rounds],
-        }
+
+def _about(pipeline: Pipeline) -> dict[str, Any]:
+    keys = ("batch", "shuffle", "cache", "buckets", "private_threads")
+    data = {key: getattr(pipeline.data, key) for key in ("path", "kind", "records")}
+    return {"data": data, **{key: getattr(pipeline, key) for key in keys}}
 
 
 @dataclass(frozen=True)
 class InputResult(AsHtml):
     """Styles that were measured in turn, over the same data before the same model."""
 
+    HEAD: ClassVar = head("input")
+
     styles: tuple[StyleResult, ...]
-    model: OpenedModel
-    pipeline: Pipeline
+    model: Hidden[OpenedModel]
+    pipeline: Annotated[Pipeline, Written(flat=True, by=_about)]
     """What all of them built, over sound records alone."""
-    wait_ms: float | None
+    wait_ms: Annotated[float | None, Written("simulated_accelerator_ms")]
     skipped: tuple[str, ...]
     """Damaged files that were left out."""
     machine: Mapping[str, Any]
     started: str
     interrupted: bool = False
-    distinct: int | None = None
+    distinct: Annotated[int | None, Written("service_epoch")] = None
     """Records of the epoch that a tf.data service gave, each once; None: there was no service."""
     cold_files: int = 0
     """Files that did not lie in memory, and were read from the disk anew in each turn."""
@@ -177,25 +177,3 @@ class InputResult(AsHtml):
     def fed(self) -> Mapping[str, str]:
         """What becomes of the data on the way to each input, in words."""
         return {} if self.pipeline.data.kind == OWN else self.pipeline.fed
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        pipeline, data = self.pipeline, self.pipeline.data
-        return {
-            "kind": "input",
-            "format": FORMAT,
-            "started": self.started,
-            "interrupted": self.interrupted,
-            "data": {"path": data.path, "kind": data.kind, "records": data.records},
-            "batch": pipeline.batch,
-            "simulated_accelerator_ms": self.wait_ms,
-            "skipped": list(self.skipped),
-            "service_epoch": self.distinct,
-            "cold_files": self.cold_files,
-            "shuffle": pipeline.shuffle,
-            "cache": pipeline.cache,
-            "buckets": list(pipeline.buckets),
-            "private_threads": pipeline.private_threads,
-            "styles": [each.document() for each in self.styles],
-            "machine": dict(self.machine),
-        }

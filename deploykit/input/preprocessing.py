@@ -9,17 +9,20 @@ import contextlib
 import json
 import os
 import shlex
+import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
+from msgspec import Meta
 
 from deploykit.input.data import Columns, Data
 from deploykit.photos.ranges import SIGNED, UNIT, PhotoRange, range_from
 from deploykit.photos.wanted_range import BESIDE, Wanted, wanted_from, wanted_range
 from deploykit.records.features import Feature
 from deploykit.storage.arrays import load_data
+from deploykit.transforms.core.display.documents import Hidden, IfSet, Written, converted, document
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.files.reading import read_json
 from deploykit.transforms.core.graph import Graph
@@ -30,8 +33,9 @@ from deploykit.verification.sample_inputs import takes_scalars, type_and_shape
 from deploykit.verification.samples import names_of_inputs
 
 FORMAT = 1
-_SIZES = ("resize", "crop")
 _MOST = 1 << 16  # pixels along a side, and channels: no image has as many
+_Size = Annotated[int, Meta(ge=1, le=_MOST)]
+_Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 _INT8, _HALF = PhotoRange(-128.0, 127.0), PhotoRange(0.0, 127.0)
 
 
@@ -39,33 +43,31 @@ _INT8, _HALF = PhotoRange(-128.0, 127.0), PhotoRange(0.0, 127.0)
 class Steps:
     """How one input is made of one feature. What is None or empty is not done."""
 
+    OMIT_DEFAULTS: ClassVar = True
+
     feature: str = ""
     """Default: the one with the input's name, or the only one."""
-    channels: int | None = None
+    channels: _Size | None = None
     """Of a decoded image; default: what the input takes, or 3."""
-    resize: tuple[int, int] | None = None
+    resize: tuple[_Size, _Size] | None = None
     """Height and width, bilinear; for an encoded image by default what the input takes."""
     corners: bool = False
     """Whether resizing takes a pixel to lie at its upper left corner, as TensorFlow 1 and
     label_image do, and not in its middle."""
-    crop: tuple[int, int] | None = None
+    crop: tuple[_Size, _Size] | None = None
     """Height and width of the middle that is kept, after resizing."""
-    scale: float | None = None
+    scale: _Finite | None = None
     """Factor of each value; 1 leaves a photo as it is, 0..255."""
-    mean: tuple[float, ...] = ()
+    mean: Annotated[tuple[_Finite, ...], Meta(min_length=1)] = ()
     """Subtracted after scaling: one number, or one for each channel."""
-    std: tuple[float, ...] = ()
+    std: Annotated[tuple[_Finite, ...], Meta(min_length=1)] = ()
     """Divided by after that."""
     split: str | None = None
     """A text becomes tokens where this stands; an empty text stands for white space."""
-    length: int | None = None
+    length: Annotated[int, Meta(ge=1)] | None = None
     """Tokens beyond so many are left out. The others of a batch are padded with "" or 0."""
     dtype: str = ""
     """Of the result; default: what the input takes."""
-
-    def document(self) -> dict[str, Any]:
-        """Return what is set, as plain data."""
-        return {k: v for k, v in asdict(self).items() if v != getattr(Steps, k)}
 
     @property
     def state_values(self) -> bool:
@@ -86,23 +88,22 @@ class Steps:
         return PhotoRange(0.0 - mean / std, (255 * scale - mean) / std)
 
 
+def _said(range_: PhotoRange | None) -> str | None:
+    return range_ and str(range_)
+
+
 @dataclass(frozen=True)
 class Preprocessing:
     """The steps of each input, by its name, and which columns of a CSV file make which feature."""
 
-    inputs: Mapping[str, Steps] = field(default_factory=dict)
-    columns: Columns | None = None
-    range: PhotoRange | None = None
-    """Of the values of photos whose steps leave it open."""
-    why: str = field(default="as --preprocess says", compare=False)
-    """Who says it, in words."""
+    HEAD: ClassVar = {"format": FORMAT}
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data, as `load_preprocessing` reads it."""
-        columns = {} if self.columns is None else {"columns": dict(self.columns)}
-        range_ = {} if self.range is None else {"range": str(self.range)}
-        inputs = {name: steps.document() for name, steps in self.inputs.items()}
-        return {"format": FORMAT, **columns, **range_, "inputs": inputs}
+    inputs: Mapping[str, Steps] = field(default_factory=dict)
+    columns: IfSet[Columns | None] = None
+    range: Annotated[PhotoRange | None, Written(if_set=True, by=_said)] = None
+    """Of the values of photos whose steps leave it open."""
+    why: Hidden[str] = field(default="as --preprocess says", compare=False)
+    """Who says it, in words."""
 
     def of(self, names: Iterable[str]) -> Steps:
         """Return the steps of an input that has these names."""
@@ -225,49 +226,29 @@ def preprocessing_from(document: Any) -> Preprocessing:
     )
 
 
-def _steps(name: str, document: Any) -> Steps:
-    if not isinstance(document, Mapping):
+def _steps(name: str, plain: Any) -> Steps:
+    if not isinstance(plain, Mapping):
         raise GraphError(f"the steps of '{name}' should be given by name")
     known = tuple(each.name for each in fields(Steps))
-    for key, value in document.items():
+    for key in plain:
         if key not in known:
             raise GraphError(f"'{name}' has no step '{key}'{nearest(str(key), known)}; there are: "
                              f"{', '.join(known)}")  # fmt: skip
-        if not _can_be(key, value):
-            raise GraphError(f"'{key}' of '{name}' cannot be {value!r}")
-    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in document.items()}
-    return Steps(**given)
-
-
-def _can_be(key: str, value: Any) -> bool:
-    if key == "dtype":
-        return isinstance(value, str) and (not value or _is_type(value))
-    if key in ("feature", "split"):
-        return isinstance(value, str)
-    if key in _SIZES:
-        return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_count, value))
-    if key in ("mean", "std"):
-        several = isinstance(value, list | tuple) and len(value) > 0
-        return several and all(_is_number(v) and (v != 0 or key == "mean") for v in value)
-    if key == "corners":
-        return isinstance(value, bool)
-    if key == "length":
-        return type(value) is int and value > 0
-    return _is_number(value) if key == "scale" else _is_count(value)
+    try:
+        found = converted(plain, Steps)
+    except GraphError as error:
+        raise GraphError(f"'{name}': {error}") from None
+    if 0 in found.std:
+        raise GraphError(f"'std' of '{name}' cannot be {[*found.std]}")
+    if found.dtype and not _is_type(found.dtype):
+        raise GraphError(f"'dtype' of '{name}' cannot be {found.dtype!r}")
+    return found
 
 
 def _is_type(name: str) -> bool:
     with contextlib.suppress(GraphError):
         return bool(numpy_type(name))
     return False
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 < value <= _MOST
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and bool(np.isfinite(value))
 
 
 def _columns(name: str, value: Any) -> int | tuple[int, int]:
@@ -349,7 +330,7 @@ def keeps_files(steps: Steps, feature: Feature) -> bool:
 
 def _as_files(data: Data, tensor: str, steps: Steps, name: str) -> Steps:
     """Return what leaves images as files. GraphError: something else was asked for."""
-    asked = replace(steps, feature="", dtype="").document()
+    asked = document(replace(steps, feature="", dtype=""))
     if asked:
         raise GraphError(
             f"{data.path}: input '{split(tensor)[0]}' takes photos as files and decodes them "
@@ -397,8 +378,8 @@ def _line(declared: Preprocessing, range_: PhotoRange) -> str:
     """Return an option that states a range, and what was declared besides."""
     if declared.why == BESIDE or not (declared.inputs or declared.columns):
         return f"--preprocess {range_}"
-    document = replace(declared, range=range_).document()
-    return f"--preprocess {shlex.quote(json.dumps(document))}"
+    given = document(replace(declared, range=range_))
+    return f"--preprocess {shlex.quote(json.dumps(given))}"
 
 
 def _feature_for(names: tuple[str, ...], inputs: int, data: Data, type_: str) -> str:

@@ -22,6 +22,7 @@ from deploykit.input.pipeline import Pipeline, kind_of, say
 from deploykit.input.piping import Piping
 from deploykit.input.preprocessing import Preprocessing, Steps
 from deploykit.storage.arrays import load_data
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name, split
@@ -194,7 +195,7 @@ def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None
 def _read(pipeline: Pipeline, graph: Graph, labelled: bool, group_by: str | None = None) -> Samples:
     """Return all that a pipeline gives, and the labels and groups that its data have."""
     data, fed = pipeline.data, pipeline.fed
-    applied = Preprocessing(pipeline.steps).document()
+    applied = document(Preprocessing(pipeline.steps))
     label = next((name for name in LABELS if name in data.features), None)
     if label is not None and labelled:
         steps = {**pipeline.steps, "labels": Steps(feature=label, dtype=data.features[label].dtype)}

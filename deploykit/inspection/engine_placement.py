@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.settings import Settings
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden, Written, written
 from deploykit.transforms.core.engines.engines import TITLES, version_of
 from deploykit.transforms.core.engines.executed_ops import Executed
 from deploykit.transforms.core.engines.session import compiled_for
@@ -29,50 +30,47 @@ _CONVERTING = ("Convert", "Reorder")
 class EnginePlacement(AsHtml):
     """What an engine executes of a model, all of it on one device."""
 
-    model: OpenedModel
+    model: Hidden[OpenedModel]
     engine: str
-    version: str
+    version: Annotated[str, Written("engine_version")]
     """That of the engine."""
     executed: tuple[Executed, ...]
     """Its ops, in the order in which they run."""
-    fed: Mapping[str, str] = field(default_factory=dict)
+    fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
 
     @property
+    @written()
+    def devices(self) -> list[str]:
+        """Where they run."""
+        return [DEVICE]
+
+    @property
+    @written("layers", by=len)
     def layers(self) -> tuple[Executed, ...]:
         """The ops that compute a layer of the graph."""
         return tuple(each for each in self.executed if each.layer)
 
     @property
+    @written("layers_in_8_bits")
     def in_8_bits(self) -> int:
         """How many layers are computed in 8 bits."""
         return sum(each.precision in EIGHT_BITS for each in self.layers)
 
     @property
+    @written()
     def conversions(self) -> int:
         """How many ops only turn numbers into another type or order."""
         return sum(each.kind in _CONVERTING for each in self.executed)
 
     @property
+    @written("ops_by_precision")
     def by_precision(self) -> dict[str, dict[str, int]]:
         """How often each op runs, by the precision that it computes in."""
         found: dict[str, Counter[str]] = {}
         for each in self.executed:
             found.setdefault(each.precision, Counter())[each.kind] += 1
         return {name: dict(ops.most_common()) for name, ops in sorted(found.items())}
-
-    def document(self) -> dict[str, Any]:
-        """Return everything as plain data."""
-        return {
-            "engine": self.engine,
-            "engine_version": self.version,
-            "devices": [DEVICE],
-            "executed": [asdict(each) for each in self.executed],
-            "ops_by_precision": self.by_precision,
-            "layers": len(self.layers),
-            "layers_in_8_bits": self.in_8_bits,
-            "conversions": self.conversions,
-        }
 
 
 def find_engine_placement(

@@ -9,8 +9,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.settings import CPU_DEVICES, Settings
@@ -18,6 +18,7 @@ from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.doctor import gpu_refusal
 from deploykit.inspection.step_stats import satisfies
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden, Written, document, written
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
@@ -27,7 +28,7 @@ from deploykit.transforms.core.running.child import Worker
 class PlacedNode:
     """A node, the device that the model asks for and the one it got."""
 
-    name: str
+    name: Annotated[str, Written("node")]
     op: str
     asked: str | None
     """Empty: the model leaves it open. None: TensorFlow made the node."""
@@ -61,20 +62,40 @@ class Copy:
 class Placement(AsHtml):
     """Where the nodes of a model run."""
 
-    model: OpenedModel
+    model: Hidden[OpenedModel]
     devices: tuple[str, ...]
     """Those that TensorFlow has."""
     model_nodes: int
     """Those that the outputs need."""
-    placed: tuple[PlacedNode, ...]
+    placed: Hidden[tuple[PlacedNode, ...]]
     """The nodes of the model as TensorFlow places them, in execution order."""
-    executed: tuple[PlacedNode, ...]
+    executed: Annotated[tuple[PlacedNode, ...], Written("nodes")]
     """What TensorFlow ran, in execution order, without copies."""
     folded: tuple[str, ...]
     """The nodes of the model that were folded or fused before it ran."""
     copies: tuple[Copy, ...]
-    fed: Mapping[str, str] = field(default_factory=dict)
+    fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
+
+    @property
+    @written("fallbacks")
+    def _fallbacks(self) -> list[dict[str, Any]]:
+        return [document(node) | {"why": self.why(node)} for node in self.fallbacks]
+
+    @property
+    @written()
+    def copies_of_unknown_size(self) -> int:
+        """How many copies have no known size."""
+        return sum(copy.bytes is None for copy in self.copies)
+
+    @property
+    @written()
+    def ops_by_device(self) -> dict[str, dict[str, int]]:
+        """How often each op ran, by device."""
+        found: dict[str, Counter[str]] = {device: Counter() for device in self.devices}
+        for node in self.executed:
+            found.setdefault(node.got, Counter())[node.op] += 1
+        return {device: dict(ops.most_common()) for device, ops in found.items()}
 
     @property
     def fallbacks(self) -> tuple[PlacedNode, ...]:
@@ -82,6 +103,7 @@ class Placement(AsHtml):
         return tuple(node for node in self.placed if node.fell_back)
 
     @property
+    @written()
     def copied_bytes(self) -> int:
         """Of all copies whose size is known, in one run."""
         return sum(copy.bytes or 0 for copy in self.copies)
@@ -96,28 +118,6 @@ class Placement(AsHtml):
         """Yield a line for each node, as TensorFlow's log_device_placement writes it."""
         for node in self.placed:
             yield f"{node.name}: ({node.op}): {node.got}"
-
-    def document(self) -> dict[str, Any]:
-        """Return everything as plain data."""
-        by_device: dict[str, Counter[str]] = {device: Counter() for device in self.devices}
-        for node in self.executed:
-            by_device.setdefault(node.got, Counter())[node.op] += 1
-        return {
-            "devices": list(self.devices),
-            "model_nodes": self.model_nodes,
-            "folded": list(self.folded),
-            "nodes": [
-                {"node": n.name, "op": n.op, "asked": n.asked, "got": n.got} for n in self.executed
-            ],
-            "fallbacks": [
-                {"node": n.name, "op": n.op, "asked": n.asked, "got": n.got, "why": self.why(n)}
-                for n in self.fallbacks
-            ],
-            "copies": [asdict(copy) for copy in self.copies],
-            "copied_bytes": self.copied_bytes,
-            "copies_of_unknown_size": sum(copy.bytes is None for copy in self.copies),
-            "ops_by_device": {d: dict(ops.most_common()) for d, ops in by_device.items()},
-        }
 
 
 def find_placement(

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deploykit.freezing.initializers import init_ops
@@ -72,10 +72,6 @@ class GraphFacts:
     def __post_init__(self) -> None:
         """Start without tensors to feed, which the document does not list."""
         self.feed: tuple[str, ...] = ()  # in place of the ops that wait
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return asdict(self)
 
     def judge_custom_ops(self, are_needed: bool) -> None:
         """Note custom ops as problems, or as warnings where no output needs them."""

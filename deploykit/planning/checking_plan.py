@@ -6,7 +6,7 @@ Both are for the same arrivals, so that what is left between them is not luck.
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 from deploykit.calling.server_load import Advance, Generators
 from deploykit.planning.forecast import P99, Forecast
@@ -15,6 +15,7 @@ from deploykit.planning.measuring import RUNGS, Measured, at_random, traced
 from deploykit.planning.plan_options import PlanOptions
 from deploykit.planning.service_times import Trace
 from deploykit.planning.sizing import Size, sized
+from deploykit.transforms.core.display.documents import Hidden, Written, written
 
 TRIES, RUNS = 3, 3
 BAR, TINY_BAR = 1.25, 1.35
@@ -28,33 +29,46 @@ _SEED = 1000
 class PlanCheck:
     """A load that the plan gives to one replica, on the server itself."""
 
-    rate: float
+    rate: Annotated[float, Written(digits=4)]
     calls: int
     """That were answered."""
     failed: int
-    seen_ms: Sequence[float]
+    seen_ms: Hidden[Sequence[float]]
     """P99 of each run."""
-    foreseen: Sequence[P99]
+    foreseen: Hidden[Sequence[P99]]
     """The same for the very arrivals of each run."""
     bar: float
     """How far both may be apart, as a ratio."""
 
     @property
+    @written("runs", digits=3)
+    def _runs(self) -> list[dict[str, float]]:
+        return [
+            {"p99_ms": seen, "foreseen_ms": each.ms, "foreseen_low_ms": each.low_ms,
+             "foreseen_high_ms": each.high_ms}
+            for seen, each in zip(self.seen_ms, self.foreseen, strict=True)
+        ]  # fmt: skip
+
+    @property
+    @written(digits=3)
     def p99_ms(self) -> float:
         """What was seen in the run in the middle."""
         return statistics.median(self.seen_ms)
 
     @property
+    @written(digits=3)
     def foreseen_ms(self) -> float:
         """What was foreseen of the runs, in the middle."""
         return statistics.median(each.ms for each in self.foreseen)
 
     @property
+    @written(digits=3)
     def ratio(self) -> float:
         """What was foreseen over what was seen."""
         return self.foreseen_ms / self.p99_ms
 
     @property
+    @written()
     def passed(self) -> bool:
         """Whether the server does what was foreseen.
 
@@ -65,28 +79,6 @@ class PlanCheck:
         slower = all(seen > self.bar * each.high_ms for seen, each in runs)
         quicker = all(self.bar * seen < each.low_ms for seen, each in runs)
         return not (slower or quicker or self.failed > MOST_FAILED * self.calls)
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "rate": round(self.rate, 4),
-            "calls": self.calls,
-            "failed": self.failed,
-            "p99_ms": round(self.p99_ms, 3),
-            "foreseen_ms": round(self.foreseen_ms, 3),
-            "ratio": round(self.ratio, 3),
-            "bar": self.bar,
-            "passed": self.passed,
-            "runs": [
-                {
-                    "p99_ms": round(seen, 3),
-                    "foreseen_ms": round(each.ms, 3),
-                    "foreseen_low_ms": round(each.low_ms, 3),
-                    "foreseen_high_ms": round(each.high_ms, 3),
-                }
-                for seen, each in zip(self.seen_ms, self.foreseen, strict=True)
-            ],
-        }
 
 
 def bar_for(lone_ms: float) -> float:

@@ -2,13 +2,20 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from deploykit.planning.forecast import P99, Forecast
 from deploykit.planning.plan_options import LOSSES, NOTHING, REPLICA, PlanOptions
+from deploykit.transforms.core.display.documents import Hidden, Written, written
 
 MONTH_HOURS = 730
+
+
+def p99_document(p99: P99 | None) -> dict[str, float | None]:
+    """Return a 99th percentile and its range under their keys."""
+    names = {"p99_ms": "ms", "p99_low_ms": "low_ms", "p99_high_ms": "high_ms"}
+    return {key: getattr(p99, name, None) for key, name in names.items()}
 
 
 @dataclass(frozen=True)
@@ -19,28 +26,19 @@ class LossOutcome:
     """`nothing`, a `replica` or a `zone`."""
     replicas: int
     """That are left."""
-    load: float
+    load: Annotated[float, Written(digits=4)]
     """The share of its capacity that each gives; more than 1: it cannot."""
-    p99: P99 | None
+    p99: Hidden[P99 | None]
     """Where calls are dealt out at random; None: the load is more than it is given."""
-    together_ms: float | None
+    together_ms: Annotated[float | None, Written("p99_least_busy_ms", digits=3)]
     """P99 where each call goes to a replica that has the fewest."""
     holds: bool
     """Whether p99 is within the limit, in all of its range."""
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        p99 = self.p99
-        return {
-            "lost": self.lost,
-            "replicas": self.replicas,
-            "load": round(self.load, 4) if math.isfinite(self.load) else None,
-            "p99_ms": p99 and round(p99.ms, 3),
-            "p99_low_ms": p99 and round(p99.low_ms, 3),
-            "p99_high_ms": p99 and round(p99.high_ms, 3),
-            "p99_least_busy_ms": self.together_ms and round(self.together_ms, 3),
-            "holds": self.holds,
-        }
+    @property
+    @written(flat=True, digits=3)
+    def _p99(self) -> dict[str, float | None]:
+        return p99_document(self.p99)
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Size:
 
     replicas: int
     """None of those allowed holds where `bears` is 0 or `needed` says more; then it is the most."""
-    bears: float
+    bears: Annotated[float, Written("rate_of_one", digits=4)]
     """Calls a second that one replica answers with p99 within the limit; 0: at no rate."""
     needed: Mapping[str, int | None]
     """By what may be lost: how many replicas hold then; None: no number does."""
@@ -68,20 +66,10 @@ class Size:
     cost: ReplicaCost | None
 
     @property
+    @written("highest_rate", digits=4)
     def headroom(self) -> float:
         """Calls a second that all replicas answer within the limit."""
         return self.replicas * self.bears
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "replicas": self.replicas,
-            "rate_of_one": round(self.bears, 4),
-            "highest_rate": round(self.headroom, 4),
-            "needed": dict(self.needed),
-            "outcomes": [each.document() for each in self.outcomes],
-            "cost": self.cost and asdict(self.cost),
-        }
 
 
 def sized(forecast: Forecast, how: PlanOptions) -> Size:

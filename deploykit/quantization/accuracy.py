@@ -4,19 +4,19 @@ A child process keeps the float graph's answers on held-out samples, and runs on
 other on them. What a final Softmax reads is judged in its place.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from deploykit.quantization.metrics import LOWER_IS_BETTER, Score
+from deploykit.quantization.metrics import LOWER_IS_BETTER, Score, with_interval
 from deploykit.quantization.scoring import Beside, Closeness
+from deploykit.transforms.core.display.documents import OrNull, Written
 from deploykit.transforms.core.engines.engines import TENSORFLOW
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.groups import GroupCloseness
+from deploykit.verification.groups import Decibels, GroupCloseness
 from deploykit.verification.pairs import (
     compared_tensors,
     judged_outputs,
@@ -32,16 +32,16 @@ from deploykit.verification.samples import samples_in
 class Judgement:
     """How a graph compares with the float one on the same samples."""
 
-    sqnr_db: float
+    sqnr_db: Annotated[float, Written(digits=3)]
     """The smallest of the judged outputs; inf where all are equal, -inf where one is broken."""
     agreement: float | None
     """Share of samples with the same highest score; None where no output is [samples, classes]."""
     samples: int
-    metric: str = ""
+    metric: OrNull[str] = ""
     """Empty where nothing was scored, for want of labels."""
-    before: Score | None = None
-    after: Score | None = None
-    sqnr_low_db: float | None = None
+    before: Annotated[Score | None, Written(by=with_interval)] = None
+    after: Annotated[Score | None, Written(by=with_interval)] = None
+    sqnr_low_db: Decibels = None
     """The lower end of the 95 % confidence interval; None where it does not follow."""
     agreement_interval: tuple[float, float] | None = None
     """The 95 % confidence interval."""
@@ -60,30 +60,6 @@ class Judgement:
             return None
         drop = self.before.value - self.after.value
         return -drop if self.metric in LOWER_IS_BETTER else drop
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data; a ratio that is not finite is null."""
-        return {
-            "sqnr_db": _decibels(self.sqnr_db),
-            "sqnr_low_db": _decibels(self.sqnr_low_db),
-            "agreement": self.agreement,
-            "agreement_interval": self.agreement_interval and list(self.agreement_interval),
-            "samples": self.samples,
-            "metric": self.metric or None,
-            "before": _document(self.before),
-            "after": _document(self.after),
-            "groups": [each.document() for each in self.groups],
-        }
-
-
-def _decibels(ratio: float | None) -> float | None:
-    return round(ratio, 3) if ratio is not None and math.isfinite(ratio) else None
-
-
-def _document(score: Score | None) -> dict[str, Any] | None:
-    if score is None:
-        return None
-    return {"value": score.value, "interval": score.interval and list(score.interval)}
 
 
 class Judge:

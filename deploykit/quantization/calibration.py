@@ -8,12 +8,13 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
 from deploykit.transforms.core.control_flow import conditional_depths
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden, Written, written
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.functions import reachable
 from deploykit.transforms.core.graph import Graph
@@ -41,28 +42,24 @@ _FOLLOWING_OPS = ELEMENTWISE_OPS | PAD_OPS | {"Concat", "ConcatV2"}
 class Calibration(AsHtml):
     """What a calibration found, and what a reader should know of it."""
 
-    ranges: Ranges
+    ranges: Hidden[Ranges]
     method: str
-    seconds: float
+    seconds: Annotated[float, Written("calibration_seconds", digits=4)]
     notes: tuple[str, ...] = ()
-    model: OpenedModel | None = None
+    model: Hidden[OpenedModel | None] = None
     """What was run."""
-    bytes: int | None = None
+    bytes: Hidden[int | None] = None
     """Of the file that was written."""
-    fed: Mapping[str, str] = field(default_factory=dict)
+    fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
 
-    def document(self) -> dict[str, Any]:
-        """Return the summary as plain data."""
+    @property
+    @written(flat=True)
+    def _ranges(self) -> dict[str, Any]:
         return {
-            "method": self.method,
             "samples": self.ranges.samples,
             "tensors": len(self.ranges.tensors),
-            "calibration_seconds": round(self.seconds, 4),
-            "widest": [
-                {"tensor": name, "min": found.min, "max": found.max} for name, found in self.widest
-            ],
-            "notes": list(self.notes),
+            "widest": [{"tensor": n, "min": each.min, "max": each.max} for n, each in self.widest],
         }
 
     @property

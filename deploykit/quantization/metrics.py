@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from deploykit.transforms.core.display.documents import Hidden, written
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.core.user_functions import raised, user_function
@@ -26,12 +27,24 @@ class Score:
     """What a metric gives, and its 95 % confidence interval where it is a mean over samples."""
 
     value: float
-    interval: tuple[float, float] | None = None
+    interval: Hidden[tuple[float, float] | None] = None
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data: value, low and high, which are null where they do not follow."""
-        low, high = self.interval or (None, None)
-        return {"value": self.value, "low": low, "high": high}
+    @property
+    @written()
+    def low(self) -> float | None:
+        """The lower end of its interval."""
+        return self.interval and self.interval[0]
+
+    @property
+    @written()
+    def high(self) -> float | None:
+        """The upper end of its interval."""
+        return self.interval and self.interval[1]
+
+
+def with_interval(score: Score | None) -> dict[str, Any] | None:
+    """Return a score as a value and its interval."""
+    return None if score is None else {"value": score.value, "interval": score.interval}
 
 
 class Metric(Protocol):

@@ -1,9 +1,8 @@
 """What quantizing a model with calibration data came to: layer by layer, and in all."""
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
 from deploykit.freezing.open_model import OpenedModel
@@ -11,6 +10,14 @@ from deploykit.quantization.accuracy import Judgement
 from deploykit.quantization.layer_search import LayerChoice
 from deploykit.quantization.target import IN_TENSORFLOW, EngineTarget
 from deploykit.quantization.timing.speed import Gain
+from deploykit.transforms.core.display.documents import (
+    Documented,
+    Hidden,
+    OrNull,
+    Written,
+    document,
+    written,
+)
 from deploykit.transforms.core.engines.engines import TENSORFLOW, EngineUse
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan
@@ -27,106 +34,106 @@ class LayerOutcome:
 
     layer: str
     op: str
-    why_float: str = ""
+    why_float: OrNull[str] = ""
     """Empty: it computes in 8 bits."""
-    range: tuple[float, float] | None = None
+    range: Hidden[tuple[float, float] | None] = None
     """Of what it gives, with bias, sum and activation."""
     sqnr_db: float | None = None
     """Of the outputs, if this layer alone is in 8 bits."""
-    times_us: Mapping[str, float] | None = None
+    times_us: Hidden[Mapping[str, float] | None] = None
     """By kernel: `eigen` and `onednn` in TensorFlow, `float` in another engine, and `int8`."""
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data; times in microseconds."""
+    @property
+    @written()
+    def computes_in(self) -> str:
+        """`float` or `int8`."""
+        return "float" if self.why_float else "int8"
+
+    @property
+    @written(flat=True)
+    def _numbers(self) -> dict[str, float | None]:
+        low, high = self.range or (None, None)
         times = self.times_us or {}
-        return {
-            "layer": self.layer,
-            "op": self.op,
-            "computes_in": "float" if self.why_float else "int8",
-            "why_float": self.why_float or None,
-            "min": self.range and self.range[0],
-            "max": self.range and self.range[1],
-            "sqnr_db": _finite(self.sqnr_db),
-            **{f"{kernel}_us": times.get(kernel) for kernel in KERNELS},
-        }
+        return {"min": low, "max": high, **{f"{each}_us": times.get(each) for each in KERNELS}}
 
 
 @dataclass(frozen=True)
-class Quantized:
+class Quantized(Documented):
     """The graph to be written, and how it was chosen."""
 
-    graph: Graph
-    is_float: bool
+    graph: Hidden[Graph]
+    is_float: Hidden[bool]
     """Whether the graph is the optimized float32 one: int8 is slower, too inaccurate or impossible.
     """
     reason: str
     """Why this graph, in one sentence."""
-    layers: tuple[LayerOutcome, ...]
+    layers: Hidden[tuple[LayerOutcome, ...]]
     judgement: Judgement | None = None
     """Of the 8-bit graph on held-out calibration samples, also where it was not kept."""
     evaluation: Judgement | None = None
     """Of the 8-bit graph on the user's evaluation data."""
-    gain: Gain | None = None
+    gain: Annotated[Gain | None, Written("speed")] = None
     """Of the 8-bit graph over the float one, also where it was not kept."""
-    use: EngineUse | None = None
+    use: Hidden[EngineUse | None] = None
     """The engine that is to compute the graph; None: TensorFlow."""
-    engine_reason: str = ""
+    engine_reason: OrNull[str] = ""
     """Why that one, where it was to be found out."""
-    engine_verdict: SpeedVerdict | None = None
+    engine_verdict: Annotated[SpeedVerdict | None, Written("engine_speed")] = None
     """Of TensorFlow with its best graph beside the other engine with its own."""
     isa: str = ""
-    samples: int = 0
+    samples: Annotated[int, Written("calibration_samples")] = 0
     """That calibrated it."""
-    seconds: Mapping[str, float] | None = None
+    seconds: Annotated[Mapping[str, float], Written("seconds_by_step", digits=2)] = field(
+        default_factory=dict
+    )
     """By what was done."""
     notes: tuple[str, ...] = ()
-    model: OpenedModel | None = None
+    model: Hidden[OpenedModel | None] = None
     """What was quantized."""
-    nodes: int | None = None
+    nodes: Hidden[int | None] = None
     """Of its graph before."""
-    bytes: int | None = None
-    fed: Mapping[str, str] = field(default_factory=dict)
+    bytes: Hidden[int | None] = None
+    fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
     """Of the file that was written."""
-    verification: Verification | None = None
+    verification: Hidden[Verification | None] = None
     """Of that file, on a few held-out samples; None: none was written."""
 
     @property
+    @written()
+    def result(self) -> str:
+        """`int8` or `float`: what computes the layers."""
+        return "float" if self.is_float else "int8"
+
+    @property
+    @written()
+    def engine(self) -> str:
+        """The engine that is to compute the graph."""
+        return TENSORFLOW if self.use is None else self.use.engine
+
+    @property
+    @written()
+    def all_layers(self) -> int:
+        """How many layers could compute in 8 bits."""
+        return len(self.layers)
+
+    @property
+    @written("layers")
+    def _layers(self) -> list[LayerOutcome | dict[str, Any]]:
+        is_float = {"computes_in": "float"} if self.is_float else {}
+        return [document(each) | is_float for each in self.layers]
+
+    @property
+    @written()
     def int8_layers(self) -> int:
         """How many layers compute in 8 bits in the 8-bit graph, also where it was not kept."""
         return sum(not each.why_float for each in self.layers)
 
     @property
+    @written()
     def precision(self) -> str:
         """`int8` or `float32`: that of the graph."""
         return "float32" if self.is_float else "int8"
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        found: dict[str, Any] = {
-            "result": "float" if self.is_float else "int8",
-            "precision": self.precision,
-            "reason": self.reason,
-            "engine": TENSORFLOW if self.use is None else self.use.engine,
-            "engine_reason": self.engine_reason or None,
-            "engine_speed": self.engine_verdict and self.engine_verdict.document(),
-            "isa": self.isa,
-            "calibration_samples": self.samples,
-            "int8_layers": self.int8_layers,
-            "all_layers": len(self.layers),
-            "layers": [
-                each.document() | ({"computes_in": "float"} if self.is_float else {})
-                for each in self.layers
-            ],
-            "judgement": self.judgement and self.judgement.document(),
-            "evaluation": self.evaluation and self.evaluation.document(),
-            "speed": None,
-            "seconds_by_step": {k: round(v, 2) for k, v in (self.seconds or {}).items()},
-            "notes": list(self.notes),
-        }
-        if self.gain is not None:
-            found["speed"] = self.gain.document()
-        return found
 
 
 def layer_outcomes(
@@ -174,7 +181,3 @@ def layer_outcomes(
             )
         )
     return tuple(outcomes)
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -1,11 +1,10 @@
 """How much noise each layer brings: the graph in which it alone computes in 8 bits is judged."""
 
-import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.quantization.accuracy import Judge, Judgement
@@ -13,6 +12,7 @@ from deploykit.quantization.calibrated_graph import prepare
 from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.text.progress import Work, unseen
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden, OrNull, Written, document, written
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan, plan
@@ -29,51 +29,46 @@ class Noise:
 
     layer: str
     op: str
-    sqnr_db: float
+    sqnr_db: Annotated[float, Written(digits=3)]
     """-inf where TensorFlow cannot run it."""
-    fault: str = ""
+    fault: OrNull[str] = ""
     """Why it cannot."""
+
+
+def _sample_counts(samples: tuple[int, int]) -> dict[str, int]:
+    return {"calibration": samples[0], "held_out": samples[1]}
 
 
 @dataclass(frozen=True)
 class Sensitivity(AsHtml):
     """The layers of a model by their noise, and those that cannot be in 8 bits."""
 
-    ranking: tuple[Noise, ...]
+    ranking: Hidden[tuple[Noise, ...]]
     together: Judgement | None
     """All of them in 8 bits; None where that cannot be run."""
-    reasons: Mapping[str, str]
+    reasons: Annotated[Mapping[str, str], Written("float")]
     """By layer that stays float: why."""
-    ranges: Mapping[str, TensorRange]
+    ranges: Hidden[Mapping[str, TensorRange]]
     """By layer: of what its kernel gives."""
-    samples: tuple[int, int]
+    samples: Annotated[tuple[int, int], Written(by=_sample_counts)]
     """To calibrate, and to judge by."""
     notes: tuple[str, ...] = ()
-    model: OpenedModel | None = None
+    model: Hidden[OpenedModel | None] = None
     """What was looked at, and how many nodes it has once it is optimized."""
-    nodes: int | None = None
-    fed: Mapping[str, str] = field(default_factory=dict)
+    nodes: Hidden[int | None] = None
+    fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data; a ratio that is not finite is null."""
-        return {
-            "samples": {"calibration": self.samples[0], "held_out": self.samples[1]},
-            "layers": [
-                {
-                    "layer": noise.layer,
-                    "op": noise.op,
-                    "min": self.ranges[noise.layer].min if noise.layer in self.ranges else None,
-                    "max": self.ranges[noise.layer].max if noise.layer in self.ranges else None,
-                    "sqnr_db": round(noise.sqnr_db, 3) if math.isfinite(noise.sqnr_db) else None,
-                    "fault": noise.fault or None,
-                }
-                for noise in self.ranking
-            ],
-            "together": None if self.together is None else self.together.document(),
-            "float": dict(self.reasons),
-            "notes": list(self.notes),
-        }
+    @property
+    @written()
+    def layers(self) -> list[dict[str, Any]]:
+        """The layers by their noise, each with the range of what its kernel gives."""
+        found = []
+        for noise in self.ranking:
+            range_ = self.ranges.get(noise.layer)
+            ends = {"min": range_ and range_.min, "max": range_ and range_.max}
+            found.append(document(noise) | ends)
+        return found
 
 
 def measure_sensitivity(

@@ -1,11 +1,9 @@
 """Weights alone in 8 bits: which stay float, because the answers do not hold otherwise."""
 
-import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.quantization.accuracy import Judge, Judgement
@@ -18,6 +16,7 @@ from deploykit.rewriting.proof import Proof
 from deploykit.rewriting.rewrite import OutputFiles, Rewriting, rewrite
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import Work
+from deploykit.transforms.core.display.documents import Hidden, OrNull, written
 from deploykit.transforms.core.errors import (
     GraphError,
     NotQuantizedError,
@@ -26,6 +25,7 @@ from deploykit.transforms.core.errors import (
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.bar import QUANTIZED_BAR_DB
+from deploykit.verification.groups import Decibels
 from deploykit.verification.samples import Samples
 
 MOST = 64  # samples by which biases are corrected: more hardly change a mean
@@ -41,20 +41,16 @@ class WeightOutcome:
     """A constant of weights, and what became of it."""
 
     weight: str
-    why_float: str = ""
+    why_float: OrNull[str] = ""
     """Empty: it is in 8 bits."""
-    sqnr_db: float | None = None
+    sqnr_db: Decibels = None
     """Of the outputs, if it alone is in 8 bits; None where that was not asked."""
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        noise = self.sqnr_db
-        return {
-            "weight": self.weight,
-            "stored_in": "float" if self.why_float else "int8",
-            "why_float": self.why_float or None,
-            "sqnr_db": round(noise, 3) if noise is not None and math.isfinite(noise) else None,
-        }
+    @property
+    @written()
+    def stored_in(self) -> str:
+        """`float` or `int8`."""
+        return "float" if self.why_float else "int8"
 
 
 @dataclass(frozen=True)
@@ -63,19 +59,16 @@ class WeightsInt8(Rewriting):
 
     weights: tuple[WeightOutcome, ...] = ()
     notes: tuple[str, ...] = ()
-    is_float: bool = False
+    is_float: Hidden[bool] = False
     """Whether nothing is in int8: that is too inaccurate, or there is nothing to quantize."""
     reason: str = STORED
     """Why this graph, in one sentence."""
 
-    def document(self) -> dict[str, Any]:
-        """Return what it says of weights as plain data."""
-        return {
-            "precision": "float32" if self.is_float else "int8",
-            "reason": self.reason,
-            "weights": [each.document() for each in self.weights],
-            "notes": list(self.notes),
-        }
+    @property
+    @written()
+    def precision(self) -> str:
+        """`int8` or `float32`: that of the weights."""
+        return "float32" if self.is_float else "int8"
 
 
 def quantize_stored(

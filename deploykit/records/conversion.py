@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from deploykit.hardware.machine import usable_cores
 from deploykit.records.encoding import example
@@ -29,6 +29,7 @@ from deploykit.records.resuming import alone, check_free, is_whole, prepared
 from deploykit.records.workers import in_order
 from deploykit.storage.files import write
 from deploykit.storage.resume_file import State, digest
+from deploykit.transforms.core.display.documents import Written, document
 from deploykit.transforms.core.errors import Error, FileError, GraphError
 from deploykit.transforms.core.tfrecord import framed
 
@@ -65,15 +66,10 @@ class Block:
 class Conversion:
     """What a conversion wrote; `kept` shards were there from a run that was interrupted."""
 
-    index: Index
+    index: Annotated[Index, Written(flat=True, by=Index.facts)]
     skipped: int = 0
     problems: list[str] = field(default_factory=list)
     kept: int = 0
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        facts = {"skipped": self.skipped, "problems": self.problems, "kept": self.kept}
-        return {**self.index.facts(), **facts}
 
 
 def convert(
@@ -205,7 +201,7 @@ def _bound(source: RecordSource, options: Options) -> dict[str, Any]:
     return {
         "records": FORMAT,
         "options": {name: each for name, each in vars(options).items() if name != "processes"},
-        "features": {name: each.document() for name, each in source.features.items()},
+        "features": document(source.features),
         "classes": digest([repr(source.classes).encode()]),
         "source": digest(fingerprint(source.files)),
     }

@@ -1,15 +1,16 @@
 """What a record holds: the type, shape and meaning of each of its features."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
+from msgspec import Meta
+
+from deploykit.transforms.core.display.documents import IfSet
 from deploykit.transforms.core.errors import GraphError
 
 LISTS = ("float32", "int64", "string")  # what an Example holds as it is
 RAW = ("uint8", "int8", "uint16", "int16", "int32", "float16", "float64", "bool",
        "int64", "float32")  # what decode_raw makes of bytes  # fmt: skip
-CONTENTS = ("", "image", "raw")
 
 
 @dataclass(frozen=True)
@@ -21,32 +22,18 @@ class Feature:
     """
 
     dtype: str
-    shape: tuple[int | None, ...] = ()
-    content: str = ""
+    shape: tuple[Annotated[int, Meta(ge=0)] | None, ...] = ()
+    content: IfSet[Annotated[str, Meta(pattern=r"\A(image|raw)?\Z")]] = ""
 
-    def document(self) -> dict[str, Any]:
-        """Return the feature as it stands in an index."""
-        content = {"content": self.content} if self.content else {}
-        return {"dtype": self.dtype, "shape": list(self.shape), **content}
+    def check(self, name: str) -> None:
+        """Raise GraphError for a type that records of this content cannot hold."""
+        image = ("string",) if self.content == "image" else LISTS
+        known = RAW if self.content == "raw" else image
+        if self.dtype not in known:
+            raise GraphError(
+                f"feature '{name}' is of type {self.dtype!r}, expected {', '.join(known)}"
+            )
 
     def __str__(self) -> str:
         sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
         return f"{self.dtype} [{sizes}]{f', {self.content}' if self.content else ''}"
-
-
-def feature_from(name: str, document: Any) -> Feature:
-    """Return a feature as an index states it. GraphError: it states none that can be read."""
-    if not isinstance(document, Mapping):
-        raise GraphError(f"feature '{name}' is {document!r}, expected dtype and shape")
-    dtype, shape = document.get("dtype"), document.get("shape")
-    content = document.get("content", "")
-    if content not in CONTENTS:
-        raise GraphError(f"feature '{name}' holds {content!r}, expected one of image, raw")
-    known = RAW if content == "raw" else ("string",) if content == "image" else LISTS
-    if dtype not in known:
-        raise GraphError(f"feature '{name}' is of type {dtype!r}, expected {', '.join(known)}")
-    if not isinstance(shape, list) or not all(
-        size is None or (type(size) is int and size >= 0) for size in shape
-    ):
-        raise GraphError(f"feature '{name}' has shape {shape!r}, expected a list of sizes")
-    return Feature(str(dtype), tuple(shape), content)

@@ -6,9 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from deploykit.records.features import Feature, feature_from
+from msgspec import Meta
+
+from deploykit.records.features import Feature
+from deploykit.transforms.core.display.documents import IfSet, Written, converted, document, written
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.files.reading import read_json
 
@@ -17,36 +20,44 @@ END = ".index.json"
 COMPRESSIONS = ("", "GZIP")  # as tf.data.TFRecordDataset names them
 
 _NUMBERED = r"(?P<name>.+)-(?P<number>\d{5,})-of-(?P<count>\d{5,})\."
-_SHARD = re.compile(_NUMBERED + "tfrecord")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SHARD = r"\A[^/\n]+-\d{5,}-of-\d{5,}\.tfrecord\Z"
+"""A shard lies in the folder of its index, wherever the index says that it does."""
 
 
 @dataclass(frozen=True)
 class Shard:
     """One file of records; `bytes` and `sha256` are those of the file as it lies on disk."""
 
-    file: str
-    records: int
-    bytes: int
-    sha256: str
+    file: Annotated[str, Meta(pattern=_SHARD)]
+    records: Annotated[int, Meta(ge=0)]
+    bytes: Annotated[int, Meta(ge=0)]
+    sha256: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+
+
+def _sorted(features: Mapping[str, Feature]) -> dict[str, Feature]:
+    return dict(sorted(features.items()))
 
 
 @dataclass(frozen=True)
 class Index:
     """What a folder of records holds."""
 
+    HEAD: ClassVar = {"format": FORMAT}
+
     name: str
-    features: Mapping[str, Feature]
+    features: Annotated[Mapping[str, Feature], Written(by=_sorted)]
     shards: tuple[Shard, ...]
-    compression: str = ""
-    classes: tuple[str, ...] = ()
+    compression: Annotated[str, Meta(pattern=r"\A(GZIP)?\Z")] = ""
+    classes: IfSet[tuple[str, ...]] = ()
 
     @property
+    @written()
     def records(self) -> int:
         """How many records all shards hold."""
         return sum(shard.records for shard in self.shards)
 
     @property
+    @written()
     def bytes(self) -> int:
         """How many bytes all shards take."""
         return sum(shard.bytes for shard in self.shards)
@@ -55,27 +66,13 @@ class Index:
         """Return the paths of the shards, in order."""
         return [str(Path(folder) / shard.file) for shard in self.shards]
 
-    def document(self) -> dict[str, Any]:
-        """Return the JSON document, the same for the same records."""
-        features = {name: each.document() for name, each in sorted(self.features.items())}
-        return {
-            "format": FORMAT,
-            "name": self.name,
-            "records": self.records,
-            "bytes": self.bytes,
-            "compression": self.compression,
-            "features": features,
-            **({"classes": list(self.classes)} if self.classes else {}),
-            "shards": [vars(shard).copy() for shard in self.shards],
-        }
-
     def facts(self) -> dict[str, Any]:
         """Return what of the document tells about the records."""
-        return {k: v for k, v in self.document().items() if k not in ("format", "bytes")}
+        return {k: v for k, v in document(self).items() if k not in ("format", "bytes")}
 
     def text(self) -> str:
         """Return the document as it is written."""
-        return json.dumps(self.document(), indent=1) + "\n"
+        return json.dumps(document(self), indent=1) + "\n"
 
 
 def shard_name(name: str, number: int, count: int, end: str = "tfrecord") -> str:
@@ -146,46 +143,17 @@ def load_index(folder: str | Path, name: str | None = None) -> Index:
         raise error if str(path) in str(error) else GraphError(f"{path}: {error}") from None
 
 
-def _parsed(document: Any) -> Index:
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
+def _parsed(plain: Any) -> Index:
+    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
         raise GraphError(f"this is no index of records of format {FORMAT}")
-    name, compression = document.get("name"), document.get("compression")
-    if document.get("kind") == "infer" and "features" not in document:
+    if plain.get("kind") == "infer" and "features" not in plain:
         raise GraphError(
             "these are results of deploykit infer that are no records; --format tfrecord makes "
             "records of them"
         )
-    features, listed = document.get("features"), document.get("shards")
-    classes = document.get("classes", [])
-    if not isinstance(name, str) or compression not in COMPRESSIONS:
-        raise GraphError("the name or the compression is missing")
-    if not isinstance(features, dict) or not isinstance(listed, list):
-        raise GraphError("the features or the shards are missing")
-    if not isinstance(classes, list) or not all(isinstance(each, str) for each in classes):
-        raise GraphError("the classes are no list of names")
-    index = Index(
-        name,
-        {each: feature_from(each, spec) for each, spec in features.items()},
-        tuple(map(_shard, listed)),
-        compression,
-        tuple(classes),
-    )
-    if (index.records, index.bytes) != (document.get("records"), document.get("bytes")):
+    index = converted(plain, Index)
+    for name, feature in index.features.items():
+        feature.check(name)
+    if (index.records, index.bytes) != (plain.get("records"), plain.get("bytes")):
         raise GraphError("the numbers of records or bytes are not the sums of the shards'")
     return index
-
-
-def _shard(document: Any) -> Shard:
-    """Return a shard; its file lies in the folder itself, wherever the index says it does."""
-    try:
-        shard = Shard(**document)
-    except TypeError:
-        raise GraphError(f"{document!r} is no shard") from None
-    sizes = (shard.records, shard.bytes)
-    if not (isinstance(shard.file, str) and _SHARD.fullmatch(shard.file) and "/" not in shard.file):
-        raise GraphError(f"{shard.file!r} is no name of a shard")
-    if not all(type(each) is int and each >= 0 for each in sizes):
-        raise GraphError(f"shard {shard.file} has {sizes}, expected records and bytes")
-    if not isinstance(shard.sha256, str) or not _SHA256.fullmatch(shard.sha256):
-        raise GraphError(f"shard {shard.file} has no SHA-256")
-    return shard

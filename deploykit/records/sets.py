@@ -4,13 +4,14 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from deploykit.records.conversion import Advance, Conversion, Options, check_apart, convert
 from deploykit.records.index import Index
 from deploykit.records.open_source import in_folder, open_source
 from deploykit.records.resuming import check_free, forget
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Written, document
 from deploykit.transforms.core.errors import GraphError
 
 NAME = "data"
@@ -21,11 +22,15 @@ _SETS: tuple[Mapping[str, tuple[str, ...]], ...] = (
 )
 
 
+def _one_or_several(sets: Sequence[Conversion]) -> dict[str, Any]:
+    return document(sets[0]) if len(sets) == 1 else {"sets": sets}
+
+
 @dataclass(frozen=True)
 class ConvertedSets(AsHtml):
     """What was written: one set of records, or those of CIFAR's folder."""
 
-    sets: tuple[Conversion, ...]
+    sets: Annotated[tuple[Conversion, ...], Written(flat=True, by=_one_or_several)]
 
     @property
     def index(self) -> Index:
@@ -41,11 +46,6 @@ class ConvertedSets(AsHtml):
     def bytes(self) -> int:
         """The size of all shards."""
         return sum(each.index.bytes for each in self.sets)
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data; several sets are a list."""
-        found = [each.document() for each in self.sets]
-        return found[0] if len(found) == 1 else {"sets": found}
 
 
 def record_sets(

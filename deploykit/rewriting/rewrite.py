@@ -14,6 +14,7 @@ from deploykit.rewriting.proof import Proof
 from deploykit.rewriting.step_report import StepReport
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import Work
+from deploykit.transforms.core.display.documents import Documented, Hidden
 from deploykit.transforms.core.errors import CrashError, LoadError, StepError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.ops import op_defs
@@ -66,19 +67,19 @@ class OutputFiles:
 
 
 @dataclass(frozen=True)
-class Rewriting:
+class Rewriting(Documented):
     """How a graph was made of another one."""
 
-    model: OpenedModel
-    nodes: int | None
+    model: Hidden[OpenedModel]
+    nodes: Hidden[int | None]
     """Of the graph before; None: a file of Keras holds layers instead."""
-    steps: tuple[StepReport, ...] = ()
-    verification: Verification | None = None
+    steps: Hidden[tuple[StepReport, ...]] = ()
+    verification: Hidden[Verification | None] = None
     """None: nothing was compared."""
-    dump: tuple[Path, ...] = ()
-    bytes: int | None = None
+    dump: Hidden[tuple[Path, ...]] = ()
+    bytes: Hidden[int | None] = None
     """Of the file that was written."""
-    before: Graph | None = None
+    before: Hidden[Graph | None] = None
     """What was rewritten; None: the frozen model."""
 
 

@@ -11,10 +11,11 @@ from deploykit.benchmarking.comparison.speed_verdict import (
 )
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult, result_of
-from deploykit.benchmarking.statistics import Ratio, summary
+from deploykit.benchmarking.statistics import summary
 from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, Shipment
 from deploykit.storage.ship_report import MODEL
 from deploykit.text.tables import size
+from deploykit.transforms.core.display.documents import document
 
 Known = Mapping[str, Any]
 
@@ -152,7 +153,7 @@ def _p50(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
     judged = judge(before, after, figure=latency, busy=busy)
     first, last = summary(before), summary(after)
     return _figure(*_SPEED["p50"], _value(first.p50, first.p50_interval),
-                   _value(last.p50, last.p50_interval), _ratio(judged.wall),
+                   _value(last.p50, last.p50_interval), document(judged.wall),
                    judged.verdict, busy)  # fmt: skip
 
 
@@ -173,7 +174,7 @@ def _of_requests(shipment: Shipment, model: Known) -> dict[str, Any] | None:
 def _rate(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
     judged = judge(before, after, figure=seconds_an_item, busy=busy)
     first, last = (_value(each.items_per_second) for each in (before, after))
-    return _figure(*_SPEED["rate"], first, last, _ratio(judged.wall), judged.verdict, busy)
+    return _figure(*_SPEED["rate"], first, last, document(judged.wall), judged.verdict, busy)
 
 
 def _cpu(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
@@ -185,11 +186,7 @@ def _cpu(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
     word = "less" if ratio.low > 1 else "more" if ratio.high < 1 else ""
     said = f"{word} CPU time for sure" if word else "no difference for sure"
     return _figure(*_SPEED["cpu"], _value(first / before.samples), _value(last / after.samples),
-                   _ratio(ratio), said, busy)  # fmt: skip
-
-
-def _ratio(ratio: Ratio) -> dict[str, float | None]:
-    return ratio.document()
+                   document(ratio), said, busy)  # fmt: skip
 
 
 def verdict(shipment: Shipment, found: Known) -> str:

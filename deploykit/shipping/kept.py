@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ from deploykit import __version__
 from deploykit.hardware.machine import environment, machine
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import FOLDER, Outcome, StageResult
-from deploykit.storage.documents import FORMAT
 from deploykit.storage.files import write
 from deploykit.storage.resume_file import digest, pieces
+from deploykit.transforms.core.display.documents import FORMAT, converted, document, head
 from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.files.reading import read_json
 from deploykit.verification.samples import Samples
 
@@ -25,6 +25,16 @@ READ_WHOLE = 1 << 30
 """Bytes of a path; of what is larger, names, sizes and times of change stand for the contents."""
 _LONGEST = 1e9  # seconds
 _PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What is read of a stage."""
+
+    outcome: Outcome
+    files: dict[str, str]
+    seconds: float
+    full_key: str = ""
 
 
 @dataclass
@@ -45,28 +55,25 @@ class Kept:
 
         `inputs` are digests of all that is given now, by option: those that the stage used count.
         """
-        document = self._document(stage)
-        if document is None or document.get("key") != key:
+        plain = self._document(stage)
+        if plain is None or plain.get("key") != key:
             return None
         try:
-            stored = document["outcome"]
-            used = tuple(stored.get("used", ()))
-            outcome = Outcome(**{**stored, "files": tuple(document["files"]), "used": used})
-            files = {str(name): str(sha) for name, sha in document["files"].items()}
-            seconds = float(document["seconds"])
-        except (KeyError, TypeError, ValueError):
+            stored = converted(plain, _Stored)
+        except GraphError:
             return None
-        if document.get("full_key", key) != full_key(key, used, inputs or {}):
+        outcome = replace(stored.outcome, files=tuple(stored.files))
+        if (stored.full_key or key) != full_key(key, outcome.used, inputs or {}):
             return None
-        if any(_digest_or_none(self.folder / name) != sha for name, sha in files.items()):
+        if any(_digest_or_none(self.folder / name) != sha for name, sha in stored.files.items()):
             return None
-        return StageResult(stage, outcome, seconds, kept=True, files=files)
+        return StageResult(stage, outcome, stored.seconds, kept=True, files=stored.files)
 
     def seconds(self, stage: str) -> float | None:
         """Return what a stage took the last time that it ran here; None: it is not known."""
-        document = self._document(stage) or {}
-        taken = document.get("seconds")
-        if not isinstance(taken, int | float) or not document.get("ran", False):
+        plain = self._document(stage) or {}
+        taken = plain.get("seconds")
+        if not isinstance(taken, int | float) or not plain.get("ran", False):
             return None
         return float(taken) if 0 <= taken <= _LONGEST else None
 
@@ -75,18 +82,17 @@ class Kept:
     ) -> StageResult:
         """Write what a stage found, and return it with the digests of its files."""
         files = {name: digest_of_path(self.folder / name) for name in result.outcome.files}
-        document = {
-            "format": FORMAT,
-            "kind": KIND,
+        plain = {
+            **head(KIND),
             "stage": result.stage,
             "key": key,
             "full_key": full_key(key, result.outcome.used, inputs or {}),
             "ran": True,
             "seconds": round(result.seconds, 2),
-            "outcome": asdict(result.outcome),
+            "outcome": document(result.outcome),
             "files": files,
         }
-        text = json.dumps(document, indent=1, allow_nan=False)
+        text = json.dumps(plain, indent=1, allow_nan=False)
         write(self._path(result.stage), [f"{text}\n".encode()], force=True)
         return StageResult(result.stage, result.outcome, result.seconds, files=files)
 

@@ -29,6 +29,7 @@ from deploykit.serving.client.connection import DEFAULT_CONNECTION
 from deploykit.serving.client.load_generator import LoadStep
 from deploykit.shipping.served_instance import ServedInstance
 from deploykit.shipping.shipment import FROZEN, Shipment
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.engines.engines import TENSORFLOW
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.tensors import Array
@@ -125,7 +126,7 @@ def summed_up(rounds: list[tuple[float, float]], busy: str) -> dict[str, Any]:
     return {
         "before_ms": ends[0],
         "after_ms": ends[1],
-        "ratio": ratio.document(),
+        "ratio": document(ratio),
         "verdict": judged.verdict,
         "loaded": busy,
         "rounds_ms": [list(each) for each in rounds],

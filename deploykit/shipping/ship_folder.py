@@ -15,11 +15,11 @@ from typing import Any
 from deploykit.api.report import report
 from deploykit.shipping.shipment import LABELS, PREPROCESS
 from deploykit.shipping.stage_result import FOLDER
-from deploykit.storage.documents import FORMAT
 from deploykit.storage.files import check_output_folder, write
 from deploykit.storage.ship_report import KIND, REPORT, TUNED, ship_report
 from deploykit.storage.swap_folders import can_swap, link_missing, next_to, recover, swap
 from deploykit.text.results.shipped import precision_line, verdict_of
+from deploykit.transforms.core.display.documents import FORMAT
 from deploykit.transforms.core.errors import Error, FileError
 from deploykit.transforms.core.files.locks import locked
 from deploykit.transforms.core.files.unfinished import note

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from deploykit.shipping.stage_result import StageResult
-from deploykit.storage.documents import FORMAT
 from deploykit.storage.ship_report import KIND
 from deploykit.text.results.shipped import lines
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden, Written, head, written
 
 
 @dataclass(frozen=True)
@@ -19,27 +19,29 @@ class PlannedStage:
     stage: str
     act: str
     """`run`, `kept` or `left out`."""
-    seconds: float
+    seconds: Annotated[float, Written(digits=1)]
     """About how long it takes; 0 where it does not run."""
     why: str = ""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {"stage": self.stage, "act": self.act, "seconds": round(self.seconds, 1),
-                "why": self.why}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Shipped(AsHtml):
     """A folder that was shipped, or, after `dry_run`, the plan of it."""
 
-    folder: Path
+    HEAD: ClassVar = head(KIND)
+
+    folder: Hidden[Path]
     name: str
-    plan: tuple[PlannedStage, ...]
-    stages: tuple[StageResult, ...] = ()
+    plan: Hidden[tuple[PlannedStage, ...]]
+    stages: Hidden[tuple[StageResult, ...]] = ()
     """None: this is a plan."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Hidden[Mapping[str, Any]] = field(default_factory=dict)
     """Figures, verdict, commands, the model, the options and the machine, as plain data."""
+
+    @property
+    @written(flat=True)
+    def _outcome(self) -> dict[str, Any]:
+        return {**self.facts, "stages": self.stages} if self.stages else {"plan": self.plan}
 
     @property
     def figures(self) -> Mapping[str, Any]:
@@ -56,14 +58,6 @@ class Shipped(AsHtml):
     def seconds(self) -> float:
         """That this run took in its stages."""
         return sum(each.seconds for each in self.stages if not each.kept)
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data, which `report.json` holds."""
-        head = {"format": FORMAT, "kind": KIND, "name": self.name}
-        if not self.stages:
-            return {**head, "plan": [each.document() for each in self.plan]}
-        stages = [each.document() for each in self.stages]
-        return {**head, **self.facts, "stages": stages}
 
     def __str__(self) -> str:
         """Return the table as the command prints it."""

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from deploykit.transforms.core.display.documents import Hidden, Written
 
 FOLDER = ".stages"
 """Where results lie within a folder that is shipped."""
@@ -25,25 +27,18 @@ class Outcome:
     """Further inputs of the run that it depends on: those that it turned out to need."""
 
 
+def _of_outcome(found: Outcome) -> dict[str, Any]:
+    return {"outcome": found.kind, "why": found.why, "document": found.document}
+
+
 @dataclass(frozen=True)
 class StageResult:
     """What became of a stage in this run."""
 
     stage: str
-    outcome: Outcome
-    seconds: float
+    outcome: Annotated[Outcome, Written(flat=True, by=_of_outcome)]
+    seconds: Annotated[float, Written(digits=2)]
     kept: bool = False
     """Whether it is of an earlier run."""
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """SHA-256 of what it wrote."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "stage": self.stage,
-            "outcome": self.outcome.kind,
-            "why": self.outcome.why,
-            "seconds": round(self.seconds, 2),
-            "kept": self.kept,
-            "document": self.outcome.document,
-        }

@@ -3,10 +3,9 @@
 import os
 from typing import Any
 
+from deploykit.transforms.core.display.documents import FORMAT
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.files.reading import read_json
-
-FORMAT = 1
 
 
 def load_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from deploykit.storage.documents import FORMAT, load_document
+from deploykit.storage.documents import load_document
 from deploykit.storage.files import write
+from deploykit.transforms.core.display.documents import FORMAT
 from deploykit.transforms.core.errors import Error, FileError
 from deploykit.transforms.core.tensors import Array
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploykit.storage.documents import FORMAT
+from deploykit.transforms.core.display.documents import FORMAT
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.files.reading import read_json
 

@@ -7,10 +7,11 @@ ratio of signal to noise, its bound and the agreement are those that `confidence
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from deploykit.transforms.core.display.documents import Written
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.confidence import (
@@ -24,34 +25,24 @@ GROUP = "group"
 """The array that names the group of each sample where no other one is given."""
 FEWEST = 4
 """Samples of a group, at least, for a lower bound."""
+Decibels = Annotated[float | None, Written(digits=3)]
 
 
 @dataclass(frozen=True)
 class GroupCloseness:
     """How close outputs are to those of a reference on the samples of one group."""
 
-    name: str
+    name: Annotated[str, Written("group")]
     samples: int
-    sqnr_db: float | None = None
+    sqnr_db: Decibels = None
     """Signal to noise ratio of the noisiest output; inf where all are equal, -inf where one has
     NaN or Inf in other places. None: nothing was compared."""
-    sqnr_low_db: float | None = None
+    sqnr_low_db: Decibels = None
     """The lower end of its 95 % confidence interval; None of fewer than 4 samples."""
     agreement: float | None = None
     """Share of samples with the same highest score; None where no output holds scores."""
     agreement_interval: tuple[float, float] | None = None
     """Its 95 % confidence interval."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data; a ratio that is not finite is null."""
-        return {
-            "group": self.name,
-            "samples": self.samples,
-            "sqnr_db": _decibels(self.sqnr_db),
-            "sqnr_low_db": _decibels(self.sqnr_low_db),
-            "agreement": self.agreement,
-            "agreement_interval": self.agreement_interval and list(self.agreement_interval),
-        }
 
 
 def are_groups(values: Array) -> bool:
@@ -170,7 +161,3 @@ def _within(
 
 def _low(group: GroupCloseness) -> float:
     return math.inf if group.sqnr_low_db is None else group.sqnr_low_db
-
-
-def _decibels(ratio: float | None) -> float | None:
-    return round(ratio, 3) if ratio is not None and math.isfinite(ratio) else None

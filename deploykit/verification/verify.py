@@ -6,14 +6,14 @@ relative error: a correct fold of fifty layers shows 1e-1 near zeros. Where an o
 its input is compared as well, because a Softmax hides errors.
 """
 
-import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 from deploykit.freezing.model_files import Original
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden, Written, written
 from deploykit.transforms.core.errors import CrashError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
@@ -41,6 +41,11 @@ ADVICE = (
 CHANGES = "the reference gives other values each time, so there is nothing to compare with"
 
 
+def _by_output(differences: Iterable[Difference]) -> dict[str, Mapping[str, float]]:
+    keys = ("max_relative_error", "rms_relative_error", "sqnr_db")
+    return {each.output: {key: getattr(each, key) for key in keys} for each in differences}
+
+
 @dataclass(frozen=True)
 class Verification(AsHtml):
     """What a comparison of two graphs found, and whether it met its bar."""
@@ -51,44 +56,47 @@ class Verification(AsHtml):
     """Whether something was compared, and met the bar."""
     bar: str
     reason: str = ""
-    differences: tuple[Difference, ...] = ()
-    accuracy: tuple[float, float] | None = None
-    samples: int = 0
-    models: tuple[Any, Any] | None = None
+    differences: Annotated[tuple[Difference, ...], Written("by_output", by=_by_output)] = ()
+    accuracy: Hidden[tuple[float, float] | None] = None
+    samples: Hidden[int] = 0
+    models: Hidden[tuple[Any, Any] | None] = None
     """The two as they were opened, where they were models."""
-    compared: int = 0
+    compared: Annotated[int, Written("compared_values")] = 0
     """Finite values of the reference, of all outputs and samples."""
-    distinct: int = 0
+    distinct: Annotated[int, Written("distinct_values")] = 0
     """Different ones among them; at most 1000 are counted."""
-    not_possible: str = ""
+    not_possible: Hidden[str] = ""
     """Why the reference was not run."""
-    proves_nothing: bool = False
+    proves_nothing: Hidden[bool] = False
     """Whether both ran and are equal where a wrong result would be, too."""
-    is_unchanged: bool = False
+    is_unchanged: Hidden[bool] = False
     """Whether neither was run because all nodes of a large graph are the same in both."""
-    seconds: float = field(default=0.0, compare=False)
+    seconds: Annotated[float, Written("run_seconds", digits=4)] = field(default=0.0, compare=False)
     """That loading and running both took."""
-    made_up: int = 0
+    made_up: Hidden[int] = 0
     """Samples that were made up."""
     doubt: str = ""
     """Why the reference's answers on given samples can hardly be right, in a sentence."""
-    is_classifier: bool = False
+    is_classifier: Hidden[bool] = False
     """Whether the reference surely names classes: a Softmax or Sigmoid makes them, or labels are
     given."""
-    fed: Mapping[str, str] = field(default_factory=dict)
+    fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
 
     @property
+    @written()
     def max_relative_error(self) -> float | None:
         """The largest of the outputs' errors; None where nothing was compared."""
         return max((d.max_relative_error for d in self.differences), default=None)
 
     @property
+    @written()
     def sqnr_db(self) -> float | None:
         """The smallest signal-to-noise ratio that is judged; None where nothing was compared."""
         return min((d.sqnr_db for d in self.differences if d.judged), default=None)
 
     @property
+    @written()
     def run(self) -> str:
         """On what both were run, in words, or why they were not."""
         if self.not_possible:
@@ -100,41 +108,17 @@ class Verification(AsHtml):
         return f"{count} {kind}sample{'' if count == 1 else 's'}"
 
     @property
+    @written(flat=True)
+    def _accuracy(self) -> dict[str, float]:
+        if self.accuracy is None:
+            return {}
+        before, after = self.accuracy
+        return {"samples": self.samples, "accuracy_before": before, "accuracy_after": after}
+
+    @property
     def differs(self) -> bool:
         """Whether the two were compared, and are not the same."""
         return self.verified and not self.passed
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data. Numbers that are not finite are null."""
-        found: dict[str, Any] = {
-            "max_relative_error": _finite(self.max_relative_error),
-            "sqnr_db": _finite(self.sqnr_db),
-            "verified": self.verified,
-            "passed": self.passed,
-            "bar": self.bar,
-            "reason": self.reason,
-            "doubt": self.doubt,
-            "run": self.run,
-            "run_seconds": round(self.seconds, 4),
-            "compared_values": self.compared,
-            "distinct_values": self.distinct,
-            "by_output": {
-                each.output: {
-                    "max_relative_error": _finite(each.max_relative_error),
-                    "rms_relative_error": _finite(each.rms_relative_error),
-                    "sqnr_db": _finite(each.sqnr_db),
-                }
-                for each in self.differences
-            },
-        }
-        if self.accuracy is not None:
-            found["samples"] = self.samples
-            found["accuracy_before"], found["accuracy_after"] = self.accuracy
-        return found
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 @dataclass(frozen=True)

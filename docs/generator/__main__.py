@@ -7,9 +7,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from docs.generator import api, command_table, commands, defects, transforms
+from docs.generator import api, command_table, commands, defects, schemas, transforms
 
 DOCS = Path(__file__).parents[1]
+SCHEMAS = "schemas"
 MARK = "<!-- Written by `make docs` from the code: change that instead. -->\n"
 
 
@@ -21,13 +22,16 @@ def pages() -> dict[str, str]:
         "graph-transform-tool.md": defects.page(),
         **{f"transforms/{name}": text for name, text in transforms.pages().items()},
     }
-    return {path: MARK + text for path, text in found.items()}
+    marked = {path: MARK + text for path, text in found.items()}
+    return marked | {f"{SCHEMAS}/{name}": text for name, text in schemas.pages().items()}
 
 
 def outdated(wanted: dict[str, str], docs: Path) -> list[str]:
     """Return the pages that differ, are missing, or that nothing writes any more."""
-    there = {str(path.relative_to(docs)): path.read_text() for path in docs.rglob("*.md")}
-    old = {path for path, text in there.items() if text.startswith(MARK)} - wanted.keys()
+    paths = [*docs.rglob("*.md"), *(docs / SCHEMAS).glob("*.json")]
+    there = {str(path.relative_to(docs)): path.read_text() for path in paths}
+    old = {path for path, text in there.items() if path.endswith(".json") or text.startswith(MARK)}
+    old -= wanted.keys()
     return sorted(old | {path for path, text in wanted.items() if there.get(path) != text})
 
 

@@ -8,14 +8,15 @@ import inspect
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType, NoneType
-from typing import Any
+from typing import Annotated, Any, get_origin
 
 from docs.generator.markdown import Docstring, docstring
 
 _WIDTH = 88
+_MARKS = ("Flat", "Hidden", "IfSet", "OrNull")
 
 
 @dataclass(frozen=True)
@@ -228,8 +229,32 @@ def _bare(node: ast.expr) -> ast.expr:
     return node
 
 
+class _WithoutMarks(ast.NodeTransformer):
+    """Takes types without what `Annotated` and the marks of documents add to them."""
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self._names = names
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        name = ast.unparse(node.value)
+        if name == "Annotated" and isinstance(node.slice, ast.Tuple):
+            return node.slice.elts[0]
+        return node.slice if name in _MARKS else node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        value = self._names.get(node.id)
+        if get_origin(value) is not Annotated or getattr(value, "__parameters__", None):
+            return node
+        origin: Any = getattr(value, "__origin__", None)
+        text = origin.__name__ if isinstance(origin, type) else str(origin)
+        return ast.parse(text, mode="eval").body
+
+
 def _parsed(thing: Any) -> Any:
-    return ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(thing)))).body[0]
+    thing = inspect.unwrap(thing)
+    found = ast.parse(textwrap.dedent(inspect.getsource(thing))).body[0]
+    return _WithoutMarks(vars(sys.modules[thing.__module__])).visit(found)
 
 
 def _call(name: str, function: Callable[..., Any]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from deploykit.serving.protocol.protos import SignatureDefMap
 from deploykit.transforms.core.checks.wire import check_growth, decoded
+from deploykit.transforms.core.display.documents import Hidden, IfSet
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.files.reading import read_bytes
 from deploykit.transforms.core.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
@@ -48,8 +49,8 @@ class Signature:
     method: str
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
-    proto: SignatureDef
-    unavailable: str = ""
+    proto: Hidden[SignatureDef]
+    unavailable: IfSet[str] = ""
     """Why the server that loaded it refuses requests for it; empty where it does not."""
 
 

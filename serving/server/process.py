@@ -24,6 +24,7 @@ from deploykit.serving.server.signals import (
     was_terminated,
 )
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import written
 from deploykit.transforms.core.running.free_memory import keep_less
 from deploykit.transforms.core.running.tensorflow_start import expect_sessions
 
@@ -64,28 +65,29 @@ class RunningServer(AsHtml):
         self._closing = threading.Lock()
 
     @property
-    def address(self) -> str:
-        """Where `deploykit.predict`, `status` and `load_test` reach it from this machine."""
-        return f"{bracketed(_reached(self.settings.host))}:{self.port}"
-
-    @property
-    def rest_url(self) -> str | None:
-        """Where REST begins, seen from this machine; None: there is none."""
-        host = bracketed(_reached(self.settings.host))
-        scheme = "https" if self.settings.tls and not self.settings.rest_plain else "http"
-        return None if self.rest_api_port is None else f"{scheme}://{host}:{self.rest_api_port}/v1"
-
-    def document(self) -> dict[str, Any]:
-        """Return where it listens and what it serves, as plain data."""
+    @written(flat=True)
+    def _reachable_at(self) -> dict[str, Any]:
         return {
             "host": self.settings.host,
             "port": self.port,
             "grpc_socket_path": self.settings.grpc_socket_path or None,
             "rest_api_port": self.rest_api_port,
-            "rest_url": self.rest_url,
             "pid": os.getpid(),
-            "models": {name: list(versions) for name, versions in self.models.items()},
+            "models": self.models,
         }
+
+    @property
+    def address(self) -> str:
+        """Where `deploykit.predict`, `status` and `load_test` reach it from this machine."""
+        return f"{bracketed(_reached(self.settings.host))}:{self.port}"
+
+    @property
+    @written()
+    def rest_url(self) -> str | None:
+        """Where REST begins, seen from this machine; None: there is none."""
+        host = bracketed(_reached(self.settings.host))
+        scheme = "https" if self.settings.tls and not self.settings.rest_plain else "http"
+        return None if self.rest_api_port is None else f"{scheme}://{host}:{self.rest_api_port}/v1"
 
     def wait(self, ending: Callable[[], object] = lambda: None) -> None:
         """Return once it is closed: by another thread, or by Ctrl-C here. `ending` runs before."""

@@ -47,10 +47,6 @@ class BadRow:
     """Its number in the file, as in `DataPart.start`; 0 of a photo."""
     reason: str
 
-    def document(self) -> dict[str, object]:
-        """Return it as plain data."""
-        return {"file": self.file, "row": self.row, "reason": self.reason}
-
 
 @dataclass(frozen=True)
 class RowBatch:

@@ -9,6 +9,7 @@ from deploykit.batch_inference.reading.data_part import DataPart
 from deploykit.input.data import Data
 from deploykit.records.index import index_path
 from deploykit.records.record_source import facts_of
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import Error, FileError
 from deploykit.transforms.core.files.reading import check_regular, read_bytes
 
@@ -70,7 +71,7 @@ def fingerprint(data: Data) -> str:
     for file, (size, changed) in facts_of(data.files).items():
         found.update(f"{key_of(data, file)}\0{size}\0{changed}\n".encode())
     columns = sorted(data.columns.items())
-    features = sorted((name, each.document()) for name, each in data.features.items())
+    features = sorted((name, document(each)) for name, each in data.features.items())
     said = (data.kind, data.counts, data.compression, data.header, columns, features)
     found.update(repr((*said, data.labels, data.classes)).encode())
     if data.name:

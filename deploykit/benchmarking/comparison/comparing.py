@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict, judge_apart
 from deploykit.benchmarking.measurement import Measurement
@@ -10,19 +10,33 @@ from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.settings import CONFIDENCE
 from deploykit.benchmarking.statistics import Ratio, summary
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Flat, Hidden, Written, written
 from deploykit.transforms.core.errors import GraphError, VerificationError
 
 MACHINE = ("platform", "cpu", "cores", "cpus", "affinity", "flags", "governor", "cpu_limit")
 """What of a machine makes another speed; its load and free memory are never the same."""
 
 
+def _name_of(measurement: Measurement) -> str:
+    return measurement.name
+
+
 @dataclass(frozen=True)
 class Speedup:
     """A measurement of a, its partner in b, and what they tell."""
 
-    a: Measurement
-    b: Measurement
-    judgement: SpeedVerdict
+    a: Annotated[Measurement, Written(by=_name_of)]
+    b: Annotated[Measurement, Written(by=_name_of)]
+    judgement: Flat[SpeedVerdict]
+
+    @property
+    @written(flat=True)
+    def _figures(self) -> dict[str, float | None]:
+        return {
+            f"{name}_{side}": getattr(summary(each), name)
+            for name in ("p50", "cpu_ms", "core_seconds_per_1000")
+            for side, each in (("a", self.a), ("b", self.b))
+        }
 
     @property
     def ratio(self) -> Ratio:
@@ -34,43 +48,23 @@ class Speedup:
         """What was compared: one name, or both where they differ."""
         return self.a.name if self.a.name == self.b.name else f"{self.a.name} -> {self.b.name}"
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        figures = {
-            f"{name}_{side}": getattr(summary(each), name)
-            for name in ("p50", "cpu_ms", "core_seconds_per_1000")
-            for side, each in (("a", self.a), ("b", self.b))
-        }
-        return {"a": self.a.name, "b": self.b.name, **figures, **self.judgement.document()}
-
 
 @dataclass(frozen=True)
 class Speedups(AsHtml):
     """What two results have in common, what has no partner, and what spoils the comparison."""
 
-    a: str
+    a: Hidden[str]
     """What the first result is called; its speed is 1."""
-    b: str
+    b: Hidden[str]
     confidence: float
     """Of the intervals."""
-    pairs: tuple[Speedup, ...]
+    pairs: Annotated[tuple[Speedup, ...], Written("comparisons")]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
     warnings: tuple[str, ...]
     """One sentence each."""
     is_first: bool = False
     """Whether the result began a baseline, so that there was nothing to compare it with."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "comparisons": [pair.document() for pair in self.pairs],
-            "only_a": self.only_a,
-            "only_b": self.only_b,
-            "warnings": self.warnings,
-            "confidence": self.confidence,
-            "is_first": self.is_first,
-        }
 
     def slower_than(self, speed: float) -> list[Speedup]:
         """Return what is slower than this for sure."""

@@ -11,8 +11,9 @@ from deploykit.benchmarking.comparison.comparing import MACHINE, different
 from deploykit.benchmarking.conditions import Conditions
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult, result_of
-from deploykit.storage.documents import FORMAT, load_document
+from deploykit.storage.documents import load_document
 from deploykit.storage.files import write
+from deploykit.transforms.core.display.documents import FORMAT
 from deploykit.transforms.core.errors import GraphError
 
 KEPT = 10

@@ -15,13 +15,14 @@ processes where the two share none.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from deploykit.benchmarking.measurement import Turn
 from deploykit.benchmarking.settings import CONFIDENCE
 from deploykit.benchmarking.statistics import Ratio, student
+from deploykit.transforms.core.display.documents import Hidden, Written, document, written
 
 if TYPE_CHECKING:
     from deploykit.benchmarking.measurement import Measurement
@@ -50,14 +51,19 @@ Figure = Callable[["Measurement"], Sequence[float]]
 class SpeedVerdict:
     """What two measurements tell: how often the second runs while the first runs once."""
 
-    wall: Ratio
+    wall: Hidden[Ratio]
     """By the wall clock: above 1, the second is faster."""
-    cpu: Ratio | None
+    cpu: Annotated[Ratio | None, Written("cpu_ratio")]
     """By CPU time: above 1, the second is less work. None: it is not known, or says nothing."""
-    busy: str = ""
+    busy: Hidden[str] = ""
     """The mark of a loaded machine, in words; empty on an idle one."""
-    drift: float = 0.0
+    drift: Hidden[float] = 0.0
     """By how much the wall clock of the machine itself may have changed in between."""
+
+    @property
+    @written("ratio")
+    def _ratio(self) -> dict[str, Any]:
+        return {**document(self.wall), "significant": self.significant}
 
     @property
     def kind(self) -> str:
@@ -75,6 +81,7 @@ class SpeedVerdict:
         return self.cpu is not None and self.cpu.high < speed
 
     @property
+    @written()
     def significant(self) -> bool:
         """Whether one is faster."""
         return self.kind in (FASTER, SLOWER)
@@ -85,6 +92,7 @@ class SpeedVerdict:
         return self.significant or self.wall.reach <= DECIDED
 
     @property
+    @written()
     def verdict(self) -> str:
         """What is found, in words; on a loaded machine, that is part of it."""
         if self.busy and self.kind != UNDECIDED:
@@ -112,15 +120,6 @@ class SpeedVerdict:
         low, high = (_percent(abs(each)) for each in sorted(shares, key=abs))
         word = "more" if self.cpu.high < 1 else "less"
         return f", {_percent(abs(1 / self.cpu.value - 1))} % {word} CPU time ({low} to {high})"
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data; the ends of an interval that is not known are null."""
-        return {
-            "ratio": self.wall.document() | {"significant": self.significant},
-            "cpu_ratio": None if self.cpu is None else self.cpu.document(),
-            "verdict": self.verdict,
-            "significant": self.significant,
-        }
 
 
 def latency(measurement: "Measurement") -> list[float]:

@@ -1,12 +1,13 @@
 """A profile as a value: what each node and each op of a call costs."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from deploykit.benchmarking.profiling.execution import Event
 from deploykit.benchmarking.profiling.roofline import Peak
+from deploykit.transforms.core.display.documents import Hidden, document, written
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Cost:
     flops: int
 
     @property
+    @written()
     def gflops_per_second(self) -> float:
         """The rate of its arithmetic."""
         return self.flops / self.ms / 1e6 if self.ms else 0.0
@@ -74,8 +76,8 @@ class Profile:
     runs: int
     samples: int
     """In each call."""
-    nodes: tuple[NodeCost, ...]
-    ops: tuple[OpCost, ...]
+    nodes: Hidden[tuple[NodeCost, ...]]
+    ops: Hidden[tuple[OpCost, ...]]
     peak: Peak
     untraced_ms: float
     """The median call without a trace, in turn with the traced ones."""
@@ -90,10 +92,28 @@ class Profile:
     """Of the layers of the graph that was given; those of unknown shape not counted."""
     uncounted: tuple[str, ...]
     """Layers that ran, but whose shapes are not known."""
-    events: tuple[Event, ...]
+    events: Hidden[tuple[Event, ...]]
     """The traced call that took the median time."""
     streams: tuple[StreamCost, ...] = ()
     """Of GPUs; empty: none computed, or CUPTI, by which TensorFlow traces them, gave nothing."""
+
+    @property
+    @written(flat=True)
+    def _costs(self) -> dict[str, Any]:
+        return {
+            "total": self._with_share(self.total),
+            "ops": [self._with_share(each) for each in self.ops],
+            "nodes": [self._with_share(each) for each in self.nodes],
+        }
+
+    def _with_share(self, cost: Cost) -> dict[str, Any]:
+        return {**document(cost), "share": self.share(cost)}
+
+    @property
+    @written()
+    def share_of_peak(self) -> float:
+        """The rate of the whole call, of the machine's."""
+        return self.gflops_per_second / self.peak.gflops
 
     @cached_property
     def total(self) -> Cost:
@@ -106,16 +126,19 @@ class Profile:
         return any(event.kind == "launch" for event in self.events)
 
     @property
+    @written()
     def launch_ms(self) -> float:
         """How long the host took to give all nodes to GPUs."""
         return sum(node.launch_ms for node in self.nodes)
 
     @property
+    @written()
     def idle_share(self) -> float:
         """The share of the span in which no node ran."""
         return 1 - self.busy_ms / self.span_ms if self.span_ms else 0.0
 
     @property
+    @written()
     def unattributed_share(self) -> float:
         """The share of the model's operations that no executed node accounts for.
 
@@ -125,6 +148,7 @@ class Profile:
         return missing / self.model_flops if self.model_flops else 0.0
 
     @property
+    @written()
     def gflops_per_second(self) -> float:
         """The rate of the whole untraced call."""
         return self.total.flops / self.untraced_ms / 1e6
@@ -144,34 +168,3 @@ def sum_of(costs: Iterable[Cost]) -> Cost:
         moved=sum(cost.moved for cost in each),
         flops=sum(cost.flops for cost in each),
     )
-
-
-def document(found: Profile) -> dict[str, Any]:
-    """Return a profile as plain data; the events are in the trace."""
-    total = found.total
-    return {
-        "runs": found.runs,
-        "samples": found.samples,
-        "untraced_ms": found.untraced_ms,
-        "traced_ms": found.traced_ms,
-        "span_ms": found.span_ms,
-        "busy_ms": found.busy_ms,
-        "idle_share": found.idle_share,
-        "overlap": found.overlap,
-        "peak": asdict(found.peak),
-        "model_flops": found.model_flops,
-        "unattributed_share": found.unattributed_share,
-        "uncounted": list(found.uncounted),
-        "gflops_per_second": found.gflops_per_second,
-        "share_of_peak": found.gflops_per_second / found.peak.gflops,
-        "launch_ms": found.launch_ms,
-        "streams": [asdict(each) for each in found.streams],
-        "total": _cost_document(found, total),
-        "ops": [_cost_document(found, cost) for cost in found.ops],
-        "nodes": [_cost_document(found, cost) for cost in found.nodes],
-    }
-
-
-def _cost_document(found: Profile, cost: Cost) -> dict[str, Any]:
-    rates = {"share": found.share(cost), "gflops_per_second": cost.gflops_per_second}
-    return asdict(cost) | rates

@@ -1,17 +1,16 @@
 """The figure of a scenario, and whether it is valid."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
-from deploykit.benchmarking.scenarios.timing import SCENARIOS
+from msgspec import Meta
 
 
 @dataclass(frozen=True)
 class ScenarioResult:
     """The figure of a scenario, and what it is worth."""
 
-    name: str
+    name: Annotated[str, Meta(pattern=r"\A(single|offline|server)\Z")]
     """single, offline or server."""
     figure: str
     """What the value is: p90 latency, throughput or p99 latency."""
@@ -41,15 +40,3 @@ class ScenarioResult:
     def verdict(self) -> str:
         """Whether it is valid, in words."""
         return "valid" if self.valid else f"invalid: {'; '.join(self.why)}"
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return asdict(self)
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> "ScenarioResult":
-        """Read what `document` gave. KeyError, TypeError, ValueError: it is something else."""
-        given: dict[str, Any] = {**document, "why": tuple(map(str, document["why"]))}
-        if given["valid"] is not (not given["why"]) or given["name"] not in SCENARIOS:
-            raise ValueError("a scenario is neither valid nor not")
-        return cls(**given)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
 from deploykit.text.tables import new_table, number
+from deploykit.transforms.core.display.documents import document
 
 if TYPE_CHECKING:
     from deploykit.text.tables import Table
@@ -42,7 +43,7 @@ def scenario_row(found: ScenarioResult | None) -> dict[str, Any]:
     """Return the cells of a line of CSV; nothing for another benchmark."""
     if found is None:
         return {}
-    cells = found.document() | {"why": "; ".join(found.why)}
+    cells = document(found) | {"why": "; ".join(found.why)}
     return {f"scenario_{name}": value for name, value in cells.items()}
 
 

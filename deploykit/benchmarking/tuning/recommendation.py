@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from deploykit.benchmarking.comparison.speed_verdict import (
     FASTER,
@@ -20,8 +20,8 @@ from deploykit.benchmarking.statistics import summary
 from deploykit.benchmarking.tuning.searching import GOALS, SettingsTrial
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.machine import usable_cores
-from deploykit.storage.documents import FORMAT
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.display.documents import Hidden, Written, document, head, written
 from deploykit.transforms.core.engines.engines import TENSORFLOW
 
 WORTH = 1.05
@@ -33,22 +33,36 @@ worth less is found on one day and not on another."""
 class Recommendation(AsHtml):
     """The outcome of `tune`. Its figures come from the final measurement alone."""
 
-    model: OpenedModel
+    HEAD: ClassVar = head("tuned")
+
+    model: Hidden[OpenedModel]
     goal: str
     """`latency` or `throughput`: which settings are recommended."""
-    latency_limit: float | None
+    latency_limit: Annotated[float | None, Written("latency_limit_ms")]
     """What p99 of the throughput choice may take, in milliseconds."""
-    final: BenchmarkResult
+    final: Hidden[BenchmarkResult]
     """The default settings first, then those that did best, in turn."""
     trials: Sequence[SettingsTrial]
-    kept: Mapping[str, Sequence[str]]
+    kept: Annotated[Mapping[str, Sequence[str]], Written("not_searched")]
     """Settings that were not searched, and the variables of the user that hold them."""
     complete: bool
     """Whether the search ended by itself and not by its budget."""
-    fed: Mapping[str, str] = field(default_factory=dict)
+    fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
     lacking: Mapping[str, str] = field(default_factory=dict)
     """Allocators and engines that could not be tried, and why this machine does not have them."""
+
+    @property
+    @written(flat=True)
+    def _about(self) -> dict[str, Any]:
+        return {
+            "model": self.model.source,
+            "model_sha256": self.model.sha256,
+            "started": self.final.started,
+            "machine": self.final.machine,
+            "engine": self.settings.engine or TENSORFLOW,
+            **{goal: self._choice(getattr(self, goal)) for goal in ("default", *GOALS)},
+        }
 
     @property
     def default(self) -> Measurement:
@@ -93,39 +107,18 @@ class Recommendation(AsHtml):
         return next(unbeaten, found[0] if found else None)
 
     @property
+    @written()
     def settings(self) -> Settings:
         """Those for the goal; where none keeps to the limit, those of the lowest latency."""
         found = self.throughput if self.goal == "throughput" else None
         return (found or self.latency).settings
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "format": FORMAT,
-            "kind": "tuned",
-            "model": self.model.source,
-            "model_sha256": self.model.sha256,
-            "started": self.final.started,
-            "machine": dict(self.final.machine),
-            "goal": self.goal,
-            "latency_limit_ms": self.latency_limit,
-            "engine": self.settings.engine or TENSORFLOW,
-            "settings": self.settings.document(),
-            **{goal: self._choice(getattr(self, goal)) for goal in ("default", *GOALS)},
-            "not_searched": {name: list(held) for name, held in self.kept.items()},
-            "lacking": dict(self.lacking),
-            "complete": self.complete,
-            "impossible": self.impossible,
-            "undecided": self.undecided,
-            "trials": [each.document() for each in self.trials],
-        }
 
     def _choice(self, chosen: Measurement | None) -> dict[str, Any] | None:
         if chosen is None:
             return None
         figures = summary(chosen)
         return {
-            "settings": chosen.settings.document(),
+            "settings": chosen.settings,
             "environment": chosen.settings.environment,
             "p50_ms": figures.p50,
             "p99_ms": figures.p99,
@@ -138,6 +131,7 @@ class Recommendation(AsHtml):
         }
 
     @property
+    @written()
     def undecided(self) -> list[str]:
         """Say of what was measured in the end and is not recommended where it may be faster yet."""
         chosen = (self.default, self.latency, self.throughput)
@@ -173,6 +167,7 @@ class Recommendation(AsHtml):
         return usable_cores() * default / other
 
     @property
+    @written()
     def impossible(self) -> str:
         """Say where more was measured than the cores allow; empty: nowhere."""
         for chosen in (self.latency, self.throughput):
@@ -223,6 +218,5 @@ def without_one(default: Settings, settings: Settings) -> Iterator[Settings]:
 
 
 def _document(found: SpeedVerdict) -> dict[str, Any]:
-    document = found.document()
-    cpu = {"cpu_ratio": document["cpu_ratio"], "verdict": document["verdict"]}
-    return {**document["ratio"], **cpu}
+    plain = document(found)
+    return {**plain["ratio"], "cpu_ratio": plain["cpu_ratio"], "verdict": plain["verdict"]}

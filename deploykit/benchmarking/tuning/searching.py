@@ -4,10 +4,11 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 from deploykit.benchmarking.settings import Settings
+from deploykit.transforms.core.display.documents import Flat, IfSet, Written, converted
 from deploykit.transforms.core.errors import Error
 
 GOALS = ("latency", "throughput")
@@ -35,29 +36,16 @@ class SettingsTrial:
     """Settings that were tried, and their figures, or why there are none."""
 
     settings: Settings
-    figures: Figures | None
-    failure: str = ""
-    seconds: float = 0.0
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        found = asdict(self.figures) if self.figures else {"failure": self.failure}
-        return {"settings": self.settings.document(), "seconds": round(self.seconds, 2), **found}
+    figures: Flat[Figures | None]
+    failure: IfSet[str] = ""
+    seconds: Annotated[float, Written(digits=2)] = 0.0
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> "SettingsTrial":
-        """Read what `document` gave. KeyError, TypeError, ValueError: it is something else."""
-        settings, seconds = Settings.of(document["settings"]), float(document["seconds"])
-        if "failure" in document:
-            return cls(settings, None, str(document["failure"]), seconds)
-        figures = Figures(
-            float(document["p50_ms"]),
-            float(document["p99_ms"]),
-            float(document["items_per_second"]),
-            tuple(map(float, document["faster"])),
-            tuple(map(float, document["more"])),
-        )
-        return cls(settings, figures, "", seconds)
+    def of(cls, plain: Mapping[str, Any]) -> "SettingsTrial":
+        """Return a trial that was written. KeyError, GraphError: it is something else."""
+        settings, seconds = Settings.of(plain["settings"]), converted(plain["seconds"], float)
+        failure = converted(plain.get("failure", ""), str)
+        return cls(settings, None if failure else converted(plain, Figures), failure, seconds)
 
 
 @dataclass

@@ -32,6 +32,7 @@ from deploykit.hardware import allocators
 from deploykit.hardware.allocators import ALLOCATORS
 from deploykit.hardware.machine import environment, machine, usable_cores
 from deploykit.storage.resume_file import State, digest, pieces
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.engines.engines import AUTO, ENGINES, TENSORFLOW, lacking, version_of
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.graph import Graph
@@ -180,7 +181,7 @@ def _searched(
             seconds=pace.left,
             latency_limit=latency_limit,
             done=earlier,
-            keep=lambda found: kept_trials.keep("trials", [each.document() for each in found]),
+            keep=lambda found: kept_trials.keep("trials", document(found)),
             advance=advance,
             last=last,
         )

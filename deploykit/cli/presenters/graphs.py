@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import click
 
 from deploykit.cli.call import Invocation, refuse_twice
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.display.flag import Flag
 
 logger = logging.getLogger("deploykit")
@@ -17,7 +18,7 @@ def ship(call: Invocation) -> None:
 
     found = call.result()
     call.report.output_file = str(found.folder)
-    call.show(lines(found.document(), str(found.folder)), found)
+    call.show(lines(document(found), str(found.folder)), found)
 
 
 def _rewritten(call: Invocation) -> Any:
@@ -94,7 +95,7 @@ def _quantized(call: Invocation, made: Any) -> None:
     from deploykit.quantization.result import Quantized
     from deploykit.text.results.quantized import lines, weight_lines
 
-    call.report.more = made.document()
+    call.report.more = document(made)
     if isinstance(made, Quantized):
         call.show([files_table(call.report), *lines(made)])
     else:
@@ -107,8 +108,8 @@ def inspect(call: Invocation) -> None:
 
     found = call.result()
     call.report.of(found.model)
-    call.report.more = found.document()
-    call.show(lines(call.report.document()))
+    call.report.more = document(found)
+    call.show(lines(document(call.report)))
 
 
 def check(call: Invocation) -> None:
@@ -118,8 +119,8 @@ def check(call: Invocation) -> None:
     found = call.result()
     call.report.bytes_in = found.bytes
     call.report.nodes_in = sum(graph.nodes + graph.function_nodes for graph in found.graphs)
-    call.report.more = found.document()
-    call.show(lines(call.report.document()))
+    call.report.more = document(found)
+    call.show(lines(document(call.report)))
     if found.error is not None:
         raise found.error
 
@@ -132,7 +133,7 @@ def diff(call: Invocation) -> None:
     found = call.result()
     call.report.output_file = call.values["second"]
     call.report.between(found.first, found.second)
-    call.show(lines(found.document(), found.first.graph, found.second.graph), found)
+    call.show(lines(document(found), found.first.graph, found.second.graph), found)
     if not found.equal:
         raise click.exceptions.Exit(VerificationError.exit_status)
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import click
 
 from deploykit.cli.call import Invocation, refuse_twice
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.display.flag import Flag
 
 logger = logging.getLogger("deploykit")
@@ -133,7 +134,7 @@ def doctor(call: Invocation) -> None:
     from deploykit.text.machine_lines import lines
 
     found = call.result()
-    call.show(lines(found.document()), found)
+    call.show(lines(document(found)), found)
 
 
 def label(

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import click
 
 from deploykit.cli.call import Invocation
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.display.flag import Flag
 
 logger = logging.getLogger("deploykit")
@@ -86,7 +87,7 @@ def serve(
     try:
         with call.result() as server:
             call.report.input_file = None
-            call.report.more = server.document()
+            call.report.more = document(server)
             call.show(lines(call.report.more))
             sys.stdout.flush()
             server.wait()
@@ -127,10 +128,10 @@ def status(call: Invocation) -> None:
     from deploykit.transforms.core.errors import VerificationError
 
     found = call.result()
-    document = found.document()
-    listed = model_lines if "models" in document else health_lines
+    facts = document(found)
+    listed = model_lines if "models" in facts else health_lines
     text = listed if call.values["model"] is None else version_tables
-    call.show(text(document), found)
+    call.show(text(facts), found)
     if found.problem:
         raise VerificationError(found.problem)
 
@@ -150,11 +151,11 @@ def load_test(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = Non
     if plot_file is not None:
         check_plot(plot_file)
     found = call.result()
-    document = found.document()
+    facts = document(found)
     if plot_file is not None:
-        write(plot_file, [plot_loads(document, plot_file)], call.values["force"])
+        write(plot_file, [plot_loads(facts, plot_file)], call.values["force"])
     call.report.inputs, call.report.outputs = tuple(found.takes.inputs), tuple(found.takes.outputs)
-    call.show(load_lines(document), found)
+    call.show(load_lines(facts), found)
 
 
 def plan(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) -> None:
@@ -175,12 +176,12 @@ def plan(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) ->
     call.report.input_file = call.values["data"] or call.values["source"]
     call.report.output_file = None
     found = call.result()
-    document = found.document()
+    facts = document(found)
     if plot_file is not None:
-        write(plot_file, [plot_plan(document, plot_file)], call.values["force"])
+        write(plot_file, [plot_plan(facts, plot_file)], call.values["force"])
     if found.takes is not None:
         call.report.inputs = tuple(found.takes.inputs)
         call.report.outputs = tuple(found.takes.outputs)
-    call.show(lines(document), found)
+    call.show(lines(facts), found)
     if found.problem:
         raise VerificationError(found.problem)

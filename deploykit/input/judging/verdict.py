@@ -9,9 +9,10 @@ reading waits where none of its threads ran, or could have run had a core been f
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
 
 from deploykit.input.judging.advice import ReadingCost, faster_input, faster_model, fewer_cores
+from deploykit.transforms.core.display.documents import Written
 
 INPUT, COMPUTE, SHARING = "input-bound", "compute-bound", "sharing cores"
 UNDECIDED = "undecided"
@@ -82,13 +83,9 @@ class Rates:
 class Verdict:
     """What limits a run, why that is said, and the next thing to try."""
 
-    limit: str
+    limit: Annotated[str, Written("verdict")]
     reason: str
-    advice: str
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {"verdict": self.limit, "reason": self.reason, "next": self.advice}
+    advice: Annotated[str, Written("next")]
 
 
 def verdict(style: str, kind: str, rates: Rates, computes: str = "cpu") -> Verdict:

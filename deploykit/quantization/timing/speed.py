@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from deploykit.benchmarking.comparison.speed_verdict import (
     ALIKE,
@@ -24,6 +24,7 @@ from deploykit.benchmarking.seating import Contestant
 from deploykit.benchmarking.settings import CONFIDENCE, Settings
 from deploykit.benchmarking.statistics import Ratio, summary
 from deploykit.quantization.budget import DEPTHS, Depth
+from deploykit.transforms.core.display.documents import Hidden, Written, document, written
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.samples import Data
 
@@ -52,16 +53,28 @@ class Entrants:
 class Gain:
     """How fast the 8-bit graph is, beside the faster of two ways to run the float graph."""
 
-    judgement: SpeedVerdict
+    judgement: Hidden[SpeedVerdict]
     """Of the float graph beside the 8-bit graph."""
-    rival: str
+    rival: Annotated[str, Written("against")]
     """The faster float one: PLAIN, WITHOUT_ONEDNN or ON_ONEDNN_KERNELS."""
-    name: str = INT8
+    name: Hidden[str] = INT8
     """The 8-bit graph that is meant: INT8, or FEWER where that is faster."""
-    fewer: SpeedVerdict | None = None
+    fewer: Hidden[SpeedVerdict | None] = None
     """Of INT8 beside FEWER, where there is one."""
-    measured: Sequence[Measurement] = ()
+    measured: Hidden[Sequence[Measurement]] = ()
     """Of these graphs."""
+
+    @property
+    @written(flat=True)
+    def _figures(self) -> dict[str, Any]:
+        verdict, ratio = document(self.judgement), document(self.judgement.wall)
+        del verdict["ratio"]
+        found = {"times_as_fast": ratio["value"], "low": ratio["low"], "high": ratio["high"]}
+        for end, name in (("", self.name), ("_against", self.rival)):
+            each = next((each for each in self.measured if each.name == name), None)
+            found[f"cpu_ms{end}"] = each and each.cpu_ms
+            found[f"core_seconds_per_1000{end}"] = each and summary(each).core_seconds_per_1000
+        return {**found, **verdict}
 
     @property
     def ratio(self) -> Ratio:
@@ -100,24 +113,6 @@ class Gain:
             f"{mark or ', high variance'}, so int8 is kept; a larger --budget or an idle machine "
             "would decide it"
         )
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        found = self.judgement.document()
-        ratio = found.pop("ratio")
-        cpu = {each.name: each.cpu_ms for each in self.measured}
-        cost = {each.name: summary(each).core_seconds_per_1000 for each in self.measured}
-        return {
-            "times_as_fast": ratio["value"],
-            "low": ratio["low"],
-            "high": ratio["high"],
-            "against": self.rival,
-            "cpu_ms": cpu.get(self.name),
-            "cpu_ms_against": cpu.get(self.rival),
-            "core_seconds_per_1000": cost.get(self.name),
-            "core_seconds_per_1000_against": cost.get(self.rival),
-            **found,
-        }
 
 
 @dataclass(frozen=True)

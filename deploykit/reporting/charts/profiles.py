@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from deploykit.benchmarking.profiling.profile import Profile, document
+from deploykit.benchmarking.profiling.profile import Profile
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.reporting.charts.bars import BarRow, draw_bars, most_and_rest
 from deploykit.reporting.charts.figures import chart
 from deploykit.reporting.charts.sheet import Place, Sheet
+from deploykit.transforms.core.display.documents import document
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,13 +6,14 @@ Source: Williams, Waterman, Patterson, Roofline, 2009.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from deploykit.benchmarking.profiling.profile import Profile, document
+from deploykit.benchmarking.profiling.profile import Profile
 from deploykit.reporting.charts.figures import amount, chart
 from deploykit.reporting.charts.lettering import all_wrapped, wrapped
 from deploykit.reporting.charts.scale import Scale
 from deploykit.reporting.charts.sheet import LEGEND_INDENT, SHAPES, Place, Sheet
 from deploykit.reporting.charts.style import INK, MUTED, SMALL, series_colour
 from deploykit.reporting.charts.value_plane import ValuePlane, draw_plane, write_labels
+from deploykit.transforms.core.display.documents import document
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -34,9 +34,9 @@ from deploykit.reporting.page.sections.settings import tuned
 from deploykit.reporting.page.sections.speed import load, speed
 from deploykit.reporting.page.sections.stages import stages
 from deploykit.reporting.page.sections.verification import by_step, steps, verification
-from deploykit.storage.documents import FORMAT
 from deploykit.text.durations import date
 from deploykit.text.tables import sentence
+from deploykit.transforms.core.display.documents import FORMAT
 from deploykit.transforms.core.errors import GraphError
 
 

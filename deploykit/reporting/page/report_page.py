@@ -2,24 +2,21 @@
 
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+
+from deploykit.transforms.core.display.documents import Documented, Hidden
 
 
 @dataclass(frozen=True)
-class ReportPage:
+class ReportPage(Documented):
     """An HTML page that shows results."""
 
-    html: str
+    html: Hidden[str]
     kinds: tuple[str, ...]
     """What was shown: `ship`, `benchmark`, `tuned` and the like, in order."""
     files: tuple[str, ...]
     """How each is called: the path of a file, `result.document()` of a value."""
-    output: str | None = None
+    output: Hidden[str | None] = None
     """The file that it was written to."""
-
-    def document(self) -> dict[str, Any]:
-        """Return what was made as plain data."""
-        return {"kinds": list(self.kinds), "files": list(self.files)}
 
     def _repr_html_(self) -> str:
         """Return the page in a frame, so that its rules change nothing of a notebook's."""

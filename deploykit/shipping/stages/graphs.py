@@ -23,6 +23,7 @@ from deploykit.shipping.shipment import (
 )
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import DONE, UNDECIDED, Outcome
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import UnverifiedError
 from deploykit.transforms.core.graph import Graph
 
@@ -47,14 +48,14 @@ def _check(shipment: Shipment) -> Outcome:
     )
     shipment.forget(FROZEN)
     model = graph.report.model
-    document = found.document() | {
+    plain = found.document() | {
         "source": model.source,
         "sha256": model.sha256,
         "bytes": model.bytes,
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
     }
-    return Outcome(document, (FROZEN, FROZEN + SIDECAR), used=used)
+    return Outcome(plain, (FROZEN, FROZEN + SIDECAR), used=used)
 
 
 def _compared(
@@ -90,7 +91,7 @@ def _optimize(shipment: Shipment) -> Outcome:
     graph, used = _compared(shipment, optimize, before, output=shipment.path(OPTIMIZED_FILE))
     shipment.forget(OPTIMIZED_FILE)
     report = graph.report
-    document = {
+    plain = {
         "nodes_before": report.nodes,
         "nodes": len(graph),
         "bytes_before": before.bytes,
@@ -106,7 +107,7 @@ def _optimize(shipment: Shipment) -> Outcome:
         ],
         "verification": report.verification and report.verification.document(),
     }
-    return Outcome(document, (OPTIMIZED_FILE, OPTIMIZED_FILE + SIDECAR), used=used)
+    return Outcome(plain, (OPTIMIZED_FILE, OPTIMIZED_FILE + SIDECAR), used=used)
 
 
 def _calibrate(shipment: Shipment) -> Outcome:
@@ -130,7 +131,7 @@ def _quantize(shipment: Shipment) -> Outcome:
         "output": path,
         "force": True,
     }
-    document: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     used: tuple[str, ...] = ()
     if is_calibrated or _states_scales(shipment):
         options = Quantization(
@@ -150,33 +151,33 @@ def _quantize(shipment: Shipment) -> Outcome:
             given = {"input_range": how.input_range, "allow_unverified": how.allow_unverified}
             common["preprocess"] = None
         graph = quantize(model, options, **given, **common)
-        document = graph.report.document()
-        document.pop("evaluation", None)  # the stage `accuracy` measures it, also on later data
-        if how.evaluation is not None and document["result"] != "int8":
+        plain = document(graph.report)
+        plain.pop("evaluation", None)  # the stage `accuracy` measures it, also on later data
+        if how.evaluation is not None and plain["result"] != "int8":
             used = ("evaluation", "labels")  # on others, int8 may be accurate enough
-    if how.target == "size" and document.get("result") != "int8":
+    if how.target == "size" and plain.get("result") != "int8":
         common["preprocess"] = how.preprocess if is_calibrated else None
         common["allow_low_accuracy"] = how.allow_low_accuracy
         common |= {"input_range": how.input_range, "allow_unverified": how.allow_unverified}
-        slower = document.get("reason")
+        slower = plain.get("reason")
         try:
             graph = quantize(
                 model, mode="weights", data=how.calibration, allow_float=True, **common
             )
         except UnverifiedError as error:
             raise by_calibration(error) from None
-        document = {"result": "float", **graph.report.document(), "engine": "tensorflow"}
+        plain = {"result": "float", **document(graph.report), "engine": "tensorflow"}
         if not graph.report.is_float:
-            document |= {"result": "int8", "stored_only": True}
+            plain |= {"result": "int8", "stored_only": True}
         elif slower:
-            document["reason"] = slower
+            plain["reason"] = slower
     shipment.forget(EIGHT_BITS_FILE)
     verdict = graph.report.verification
-    document["verification"] = verdict and verdict.document()
+    plain["verification"] = verdict and verdict.document()
     files = EIGHT_BITS_FILE, EIGHT_BITS_FILE + SIDECAR
-    reason = str(document.get("reason", ""))
+    reason = str(plain.get("reason", ""))
     kind = UNDECIDED if INCONCLUSIVE in reason else DONE
-    return Outcome(document, files, kind, reason, used)
+    return Outcome(plain, files, kind, reason, used)
 
 
 def _uncalibrated(shipment: Shipment) -> str:

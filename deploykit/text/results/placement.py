@@ -26,7 +26,7 @@ def lines(found: Placement) -> Iterator[str | Table]:
             copies.add_row(*_copy_row(copy))
         yield copies
     yield from _fallback_lines(found)
-    for device, ops in found.document()["ops_by_device"].items():
+    for device, ops in found.ops_by_device.items():
         listed = ", ".join(f"{each} {op}" for op, each in ops.items())
         count = sum(ops.values())
         yield f"{_short(device)}: {count} node{'s' * (count != 1)}{': ' * bool(ops)}{listed}"

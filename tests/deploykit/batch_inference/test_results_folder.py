@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from deploykit.batch_inference import results_folder as module
-from deploykit.batch_inference.parts_journal import PartsJournal, part_document, part_from
+from deploykit.batch_inference.infer_task import PartDone
+from deploykit.batch_inference.parts_journal import PartsJournal
 from deploykit.batch_inference.results_folder import difference, results_folder
 from deploykit.batch_inference.results_index import index_document, read_index
 from deploykit.input.data import open_data
@@ -22,6 +23,7 @@ from deploykit.records.conversion import Options, convert
 from deploykit.records.features import Feature
 from deploykit.records.resuming import alone
 from deploykit.records.tables import Numbers
+from deploykit.transforms.core.display.documents import converted, document
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.batch_inference.made_up_results import (
     NAME,
@@ -253,7 +255,7 @@ def test_all_that_differs_is_said():
         model={"source": "b.pb", "sha256": ""}, options={"format": "csv"},
         data={"path": "more", "kind": "images", "fingerprint": ""}, parts=9,
     )  # fmt: skip
-    assert difference(made_of().document(), other.document()) == (
+    assert difference(document(made_of()), document(other)) == (
         "of another model (a.pb, not b.pb), of other data (photos, not more), "
         'made with --format "npz", not "csv", made with --on-error "stop", not without, '
         "made with other outputs x, made with --batch 32, not without, "
@@ -271,7 +273,7 @@ def test_other_paths_to_the_same_make_no_difference(out):
 
 def test_what_no_part_was_made_of_refuses_nothing(tmp_path):
     (tmp_path / JOURNAL).write_bytes(b"")
-    PartsJournal(tmp_path / JOURNAL).begin(made_of(parts=9).document())
+    PartsJournal(tmp_path / JOURNAL).begin(document(made_of(parts=9)))
     assert run(tmp_path)[1] == list(range(PARTS))
 
 
@@ -457,20 +459,26 @@ def test_leftovers_of_dead_workers_go_and_those_of_others_stay(tmp_path):
 
 def test_a_part_is_read_back_as_it_was_noted(tmp_path):
     done = part(tmp_path, made_of(), 1, skipped=(0, 2))
-    assert part_from(json.loads(json.dumps(part_document(done)))) == done
+    journal = PartsJournal(tmp_path / "journal")
+    journal.begin(document(made_of()), [done])
+    assert journal.read() == (document(made_of()), {1: done})
 
 
 def test_columns_that_differ_from_part_to_part_are_told(out):
     """And read back, so that an index is made again as it was."""
     text, row, shape = Feature("string"), Feature("int64"), Feature("int64", (2,))
     parts = [
-        replace(part_from(PART), number=number, columns={"file": text, "row": row, **columns})
+        replace(
+            converted(PART, PartDone),
+            number=number,
+            columns={"file": text, "row": row, **columns},
+        )
         for number, columns in enumerate([
             {"x": Feature("float32", (4, 5)), "y": Feature("float16", (3,))},
             {"x": Feature("float32", (4, 6)), "y": Feature("float16", (3,)), "x_shape": shape},
         ])
     ]  # fmt: skip
-    index = index_document(NAME, made_of(options={"format": "tfrecord"}).document(), parts)
+    index = index_document(NAME, document(made_of(options={"format": "tfrecord"})), parts)
     assert index["columns"]["x"] == {"dtype": "float32", "shape": [4, None]}
     assert index["columns"]["x_shape"] == {"dtype": "int64", "shape": [2]}
     assert index["features"] == {

@@ -92,7 +92,7 @@ def test_what_is_no_result_is_said_in_one_sentence(tmp_path, document):
         (b'{"kind": "tuned", "format": 2}', "its format is 2, but this deploykit reads 1"),
         (b'{"kind": "tuned", "format": 1}', "holds no settings"),
         (b'{"kind": "tuned", "format": 1, "settings": []}', "holds no settings"),
-        (b'{"kind": "tuned", "format": 1, "settings": {"threads": 3}}', "threads cannot be 3"),
+        (b'{"kind": "tuned", "format": 1, "settings": {"threads": 3}}', "threads is 3"),
         (b'{"kind": "tuned", "format": 1, "settings": {"speed": 3}}', "no setting 'speed'"),
     ],
 )

@@ -104,24 +104,24 @@ def test_a_document_read_back_is_equal(settings):
     ("document", "says"),
     [
         ({"speed": 9}, "there is no setting 'speed'; there are: batch, threads, onednn"),
-        ({"batch": 0}, "the setting batch cannot be 0"),
-        ({"batch": "8"}, "the setting batch cannot be '8'"),
-        ({"batch": True}, "the setting batch cannot be True"),
-        ({"threads": 2}, "the setting threads cannot be 2"),
-        ({"threads": [2]}, "the setting threads cannot be"),
-        ({"threads": [2, -1]}, "the setting threads cannot be"),
-        ({"onednn": "on"}, "the setting onednn cannot be 'on'"),
-        ({"keep_memory": 1}, "the setting keep_memory cannot be 1"),
-        ({"xla": None}, "the setting xla cannot be None"),
-        ({"concurrency": 0}, "the setting concurrency cannot be 0"),
-        ({"kmp_blocktime": 5}, "the setting kmp_blocktime cannot be 5"),
-        ({"precision": "int8"}, "the setting precision cannot be 'int8'"),
+        ({"batch": 0}, "batch is 0"),
+        ({"batch": "8"}, "batch is '8'"),
+        ({"batch": True}, "batch is True"),
+        ({"threads": 2}, "threads is 2"),
+        ({"threads": [2]}, r"threads is \[2\]"),
+        ({"threads": [2, -1]}, r"threads\[1\] is -1"),
+        ({"onednn": "on"}, "onednn is 'on'"),
+        ({"keep_memory": 1}, "keep_memory is 1"),
+        ({"xla": None}, "xla is None"),
+        ({"concurrency": 0}, "concurrency is 0"),
+        ({"kmp_blocktime": 5}, "kmp_blocktime is 5"),
+        ({"precision": "int8"}, "precision is 'int8'"),
         ({"bf16": "on"}, "the setting bf16 cannot be 'on'"),
-        ({"input": "queue"}, "the setting input cannot be 'queue'"),
-        ({"input": ["feed"]}, "the setting input cannot be"),
-        ({"device": "tpu"}, "the setting device cannot be 'tpu'"),
-        ({"engine": "tflite"}, "the setting engine cannot be 'tflite'"),
-        ({"device": "gpu:"}, "the setting device cannot be 'gpu:'"),
+        ({"input": "queue"}, "input is 'queue'"),
+        ({"input": ["feed"]}, "input is"),
+        ({"device": "tpu"}, "device is 'tpu'"),
+        ({"engine": "tflite"}, "engine is 'tflite'"),
+        ({"device": "gpu:"}, "device is 'gpu:'"),
     ],
 )
 def test_documents_of_something_else(document, says):
@@ -173,7 +173,7 @@ def test_executors_are_swept_by_name():
     assert Sweep(executor="single").settings()[0].document() == {"executor": "single"}
     with pytest.raises(GraphError, match="no executor 'fast'; there are: default, caller, single"):
         Sweep(executor="fast").settings()
-    with pytest.raises(GraphError, match="the setting executor cannot be 'default'"):
+    with pytest.raises(GraphError, match="executor is 'default'"):
         Settings.of({"executor": "default"})
 
 
@@ -183,7 +183,7 @@ def test_allocators_are_swept_by_name():
     assert Sweep(allocator="tcmalloc").settings()[0].document() == {"allocator": "tcmalloc"}
     with pytest.raises(GraphError, match="no allocator 'x'; there are: default, tcmalloc, huge-p"):
         Sweep(allocator="x").settings()
-    with pytest.raises(GraphError, match="the setting allocator cannot be 'default'"):
+    with pytest.raises(GraphError, match="allocator is 'default'"):
         Settings.of({"allocator": "default"})
 
 

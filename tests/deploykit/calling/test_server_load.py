@@ -5,6 +5,7 @@ import pytest
 from deploykit.calling.server_load import Load, _shares, search
 from deploykit.serving.client.load_generator import LoadStep
 from deploykit.text.loads import load_lines
+from deploykit.transforms.core.display.documents import document
 
 
 def load(step: LoadStep, p99: float, limited: bool = False, failed: int = 0) -> Load:
@@ -54,7 +55,7 @@ def test_the_generators_limit_is_said():
     limited = load(LoadStep(1, rate=900), 5.0, limited=True)
 
     def lines(*loads, limit=None, rate=None):
-        documents = [each.document() for each in loads]
+        documents = [document(each) for each in loads]
         found = {"loads": documents, "latency_limit_ms": limit, "highest_rate": rate}
         return list(load_lines(found))
 

@@ -11,6 +11,7 @@ from deploykit.freezing.graph_files import load_graph, save_graph
 from deploykit.freezing.sidecar import with_engine
 from deploykit.rewriting.int8_graph import codes_graph
 from deploykit.serving.protocol.signatures import read_meta_graph
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.engines import engines
 from deploykit.transforms.core.engines.engine_folder import FOLDER, read
 from deploykit.transforms.core.engines.engines import EngineUse
@@ -90,7 +91,7 @@ def test_a_float_model_is_written_for_both(tmp_path):
     found = deploykit.export(live(doubled, (None, 3)), tmp_path, name="m", engine="openvino")
     content = assert_openvino_answers(found.folder)
     assert_tensorflow_answers(found.folder, content)
-    assert found.engine.document()["signatures"] == ["serving_default"]
+    assert document(found.engine)["signatures"] == ["serving_default"]
     assert content.use == EngineUse("openvino", engines.version_of("openvino"))
     assert found.bytes == sum(p.stat().st_size for p in found.folder.rglob("*") if p.is_file())
 
@@ -98,8 +99,8 @@ def test_a_float_model_is_written_for_both(tmp_path):
 def test_tensorflow_alone_computes_what_is_exported_without_a_word(tmp_path):
     found = deploykit.export(live(doubled, (None, 3)), tmp_path, name="m")
     assert not (found.folder / FOLDER).exists()
-    document = found.engine.document()
-    assert (document["name"], document["version"], document["why"]) == ("tensorflow", None, "")
+    plain = document(found.engine)
+    assert (plain["name"], plain["version"], plain["why"]) == ("tensorflow", None, "")
     assert found.engine.lines() == []
 
 
@@ -195,8 +196,8 @@ def test_signatures_that_openvino_cannot_compute_are_left_to_tensorflow(tmp_path
     assert set(content.signatures["serving_default"].inputs) == {"left", "right"}
     assert set(content.bars["serving_default"]) == {"total", "far"}
     assert content.left == {"texts": "its input 'words' is of type string"}
-    document = found.engine.document()
-    assert document["left_to_tensorflow"] == content.left
+    plain = document(found.engine)
+    assert plain["left_to_tensorflow"] == content.left
     fed = [each.feeds["left"] for each in content.answers
            if each.signature == "serving_default" and each.batch]  # fmt: skip
     assert all(any((row == s).all() for s in samples["left"]) for feed in fed for row in feed)

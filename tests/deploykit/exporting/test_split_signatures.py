@@ -10,6 +10,7 @@ from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.serving.execution.engines.tensorflow_engine import TensorFlowEngine
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.saved_model.parse_examples import example
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.engines.engine_cut import MODEL, is_cut
 from deploykit.transforms.core.engines.engine_folder import read
 from deploykit.transforms.core.errors import VerificationError
@@ -83,8 +84,8 @@ def test_every_signature_runs_its_model_in_the_engine(tmp_path, monkeypatch, nam
     found = deploykit.export(
         live(function, shape), tmp_path, name="m", engine="openvino", **options
     )
-    assert found.engine.document()["left_to_tensorflow"] == {}
-    assert found.engine.document()["signatures"] == sorted(found.signatures)
+    assert document(found.engine)["left_to_tensorflow"] == {}
+    assert document(found.engine)["signatures"] == sorted(found.signatures)
     plain = open_version(found.folder, "m", 1, Loading(slots=2, engine="tensorflow"))
     split = open_version(found.folder, "m", 1, Loading(slots=2))
     with monkeypatch.context() as patch:

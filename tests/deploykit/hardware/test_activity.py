@@ -7,6 +7,7 @@ import pytest
 
 from deploykit.hardware import activity
 from deploykit.hardware.activity import Look
+from deploykit.transforms.core.display.documents import document
 
 
 def counted(monkeypatch, tmp_path, stat, pressure=None):
@@ -37,7 +38,7 @@ def test_what_the_kernel_does_not_tell_is_none(monkeypatch, tmp_path):
     monkeypatch.setattr(activity, "Path", lambda name: files[name])
     found = Look.now().since(Look.now())
     assert (found.busy, found.waiting) == (0.0, None)
-    assert found.document()["waiting"] is None
+    assert document(found)["waiting"] is None
 
 
 def test_own_work_is_seen():

@@ -5,6 +5,7 @@ import pytest
 import deploykit
 from deploykit.input.own_pipeline import own_pipeline
 from deploykit.input.piping import Piping
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.benchmarking.nets import written
 from tests.deploykit.input import made_up
@@ -128,7 +129,7 @@ def test_it_is_measured_beside_tfdata(place):
     steps = {"format": 1, "columns": {"x": [0, 6], "id": 6}}
     found = measured(data="csv", pipeline="mine:lines", batch=8, preprocess=steps)
     assert [each.style for each in found.styles] == ["tfdata", "pipeline"]
-    own = found.styles[1].document()
+    own = document(found.styles[1])
     assert own["items_per_second"] > 0
     turn = own["rounds"][0]["both"]
     assert turn["items"] < 8 * turn["steps"]  # an epoch of 23 ends with a smaller batch

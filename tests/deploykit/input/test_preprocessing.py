@@ -20,6 +20,7 @@ from deploykit.input.preprocessing import (
     steps_for,
 )
 from deploykit.records.features import Feature
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
@@ -57,7 +58,7 @@ def net(*shape, dtype="float32", name="x"):
 
 def test_there_and_back(tmp_path):
     path = tmp_path / "steps.json"
-    path.write_text(json.dumps(EVERY.document()))
+    path.write_text(json.dumps(document(EVERY)))
     assert load_preprocessing(str(path)) == EVERY
     assert preprocessing_from({"format": 1}) == Preprocessing()
 
@@ -70,14 +71,14 @@ WRONG = [
     ({"format": 1, "inputs": {"x": []}}, "the steps of 'x' should be given by name"),
     ({"format": 1, "inputs": {"x": {"size": 1}}}, "'x' has no step 'size'"),
     ({"format": 1, "inputs": {"x": {"resise": [1, 1]}}}, "did you mean resize"),
-    ({"format": 1, "inputs": {"x": {"resize": [1]}}}, "'resize' of 'x' cannot be [1]"),
-    ({"format": 1, "inputs": {"x": {"resize": [0, 4]}}}, "'resize' of 'x' cannot be"),
-    ({"format": 1, "inputs": {"x": {"std": [0]}}}, "'std' of 'x' cannot be [0]"),
-    ({"format": 1, "inputs": {"x": {"mean": []}}}, "'mean' of 'x' cannot be []"),
-    ({"format": 1, "inputs": {"x": {"scale": "1"}}}, "'scale' of 'x' cannot be '1'"),
-    ({"format": 1, "inputs": {"x": {"scale": float("nan")}}}, "'scale' of 'x' cannot be nan"),
-    ({"format": 1, "inputs": {"x": {"length": 0}}}, "'length' of 'x' cannot be 0"),
-    ({"format": 1, "inputs": {"x": {"channels": True}}}, "'channels' of 'x' cannot be True"),
+    ({"format": 1, "inputs": {"x": {"resize": [1]}}}, "'x': resize is [1], expected"),
+    ({"format": 1, "inputs": {"x": {"resize": [0, 4]}}}, "'x': resize[0] is 0, expected int >= 1"),
+    ({"format": 1, "inputs": {"x": {"std": [0]}}}, "'std' of 'x' cannot be [0.0]"),
+    ({"format": 1, "inputs": {"x": {"mean": []}}}, "'x': mean is []"),
+    ({"format": 1, "inputs": {"x": {"scale": "1"}}}, "'x': scale is '1'"),
+    ({"format": 1, "inputs": {"x": {"scale": float("nan")}}}, "'x': scale is nan"),
+    ({"format": 1, "inputs": {"x": {"length": 0}}}, "'x': length is 0"),
+    ({"format": 1, "inputs": {"x": {"channels": True}}}, "'x': channels is True"),
     ({"format": 1, "columns": {"x": "1"}}, "the columns of 'x' cannot be '1'"),
     ({"format": 1, "columns": {"x": -1}}, "the columns of 'x' cannot be -1"),
 ]

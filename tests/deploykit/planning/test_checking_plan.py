@@ -6,6 +6,7 @@ import pytest
 from deploykit.planning.checking_plan import BAR, TINY_BAR, bar_for, judged
 from deploykit.planning.forecast import Forecast
 from deploykit.planning.service_times import Trace
+from deploykit.transforms.core.display.documents import document
 from tests.deploykit.planning.servers import measured_of, poisson, times_of, traced
 
 RUNS = 3
@@ -63,7 +64,7 @@ def test_quick_calls_have_a_wider_bar():
 
 
 def test_the_document(forecast):
-    found = judged(runs(), 3, forecast).document()
+    found = document(judged(runs(), 3, forecast))
     assert (found["failed"], found["passed"], len(found["runs"])) == (3, True, RUNS)
     assert found["p99_ms"] == sorted(each["p99_ms"] for each in found["runs"])[1]
 

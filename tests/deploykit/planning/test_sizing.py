@@ -10,6 +10,7 @@ from deploykit.planning.forecast import LOADS, Forecast
 from deploykit.planning.measuring import MOST_LOAD
 from deploykit.planning.plan_options import LOSSES, NOTHING, REPLICA, ZONE, PlanOptions
 from deploykit.planning.sizing import _surviving, left, sized
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import Error
 from tests.deploykit.planning.servers import exponential, measured_of, times_of
 
@@ -60,7 +61,7 @@ def test_losses(forecast):
     nothing, replica, zone = found.outcomes
     assert nothing.replicas == 1
     assert (replica.replicas, zone.replicas, replica.p99) == (0, 0, None)
-    assert replica.document()["load"] is None
+    assert document(replica)["load"] is None
     overloaded = sized(forecast, PlanOptions(rate=250, p99_ms=300, replicas=(3, 3))).outcomes[1]
     assert (overloaded.replicas, overloaded.p99, overloaded.holds) == (2, None, False)
     assert overloaded.load == pytest.approx(1.25, rel=0.01)

@@ -10,6 +10,7 @@ from deploykit.quantization import scoring
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.metrics import Score, metric_named
 from deploykit.quantization.preconditions import below_in_group
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import CrashError, GraphError
 from deploykit.verification.confidence import wilson
 from deploykit.verification.groups import GroupCloseness
@@ -306,7 +307,7 @@ def test_groups_are_measured_like_the_whole_in_the_same_run(in_process):
         assert (each.agreement, each.agreement_interval) == (
             alone.agreement, alone.agreement_interval,
         )  # fmt: skip
-    assert [each["group"] for each in found.document()["groups"]] == ["a", "b"]
+    assert [each["group"] for each in document(found)["groups"]] == ["a", "b"]
     assert judged(classifier(), classifier(DELTA)).groups == ()
 
 
@@ -326,9 +327,9 @@ def test_the_document_is_plain():
     from deploykit.quantization.metrics import Score
 
     found = Judgement(math.inf, 1.0, 3, "top1", Score(1.0, (0.4, 1.0)), Score(0.5))
-    assert found.document()["sqnr_db"] is None
-    assert found.document()["before"] == {"value": 1.0, "interval": [0.4, 1.0]}
-    assert found.document()["after"] == {"value": 0.5, "interval": None}
+    assert document(found)["sqnr_db"] is None
+    assert document(found)["before"] == {"value": 1.0, "interval": [0.4, 1.0]}
+    assert document(found)["after"] == {"value": 0.5, "interval": None}
 
 
 def test_every_fourth_sample_is_held_out():

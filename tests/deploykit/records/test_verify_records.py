@@ -184,9 +184,9 @@ def test_what_is_no_folder_of_records(tmp_path, deploykit, command):
         ('"format": 1', "", "no JSON"),
         ('"records": 12', '"records": 13', "are not the sums"),
         ('"float32"', '"float31"', "feature 'x' is of type 'float31'"),
-        ('"file": "train', '"file": "../train', "is no name of a shard"),
-        ('"sha256": "', '"sha256": "x', "has no SHA-256"),
-        ('"shards"', '"shard"', "the shards are missing"),
+        ('"file": "train', '"file": "../train', "shards[0].file is '../train"),
+        ('"sha256": "', '"sha256": "x', "shards[0].sha256 is 'x"),
+        ('"shards"', '"shard"', "it lacks 'shards'"),
     ],
 )
 def test_a_damaged_index(folder, deploykit, old, new, said):

@@ -9,6 +9,7 @@ import pytest
 from deploykit.shipping.kept import Kept, digest_of, key_of
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import LEFT_OUT, Outcome, StageResult
+from deploykit.transforms.core.display.documents import document
 from deploykit.verification.samples import Samples
 from tests.deploykit.benchmarking.nets import dense
 
@@ -139,7 +140,7 @@ def test_what_cannot_be_trusted_is_done_anew(kept, tmp_path, change):
 
 def test_a_stage_that_was_left_out_has_a_reason():
     result = StageResult("quantize", Outcome(kind=LEFT_OUT, why="no data"), 0.0)
-    document = result.document()
-    assert (document["outcome"], document["why"], document["document"]) == (
+    plain = document(result)
+    assert (plain["outcome"], plain["why"], plain["document"]) == (
         "left out", "no data", None,
     )  # fmt: skip

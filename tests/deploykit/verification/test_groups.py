@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.differences import compare
 from deploykit.verification import groups
@@ -104,7 +105,7 @@ def test_few_samples_have_no_bound_and_broken_ones_no_ratio():
     broken, few, most = closeness_by_group([(right, given_)], names)
     assert (few.samples, few.sqnr_db, few.sqnr_low_db, few.agreement) == (3, math.inf, None, 1)
     assert (broken.sqnr_db, broken.agreement) == (-math.inf, 0)
-    assert few.document()["sqnr_db"] is broken.document()["sqnr_db"] is None
+    assert document(few)["sqnr_db"] is document(broken)["sqnr_db"] is None
     assert most.sqnr_low_db < most.sqnr_db
     assert worst_group([broken, few, most]) == most, "the others have no bound"
     assert worst_group([few]) is None

@@ -3,8 +3,10 @@
 import importlib
 from typing import Any
 
+from deploykit.transforms.core.display.documents import Documented
 
-class AsHtml:
+
+class AsHtml(Documented):
     """What functions of the API return: in Jupyter it shows the tables of the command line.
 
     Those are drawn far above the rooms where values live, so the drawing is looked up by its name.

@@ -1,10 +1,12 @@
 """What is written of a graph that an engine computes, as values and as plain data."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
+from msgspec import Meta
+
+from deploykit.transforms.core.display.documents import converted, document
 from deploykit.transforms.core.engines.engines import EngineUse
 from deploykit.transforms.core.engines.proof import Bars
 from deploykit.transforms.core.errors import GraphError
@@ -20,7 +22,7 @@ class EngineTensor:
 
     name: str
     dtype: str
-    shape: tuple[int, ...] | None
+    shape: tuple[Annotated[int, Meta(ge=-1)], ...] | None
 
     def takes(self, array: Array) -> bool:
         """Say whether an array has its type and shape."""
@@ -71,63 +73,72 @@ class EngineFolder:
     """Whether the manifest holds the SHA-256 of the version's files; those of 0.1 do not."""
 
 
+@dataclass(frozen=True)
+class AnswerNames:
+    """An answer with the names of constants in the place of arrays."""
+
+    signature: str
+    batch: int
+    feeds: Mapping[str, str]
+    expected: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class EngineManifest:
+    """All of the folder but its graph and its arrays, as the manifest holds it."""
+
+    use: EngineUse
+    signatures: Mapping[str, EngineSignature]
+    left_to_tensorflow: Mapping[str, str]
+    takes_empty: bool
+    bars: Mapping[str, Mapping[str, QualityBar | None]]
+    answers: tuple[AnswerNames, ...]
+
+
 def document_of(content: EngineFolder, name_of: Callable[[Array], str]) -> dict[str, Any]:
     """Return all but the graph as plain data, with names in the place of arrays."""
-    return {
-        "use": content.use.document(),
-        "signatures": {
-            name: {side: _tensors(getattr(each, side)) for side in ("inputs", "outputs")}
-            for name, each in content.signatures.items()
-        },
-        "left_to_tensorflow": dict(content.left),
-        "takes_empty": content.takes_empty,
-        "bars": {name: _bars(each) for name, each in content.bars.items()},
-        "answers": [
-            {
-                "signature": each.signature,
-                "batch": each.batch,
-                "feeds": {alias: name_of(array) for alias, array in each.feeds.items()},
-                "expected": {alias: name_of(array) for alias, array in each.expected.items()},
-            }
-            for each in content.answers
-        ],
-    }
+
+    def names(arrays: Mapping[str, Array]) -> dict[str, str]:
+        return {alias: name_of(array) for alias, array in arrays.items()}
+
+    answers = tuple(
+        AnswerNames(each.signature, each.batch, names(each.feeds), names(each.expected))
+        for each in content.answers
+    )
+    found: dict[str, Any] = document(
+        EngineManifest(content.use, content.signatures, content.left, content.takes_empty,
+                       content.bars, answers)
+    )  # fmt: skip
+    return found
 
 
-def parsed(
-    document: Mapping[str, Any], graph_def: bytes, constants: Mapping[str, Array]
-) -> EngineFolder:
-    """Return what a document says; what it lacks raises whatever it may.
+def parsed(plain: Any, graph_def: bytes, constants: Mapping[str, Array]) -> EngineFolder:
+    """Return what a manifest says. GraphError, KeyError, ValueError: it lacks something.
 
     Args:
-        document: what `document_of` returned.
+        plain: what `document_of` returned.
         graph_def: the graph.
         constants: the arrays by the names that it gives them.
     """
-    signatures = {
-        name: EngineSignature(_read_tensors(each["inputs"]), _read_tensors(each["outputs"]))
-        for name, each in document["signatures"].items()
-    }
+    found = converted(plain, EngineManifest)
+    for each in found.signatures.values():
+        for tensor in (*each.inputs.values(), *each.outputs.values()):
+            type_number(tensor.dtype)
+            split(tensor.name)
+    for bar in (bar for bars in found.bars.values() for bar in bars.values()):
+        if bar is not None and (bar.tolerance is None) == (bar.min_sqnr is None):
+            raise ValueError
     answers = [
         EngineAnswer(
-            each["signature"],
-            each["batch"],
-            {alias: constants[name] for alias, name in each["feeds"].items()},
-            {alias: constants[name] for alias, name in each["expected"].items()},
+            each.signature,
+            each.batch,
+            {alias: constants[name] for alias, name in each.feeds.items()},
+            {alias: constants[name] for alias, name in each.expected.items()},
         )
-        for each in document["answers"]
+        for each in found.answers
     ]
-    bars = {
-        name: {alias: _read_bar(bar) for alias, bar in each.items()}
-        for name, each in document["bars"].items()
-    }
-    takes_empty = document["takes_empty"]
-    if type(takes_empty) is not bool:
-        raise TypeError
-    left = {str(name): str(why) for name, why in document["left_to_tensorflow"].items()}
-    return EngineFolder(
-        EngineUse.of(document["use"]), graph_def, signatures, answers, bars, left, takes_empty
-    )
+    return EngineFolder(found.use, graph_def, found.signatures, answers, found.bars,
+                        found.left_to_tensorflow, found.takes_empty)  # fmt: skip
 
 
 def check_parts(found: EngineFolder, graph_def: GraphDef) -> None:
@@ -159,40 +170,3 @@ def check_parts(found: EngineFolder, graph_def: GraphDef) -> None:
                         f"the answers of '{each.signature}': '{alias}' is {type_of(array)} "
                         f"{list(array.shape)}, expected {sides[alias].dtype} {sides[alias].shape}"
                     )
-
-
-def _tensors(tensors: Mapping[str, EngineTensor]) -> dict[str, Any]:
-    return {
-        alias: {
-            "name": each.name,
-            "dtype": str(each.dtype),
-            "shape": None if each.shape is None else list(each.shape),
-        }
-        for alias, each in tensors.items()
-    }
-
-
-def _read_tensors(document: Mapping[str, Any]) -> dict[str, EngineTensor]:
-    found = {}
-    for alias, each in document.items():
-        shape = None if each["shape"] is None else tuple(each["shape"])
-        type_number(each["dtype"])
-        split(each["name"])
-        if not all(type(size) is int and size >= -1 for size in shape or ()):
-            raise ValueError
-        found[alias] = EngineTensor(each["name"], each["dtype"], shape)
-    return found
-
-
-def _bars(bars: Bars) -> dict[str, Any]:
-    return {alias: None if bar is None else asdict(bar) for alias, bar in bars.items()}
-
-
-def _read_bar(document: Any) -> QualityBar | None:
-    if document is None:
-        return None
-    numbers = document["tolerance"], document["min_sqnr"]
-    given = [each for each in numbers if each is not None]
-    if len(given) != 1 or not all(0 < float(each) < math.inf for each in given):
-        raise ValueError
-    return QualityBar(*numbers, of_logarithm=document["of_logarithm"] is True)

@@ -1,11 +1,14 @@
 """The engines by name, and which of them this machine has."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
+
+from deploykit.transforms.core.display.documents import converted
 from deploykit.transforms.core.engines.extras import how_to_install, is_installed
 from deploykit.transforms.core.engines.tensorflow_wheel import tensorflow_wheel
 from deploykit.transforms.core.errors import GraphError, MissingPackageError
@@ -28,33 +31,23 @@ and samples in a batch. Beyond the first two, processes die while they start thr
 class EngineUse:
     """The engine in which a graph was found right, and how it ran there."""
 
-    engine: str
+    engine: Annotated[str, Meta(pattern=rf"\A({'|'.join(ENGINES)})\Z")]
     version: str
     """That of the engine."""
-    precision: str = "f32"
+    precision: Annotated[str, Meta(pattern=rf"\A({'|'.join(PRECISIONS)})\Z")] = "f32"
     """In which floats it computed what is not in 8 bits."""
-    settings: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, Annotated[int, Meta(ge=1, le=MOST_THREADS)]] = field(
+        default_factory=dict
+    )
     """`threads` and `streams`, where they are known to be good."""
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return asdict(self)
-
     @classmethod
-    def of(cls, document: Any) -> "EngineUse":
-        """Read what `document` gave. GraphError: it is no such document, or of no engine here."""
+    def of(cls, plain: Any) -> "EngineUse":
+        """Read what was written. GraphError: it is no such document, or of no engine here."""
         try:
-            found = cls(**{**document, "settings": dict(document.get("settings", {}))})
-            words = (found.engine, found.version, found.precision)
-            numbers = found.settings.values()
-            is_sound = all(isinstance(each, str) for each in words) and all(
-                type(each) is int and 0 < each <= MOST_THREADS for each in numbers
-            )
-        except (AttributeError, TypeError, ValueError):
-            is_sound = False
-        if not is_sound or found.engine not in ENGINES or found.precision not in PRECISIONS:
-            raise GraphError("it does not say which engine computes the graph, and how")
-        return found
+            return converted(plain, cls)
+        except GraphError:
+            raise GraphError("it does not say which engine computes the graph, and how") from None
 
 
 def lacking(engine: str) -> str:

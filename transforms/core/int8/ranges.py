@@ -35,11 +35,13 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
+from deploykit.transforms.core.display.documents import converted
 from deploykit.transforms.core.errors import GraphError, MismatchError, nearest
 from deploykit.transforms.core.files.reading import check_regular, read_json
 from deploykit.transforms.core.node import normal
@@ -48,6 +50,8 @@ logger = logging.getLogger("deploykit")
 
 FORMAT = 1
 _LARGEST = float(np.finfo(np.float32).max)
+Float32 = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
+"""A finite number of type float32."""
 MOST_BYTES = 512 << 20  # two numbers of 20 bytes for each of ten million channels
 _KEYS = ("format", "model_sha256", "samples", "tensors")
 _TENSOR_KEYS = ("min", "max", "channel_mean", "channel_min", "channel_max")
@@ -57,11 +61,11 @@ _TENSOR_KEYS = ("min", "max", "channel_mean", "channel_min", "channel_max")
 class TensorRange:
     """The smallest and the largest value of a tensor, and of each channel; each channel's mean."""
 
-    min: float
-    max: float
-    channel_mean: tuple[float, ...] = ()
-    channel_min: tuple[float, ...] = ()
-    channel_max: tuple[float, ...] = ()
+    min: Float32
+    max: Float32
+    channel_mean: tuple[Float32, ...] = ()
+    channel_min: tuple[Float32, ...] = ()
+    channel_max: tuple[Float32, ...] = ()
     """Empty where the file does not contain it."""
 
 
@@ -70,7 +74,7 @@ class Ranges:
     """What a calibration found, by tensor."""
 
     model_sha256: str
-    samples: int
+    samples: Annotated[int, Meta(ge=1)]
     tensors: Mapping[str, TensorRange]
 
     def of(self, tensor: str, channels: int | None = None) -> TensorRange:
@@ -156,53 +160,33 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _ranges(document: Any) -> Ranges:
-    if not isinstance(document, dict) or "format" not in document:
+def _ranges(plain: Any) -> Ranges:
+    if not isinstance(plain, dict) or "format" not in plain:
         raise GraphError("these are no ranges of deploykit calibrate: there is no format")
-    if document["format"] != FORMAT:
-        raise GraphError(f"its format is {document['format']!r}, but this deploykit reads {FORMAT}")
-    document = {"model_sha256": "", **document}
-    _check_keys(document, _KEYS, "the file")
-    samples, sha256, tensors = document["samples"], document["model_sha256"], document["tensors"]
-    if type(samples) is not int or samples < 1:
-        raise GraphError(f"samples is {samples!r}, expected a whole number above zero")
-    if not isinstance(sha256, str):
-        raise GraphError(f"model_sha256 is {sha256!r}, expected text")
-    if not isinstance(tensors, dict):
-        raise GraphError(f"tensors is {tensors!r}, expected ranges by tensor")
-    return Ranges(sha256, samples, {normal(n): _tensor_range(n, t) for n, t in tensors.items()})
+    if plain["format"] != FORMAT:
+        raise GraphError(f"its format is {plain['format']!r}, but this deploykit reads {FORMAT}")
+    _check_keys(plain, _KEYS, "the file")
+    tensors = plain.get("tensors")
+    if isinstance(tensors, dict):  # so that an error names the tensor
+        tensors = {normal(name): _tensor_range(name, each) for name, each in tensors.items()}
+    found = converted({"model_sha256": "", **plain, "tensors": {}}, Ranges)
+    return replace(found, tensors=converted(tensors, dict[str, TensorRange]))
 
 
-def _tensor_range(name: str, document: Any) -> TensorRange:
+def _tensor_range(name: str, plain: Any) -> TensorRange:
     where = f"tensor '{name}'"
-    if not isinstance(document, dict):
-        raise GraphError(f"{where} has {document!r}, expected {', '.join(_TENSOR_KEYS)}")
-    document = {"channel_max": [], **document}
-    _check_keys(document, _TENSOR_KEYS, where)
-    low, high = (_number(document[key], f"{where}: {key}") for key in ("min", "max"))
-    if low > high:
-        raise GraphError(f"{where}: min {low:g} is above max {high:g}")
-    lists = []
-    for key in _TENSOR_KEYS[2:]:
-        values = document[key]
-        if not isinstance(values, list):
-            raise GraphError(f"{where}: {key} is {values!r}, expected a list of numbers")
-        lists.append(tuple(_number(v, f"{where}: {key}[{i}]") for i, v in enumerate(values)))
-    return TensorRange(low, high, *lists)
+    _check_keys(plain, _TENSOR_KEYS, where)
+    try:
+        found = converted(plain, TensorRange)
+    except GraphError as error:
+        raise GraphError(f"{where}: {error}") from None
+    if found.min > found.max:
+        raise GraphError(f"{where}: min {found.min:g} is above max {found.max:g}")
+    return found
 
 
-def _check_keys(document: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
-    """Raise GraphError where a key is missing, or is none that would be read."""
-    for key in document:
+def _check_keys(plain: Any, keys: tuple[str, ...], where: str) -> None:
+    """Raise GraphError for a key that nothing reads."""
+    for key in plain if isinstance(plain, dict) else ():
         if key not in keys:
             raise GraphError(f"{where} has an unknown key '{key}'{nearest(key, keys)}")
-    for key in keys:
-        if key not in document:
-            raise GraphError(f"{where} lacks '{key}'")
-
-
-def _number(value: Any, where: str) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and -_LARGEST <= value <= _LARGEST):  # which NaN is not
-        raise GraphError(f"{where} is {value!r:.60}, expected a finite number of type float32")
-    return float(value)

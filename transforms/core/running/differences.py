@@ -3,9 +3,11 @@
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
 
+from deploykit.transforms.core.display.documents import ABOVE_ZERO
 from deploykit.transforms.core.tensors import Array
 
 DISTINCT_AT_MOST = 1000  # different values that are counted
@@ -37,8 +39,8 @@ class Difference:
 class QualityBar:
     """The largest relative error, or the smallest signal-to-noise ratio in dB."""
 
-    tolerance: float | None = None
-    min_sqnr: float | None = None
+    tolerance: Annotated[float, ABOVE_ZERO] | None = None
+    min_sqnr: Annotated[float, ABOVE_ZERO] | None = None
     of_logarithm: bool = False
     """Whether the logarithm is judged, but for its mean: what a Softmax read, to whose power it
     raises noise."""

@@ -25,6 +25,7 @@ from deploykit.benchmarking.comparison.speed_verdict import (
 from deploykit.benchmarking.measurement import Turn
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio, student
+from deploykit.transforms.core.display.documents import document
 from tests.deploykit.benchmarking.made_up import KINDS, in_turns, measurement, times
 
 GPU = Settings(device="gpu:0")
@@ -94,9 +95,9 @@ def test_one_session_each_tells_nothing():
     found = judge(*in_turns(0, "plain", slowdown=2.0, sessions=1))
     assert (found.kind, found.wall.low, math.isinf(found.wall.high)) == (UNDECIDED, 0, True)
     assert found.wall.value == pytest.approx(0.5, rel=0.1)
-    document = json.loads(json.dumps(found.document(), allow_nan=False))
-    assert (document["ratio"]["low"], document["significant"]) == (None, False)
-    assert document["verdict"].startswith("undecided: there are too few sessions")
+    plain = json.loads(json.dumps(document(found), allow_nan=False))
+    assert (plain["ratio"]["low"], plain["significant"]) == (None, False)
+    assert plain["verdict"].startswith("undecided: there are too few sessions")
 
 
 def test_an_interval_is_students_over_sessions():
@@ -189,7 +190,7 @@ def test_a_verdict_says_what_its_intervals_do(wall, cpu, busy, drift):
     assert kind != ALIKE or wall.reach <= 0.05
     if kind == UNDECIDED and busy and wall.low < 1 < wall.high:
         assert busy in found.verdict
-    json.dumps(found.document(), allow_nan=False)
+    json.dumps(document(found), allow_nan=False)
 
 
 def test_apart_a_machine_that_was_slower_is_told_from_a_model_that_is():

@@ -10,11 +10,11 @@ import pytest
 from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.profiling.execution import Event, ExecutedGraph, layer_of
-from deploykit.benchmarking.profiling.profile import document
 from deploykit.benchmarking.profiling.profile_tables import profile_tables
 from deploykit.benchmarking.profiling.trace import trace
 from deploykit.benchmarking.profiling.traced_calls import _times
 from deploykit.benchmarking.settings import Settings
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker
 from tests.support import build, random

@@ -26,6 +26,7 @@ from deploykit.hardware.allocators import ALLOCATORS
 from deploykit.hardware.machine import usable_cores
 from deploykit.storage.resume_file import State
 from deploykit.text.results.tuning import lines, options
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import CrashError, GraphError
 from tests.deploykit.benchmarking.nets import dense
 
@@ -249,7 +250,7 @@ def test_an_interrupted_search_goes_on(after):
     kept = []
 
     def keep(trials):
-        kept[:] = [json.loads(json.dumps(each.document())) for each in trials]
+        kept[:] = [json.loads(json.dumps(document(each))) for each in trials]
         if len(trials) == after:
             raise KeyboardInterrupt
 
@@ -266,7 +267,7 @@ def test_an_interrupted_search_goes_on(after):
 
 def test_a_failed_trial_is_not_repeated():
     trial = SettingsTrial(Settings(threads=(1, 2)), None, "TensorFlow died", 2.0)
-    assert SettingsTrial.of(json.loads(json.dumps(trial.document()))) == trial
+    assert SettingsTrial.of(json.loads(json.dumps(document(trial)))) == trial
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from deploykit.input.judging.verdict import (
     undecided,
     verdict,
 )
+from deploykit.transforms.core.display.documents import document
 
 
 def rates(both, compute, input, cpu=0.5, cores=2.0, **more):  # noqa: A002  the field's name
@@ -183,7 +184,7 @@ def test_one_verdict_with_the_next_thing_to_try(both, c, i, cpu, style, kind, li
     found = verdict(style, kind, rates(both, c, i, cpu))
     assert found.limit == limit
     assert advice in found.advice
-    assert found.document() == {
+    assert document(found) == {
         "verdict": limit, "reason": found.reason, "next": found.advice,
     }  # fmt: skip
 

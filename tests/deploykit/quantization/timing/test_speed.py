@@ -30,6 +30,7 @@ from deploykit.quantization.timing.speed import (
     undecided,
 )
 from deploykit.rewriting.int8_graph import int8_graph
+from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
@@ -273,7 +274,7 @@ def test_it_is_held_against_the_faster_float_graph(int8, plain, without, rival, 
     assert (found.rival, found.is_kept) == (rival, kept)
     np.testing.assert_allclose(found.ratio.value, min(plain, without) / int8, rtol=0.01)
     assert rival.removeprefix("float") in str(found)
-    assert found.document()["verdict"] == found.judgement.verdict
+    assert document(found)["verdict"] == found.judgement.verdict
 
 
 @pytest.mark.parametrize(("fewer", "name"), [(9.998, INT8), (9.0, FEWER), (11.0, INT8)])
@@ -319,7 +320,7 @@ def test_int8_is_kept_unless_it_is_significantly_slower(wall, cpu, said, busy):
     assert ("inconclusive" in str(found)) == (said == "inconclusive")
     assert (LOADED in str(found)) == bool(busy)
     assert ("so int8 is kept; a larger --budget" in str(found)) == (said == "inconclusive")
-    assert found.document()["verdict"] == found.judgement.verdict
+    assert document(found)["verdict"] == found.judgement.verdict
 
 
 @pytest.mark.parametrize("is_on", [False, True])

@@ -1,0 +1,114 @@
+"""Files that deploykit 0.1 wrote are read: `tests/data/formats/0.1` holds one of each kind."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import deploykit
+from deploykit.batch_inference.parts_journal import PartsJournal
+from deploykit.batch_inference.reading.data_part import BadRow
+from deploykit.batch_inference.results_index import read_index
+from deploykit.benchmarking.comparison.history import History
+from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.tuning.searching import SettingsTrial
+from deploykit.exporting.provenance import exported_from
+from deploykit.freezing.sidecar import load_sidecar
+from deploykit.input.preprocessing import load_preprocessing
+from deploykit.planning.from_results import recorded
+from deploykit.records.features import Feature
+from deploykit.records.index import load_index
+from deploykit.shipping.kept import Kept
+from deploykit.storage.resume_file import State
+from deploykit.storage.ship_report import ship_report
+from deploykit.transforms.core.display.documents import document
+from deploykit.transforms.core.engines.engine_folder import read
+from deploykit.transforms.core.files.reading import sha256_of
+from deploykit.transforms.core.int8.ranges import load_ranges
+
+FILES = Path(__file__).parents[2] / "data" / "formats" / "0.1"
+
+
+def written(name):
+    return json.loads((FILES / name).read_text())
+
+
+@pytest.mark.parametrize("name", ["benchmark.json", "scenario.json"])
+def test_a_result_of_a_benchmark(name):
+    before, now = written(name), deploykit.load_result(FILES / name).document()
+    assert {key: before[key] for key in now} == now
+
+
+def test_a_history_of_benchmarks():
+    [result] = History.read(FILES / "history.json").documents
+    assert result["kind"] == "benchmark"
+    assert History.read(FILES / "history.json").like(
+        deploykit.load_result(FILES / "benchmark.json")
+    )
+
+
+def test_a_load_test():
+    found = recorded(FILES / "load-test.json", "net")
+    assert found.measured.capacity > 0
+    assert found.model == "net"
+
+
+def test_what_tune_recommends():
+    assert document(deploykit.load_tuned(FILES / "tuned.json")) == written("tuned.json")["settings"]
+
+
+def test_trials_of_an_interrupted_search():
+    state = State(FILES / "tuning.state.json", "tuning", {"model": "ab"})
+    good, failed = map(SettingsTrial.of, state.found["trials"])
+    assert (good.settings, good.figures.more) == (Settings(batch=2, threads=(2, 1)), (2.5,))
+    assert (failed.failure, failed.figures) == ("it is not installed", None)
+
+
+def test_ranges():
+    before, now = written("model.ranges.json"), load_ranges(FILES / "model.ranges.json")
+    assert [*now.tensors] == [*before["tensors"]]
+    assert now.text() == (FILES / "model.ranges.json").read_text()
+
+
+def test_what_is_known_of_a_graph():
+    model = FILES / "model.pb"
+    inputs, outputs, known = load_sidecar(model, sha256_of(model))
+    assert (inputs, outputs) == (["x"], ["out"])
+    assert document(known)["photos"] == written("model.pb.json")["photos"]
+
+
+def test_preprocessing():
+    found = load_preprocessing(FILES / "preprocessing.json")
+    assert document(found) == written("preprocessing.json")
+
+
+def test_records():
+    assert document(load_index(FILES / "records")) == written("records/data.index.json")
+
+
+def test_an_index_of_results():
+    made_of, parts, index = read_index(FILES / "inferred" / "x.index.json")
+    assert (made_of["parts"], len(parts)) == (1, 1)
+    assert index == written("inferred/x.index.json")
+
+
+def test_a_journal_of_an_interrupted_run():
+    made_of, parts = PartsJournal(FILES / "data.parts.jsonl").read()
+    assert made_of["parts"] == 3
+    assert parts[0].bad == (BadRow("a.jpg", 3, "damaged"),)
+    assert parts[0].columns == {"row": Feature("int64"), "y": Feature("float32", (None, 3))}
+
+
+def test_an_exported_version():
+    found = read(FILES / "version")
+    assert (found.use.engine, [*found.signatures]) == ("openvino", ["serving_default"])
+    assert exported_from(FILES / "version")
+
+
+def test_a_shipment():
+    assert ship_report(FILES / "net.ship").name == "net"
+    for stage in ("check", "optimize", "verify", "tune"):
+        assert Kept(FILES / "net.ship").seconds(stage) is not None
+    before = written("net.ship/.stages/tune.json")
+    found = Kept(FILES / "net.ship").found("tune", before["key"])
+    assert found.outcome.document == before["outcome"]["document"]
