@@ -50,7 +50,7 @@ def status(
     """
     (connection,) = with_options("status", options, connection)
     if model is None and (version is not None or version_label):
-        raise Error("--version and --version-label are of a model, but none is named")
+        raise Error("version-needs-model")
     if is_rest(address) and connection.protocol == "tensorflow":
         rest = RestClient(address, connection)
         if model is None:
@@ -80,6 +80,6 @@ def _versions(rest: RestClient, model: str) -> list[VersionStatus]:
     try:
         return rest.status(model)
     except CallError as error:
-        if error.code == "NOT_FOUND":
+        if error.status == "NOT_FOUND":
             return []
         raise

@@ -40,14 +40,13 @@ class PartsJournal:
         whole = (_parsed(line) for line in lines(self.path, "journal") if line.endswith(b"\n"))
         head = next(whole, None)
         if not isinstance(head, dict) or head.get("kind") != KIND:
-            raise GraphError(f"{self.path}: this does not tell what an interrupted run was at")
+            raise GraphError("journal-invalid", source=self.path)
         if head.get("format") != FORMAT:
             raise GraphError(
-                f"{self.path}: its format is {head.get('format')!r}, but this deploykit goes on "
-                f"with {FORMAT}"
+                "format-not-resumable", source=self.path, got=head.get("format"), known=FORMAT
             )
         if not is_made_of(head.get("made_of")):
-            raise GraphError(f"{self.path}: this does not tell what its parts are made of")
+            raise GraphError("journal-parts-missing", source=self.path)
         found = {}
         for document in whole:
             with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
@@ -74,7 +73,10 @@ class PartsJournal:
                 with contextlib.suppress(OSError):
                     os.truncate(self.path, self._size)
                 raise FileError(
-                    f"{self.path}: cannot be written: {error.strerror or error}"
+                    "file-action-failed",
+                    source=self.path,
+                    action="written",
+                    reason=error.strerror or error,
                 ) from None
             self._size += len(line)
 

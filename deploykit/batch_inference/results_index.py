@@ -63,10 +63,10 @@ def read_index(path: Path) -> tuple[dict[str, Any], dict[int, PartDone], dict[st
     """
     document = read_json(path, "index of results", MAX_BYTES)
     if not isinstance(document, dict) or document.get("kind") != KIND:
-        raise GraphError(f"{path}: this is no index of results of deploykit infer")
+        raise GraphError("not-results-index", source=path)
     if document.get("format") != FORMAT:
         raise GraphError(
-            f"{path}: its format is {document.get('format')!r}, but this deploykit reads {FORMAT}"
+            "format-unsupported", source=path, got=document.get("format"), known=FORMAT
         )
     try:
         parts = _parts_of(document)
@@ -78,7 +78,7 @@ def read_index(path: Path) -> tuple[dict[str, Any], dict[int, PartDone], dict[st
                 return made_of, parts, document
     except (KeyError, TypeError, ValueError, AttributeError, GraphError):
         pass  # a value is not what it should be
-    raise GraphError(f"{path}: this index is damaged")
+    raise GraphError("index-damaged", source=path)
 
 
 def merged(parts: Iterable[PartDone]) -> dict[str, Feature]:

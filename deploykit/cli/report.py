@@ -5,13 +5,15 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from deploykit.cli.failures import note_document
 from deploykit.cli.options.outputs import standard_output_is_taken
 from deploykit.text.tables import drawn
 from deploykit.transforms.core.display.escaped import escaped
+from deploykit.transforms.core.errors import Error
 
 if TYPE_CHECKING:
     from deploykit.freezing.open_model import OpenedModel
@@ -42,6 +44,8 @@ class Report:
     more: dict[str, Any] = field(default_factory=dict)
     fed: Mapping[str, str] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
+    error: Error | None = None
+    """What the command fails with; `show` raises it once this is shown."""
     started: float = field(default_factory=time.perf_counter)
 
     def of(self, model: "OpenedModel | Graph | None") -> None:
@@ -71,6 +75,13 @@ class Report:
         self.verification = getattr(made, "verification", None)
         self.fed = getattr(made, "fed", {})
 
+    def check(self, found: Callable[..., None], *arguments: Any) -> None:
+        """Keep the Error that a check raises."""
+        try:
+            found(*arguments)
+        except Error as error:
+            self.error = error
+
     def document(self) -> dict[str, Any]:
         """Return the JSON document, of schema 1. Numbers that are not finite are null."""
         names = ("command", "inputs", "outputs", "input_file", "output_file", "bytes_in",
@@ -93,6 +104,8 @@ class Report:
         fed = self.fed or getattr(self.verification, "fed", {})
         if fed:
             document["fed"] = dict(fed)
+        if self.error is not None:
+            document["error"] = self.error.document()
         return document | self.more
 
 
@@ -107,8 +120,16 @@ def show(
     """Print a report on stdout: as JSON, as the lines and tables of `text`, or as its own tables.
 
     With `output`, the JSON document is written to that file first. Nothing is printed where an
-    option takes standard output. FileError: the file cannot be written.
+    option takes standard output. FileError: the file cannot be written. Error: the report's own.
     """
+    _show(report, as_json, own_text(report) if text is None else text, output, force)
+    if report.error is not None:
+        raise report.error
+
+
+def _show(
+    report: Report, as_json: bool, text: "Iterable[str | Table]", output: str | None, force: bool
+) -> None:
     document = json.dumps(report.document(), indent=2, allow_nan=False)
     if output is not None:
         from deploykit.storage.files import write
@@ -118,8 +139,9 @@ def show(
         return
     if as_json:
         print(document)
+        note_document()
         return
-    for drawn_line in drawn(own_text(report) if text is None else text, _width()):
+    for drawn_line in drawn(text, _width()):
         line = escaped(drawn_line, keep="\n")
         try:
             print(line)

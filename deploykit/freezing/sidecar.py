@@ -128,10 +128,7 @@ def check_graph_output(path: str | os.PathLike[str], force: bool, *sources: str)
     check_output(path, force, *sources)
     beside = sidecar_path(path)
     if not force and beside.exists() and _document(beside) is None:
-        raise FileError(
-            f"{beside}: the file exists, and what is known of the graph is written there (use "
-            "--force to replace it)"
-        )
+        raise FileError("sidecar-exists", source=beside)
 
 
 def sidecar(graph: Graph, sha256: str) -> Iterable[bytes]:
@@ -162,7 +159,7 @@ def load_sidecar(path: Path, sha256: str | None) -> tuple[list[str], list[str], 
         return None
     if document.get("format") != FORMAT:
         raise GraphError(
-            f"{beside}: its format is {document.get('format')!r}, but this deploykit reads {FORMAT}"
+            "format-unsupported", source=beside, got=document.get("format"), known=FORMAT
         )
     if "sha256" not in document:
         logger.warning("%s holds no SHA-256, so it may be of another graph than %s; write the "
@@ -187,9 +184,7 @@ def load_sidecar(path: Path, sha256: str | None) -> tuple[list[str], list[str], 
             known = replace(known, engine=EngineUse.of(use), engine_graph=document["engine_graph"])
         return list(document["inputs"]), list(document["outputs"]), known
     except (KeyError, TypeError, ValueError, AttributeError, GraphError):
-        raise GraphError(
-            f"{beside}: it lacks what deploykit writes there; remove it, or write {path.name} again"
-        ) from None
+        raise GraphError("sidecar-invalid", source=beside, name=path.name) from None
 
 
 def _identity(graph: Graph) -> str:

@@ -37,16 +37,25 @@ class Feature:
 def feature_from(name: str, document: Any) -> Feature:
     """Return a feature as an index states it. GraphError: it states none that can be read."""
     if not isinstance(document, Mapping):
-        raise GraphError(f"feature '{name}' is {document!r}, expected dtype and shape")
+        raise GraphError(
+            "unexpected", what=f"feature '{name}'", got=document, expected="dtype and shape"
+        )
     dtype, shape = document.get("dtype"), document.get("shape")
     content = document.get("content", "")
     if content not in CONTENTS:
-        raise GraphError(f"feature '{name}' holds {content!r}, expected one of image, raw")
+        raise GraphError(
+            "not-one-of", what=f"what feature '{name}' holds", known=["image", "raw"], got=content
+        )
     known = RAW if content == "raw" else ("string",) if content == "image" else LISTS
     if dtype not in known:
-        raise GraphError(f"feature '{name}' is of type {dtype!r}, expected {', '.join(known)}")
+        raise GraphError("not-one-of", what=f"the type of feature '{name}'", known=known, got=dtype)
     if not isinstance(shape, list) or not all(
         size is None or (type(size) is int and size >= 0) for size in shape
     ):
-        raise GraphError(f"feature '{name}' has shape {shape!r}, expected a list of sizes")
+        raise GraphError(
+            "unexpected",
+            what=f"the shape of feature '{name}'",
+            got=shape,
+            expected="a list of sizes",
+        )
     return Feature(str(dtype), tuple(shape), content)

@@ -103,15 +103,14 @@ def find_index(folder: str | Path, name: str | None = None) -> Path | None:
     folder = Path(folder)
     if not folder.is_dir():
         missing = "this is a file" if folder.exists() else "No such directory"
-        raise FileError(f"{folder}: {missing}, expected a folder of records")
+        raise FileError("records-folder-missing", source=folder, reason=missing)
     if name is not None:
         path = index_path(folder, name)
         return path if path.exists() else None
     names = index_names(folder)
     if len(names) > 1:
         raise GraphError(
-            f"{folder}: there are records of several names: {', '.join(names)}; give one of them "
-            "with --name"
+            "same-names", source=folder, what="there are records", names=names, how=" with --name"
         )
     return index_path(folder, names[0]) if names else None
 
@@ -139,30 +138,27 @@ def load_index(folder: str | Path, name: str | None = None) -> Index:
     path = find_index(folder, name)
     if path is None:
         wanted = f"{name or 'NAME'}{END}"
-        raise FileError(f"{folder}: there is no {wanted}, so no records of deploykit records")
+        raise FileError("records-index-missing", source=folder, name=wanted)
     try:
         return _parsed(read_json(path, "index of records"))
     except GraphError as error:
-        raise error if str(path) in str(error) else GraphError(f"{path}: {error}") from None
+        raise error if str(path) in str(error) else error.within(path) from None
 
 
 def _parsed(document: Any) -> Index:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise GraphError(f"this is no index of records of format {FORMAT}")
+        raise GraphError("not-records-index", format=FORMAT)
     name, compression = document.get("name"), document.get("compression")
     if document.get("kind") == "infer" and "features" not in document:
-        raise GraphError(
-            "these are results of deploykit infer that are no records; --format tfrecord makes "
-            "records of them"
-        )
+        raise GraphError("results-not-records")
     features, listed = document.get("features"), document.get("shards")
     classes = document.get("classes", [])
     if not isinstance(name, str) or compression not in COMPRESSIONS:
-        raise GraphError("the name or the compression is missing")
+        raise GraphError("index-invalid", field="the name or the compression")
     if not isinstance(features, dict) or not isinstance(listed, list):
-        raise GraphError("the features or the shards are missing")
+        raise GraphError("index-invalid", field="the features or the shards")
     if not isinstance(classes, list) or not all(isinstance(each, str) for each in classes):
-        raise GraphError("the classes are no list of names")
+        raise GraphError("index-invalid", field="the list of classes")
     index = Index(
         name,
         {each: feature_from(each, spec) for each, spec in features.items()},
@@ -171,7 +167,7 @@ def _parsed(document: Any) -> Index:
         tuple(classes),
     )
     if (index.records, index.bytes) != (document.get("records"), document.get("bytes")):
-        raise GraphError("the numbers of records or bytes are not the sums of the shards'")
+        raise GraphError("index-invalid", field="the sum of records or bytes")
     return index
 
 
@@ -180,12 +176,12 @@ def _shard(document: Any) -> Shard:
     try:
         shard = Shard(**document)
     except TypeError:
-        raise GraphError(f"{document!r} is no shard") from None
+        raise GraphError("not-a-shard", got=document) from None
     sizes = (shard.records, shard.bytes)
     if not (isinstance(shard.file, str) and _SHARD.fullmatch(shard.file) and "/" not in shard.file):
-        raise GraphError(f"{shard.file!r} is no name of a shard")
+        raise GraphError("shard-name", file=shard.file)
     if not all(type(each) is int and each >= 0 for each in sizes):
-        raise GraphError(f"shard {shard.file} has {sizes}, expected records and bytes")
+        raise GraphError("shard-sizes", file=shard.file, sizes=sizes)
     if not isinstance(shard.sha256, str) or not _SHA256.fullmatch(shard.sha256):
-        raise GraphError(f"shard {shard.file} has no SHA-256")
+        raise GraphError("index-invalid", field=f"the SHA-256 of shard {shard.file}")
     return shard

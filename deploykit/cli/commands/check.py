@@ -35,6 +35,5 @@ def check(
     report.bytes_in = found.bytes
     report.nodes_in = sum(graph.nodes + graph.function_nodes for graph in found.graphs)
     report.more = found.document()
+    report.error = found.error
     show(report, as_json, text=lines(report.document()), output=output, force=force)
-    if found.error is not None:
-        raise found.error

@@ -57,6 +57,6 @@ def compare(
     for warning in found.warnings:
         logging.getLogger("deploykit").warning("%s", warning)
     report.more = found.document()
-    show(report, as_json, text=lines(found), output=output, force=force)
     if fail_below is not None:
-        found.check(fail_below)
+        report.check(found.check, fail_below)
+    show(report, as_json, text=lines(found), output=output, force=force)

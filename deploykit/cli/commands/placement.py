@@ -77,7 +77,9 @@ def placement(
     report.more, report.fed = found.document(), found.fed
     if isinstance(found, EnginePlacement):
         if log:
-            raise GraphError("--log is of TensorFlow's nodes (--engine tensorflow)")
+            raise GraphError(
+                "only-for", option="--log", what="the nodes of TensorFlow (--engine tensorflow)"
+            )
         text = engine_lines(found)
     else:
         text = found.log() if log else lines(found)

@@ -138,6 +138,6 @@ def plan(
         write(plot_file, [plot_plan(report.more, plot_file)], force)
     if found.takes is not None:
         report.inputs, report.outputs = tuple(found.takes.inputs), tuple(found.takes.outputs)
-    show(report, as_json, text=lines(report.more), output=output, force=force)
     if found.problem:
-        raise VerificationError(found.problem)
+        report.error = VerificationError("plan-not-met", reason=found.problem)
+    show(report, as_json, text=lines(report.more), output=output, force=force)

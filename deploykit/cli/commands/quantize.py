@@ -190,6 +190,7 @@ def quantize(
         )
     except NotQuantizedError as error:
         report.made(error.report)
+        report.error = error
         tell(error.report)
         raise
     report.rewritten(graph, output)

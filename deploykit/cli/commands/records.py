@@ -153,5 +153,5 @@ def verify(folder: str, name: str | None, processes: int | None, as_json: bool) 
     found = deploykit.verify_records(folder, name=name, processes=processes)
     report.bytes_in = found.bytes
     report.more = found.document()
+    report.check(found.check)
     show(report, as_json, text=verification_lines(found))
-    found.check()

@@ -51,6 +51,6 @@ def status(
     report.more = found.document()
     listed = model_lines if "models" in report.more else health_lines
     text = listed if model is None else version_tables
-    show(report, as_json, text=text(report.more), output=output, force=force)
     if found.problem:
-        raise VerificationError(found.problem)
+        report.error = VerificationError("server-not-serving", reason=found.problem)
+    show(report, as_json, text=text(report.more), output=output, force=force)

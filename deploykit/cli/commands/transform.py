@@ -24,7 +24,7 @@ def _steps(ctx: click.Context, param: click.Parameter, value: str) -> str:
     from deploykit.transforms.core.pipeline import parse
 
     if not parse(value):
-        raise PipelineError("--transforms names no transform; give at least one")
+        raise PipelineError("transforms-empty")
     return value
 
 

@@ -62,10 +62,12 @@ def verify(
     report.verification = found = deploykit.verify(first, second, how, min_sqnr=min_sqnr)
     assert found.models is not None
     report.between(*found.models)
-    show(report, as_json, output=output, force=force)
     if found.differs:
-        raise VerificationError(f"{result}: {found.reason}")
-    if not found.verified and not how.allow_unverified:
+        report.error = VerificationError("outputs-differ", source=result, reason=found.reason)
+    elif not found.verified and not how.allow_unverified:
         from deploykit.verification.verify import ADVICE
 
-        raise UnverifiedError(f"{result}: not verified: {found.reason}. {ADVICE}")
+        report.error = UnverifiedError(
+            "not-verified", source=result, reason=found.reason, advice=ADVICE
+        )
+    show(report, as_json, output=output, force=force)

@@ -10,6 +10,7 @@ from deploykit.benchmarking.sweep import Sweep, beside_resident
 from deploykit.hardware import allocators
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker
+from tests.support import raises, says
 
 ALL = Settings(
     8, (2, 1), True, False, True, "0", "compact", 2, True, "bf16", 4, "tfdata", "gpu:1", "single",
@@ -103,25 +104,25 @@ def test_a_document_read_back_is_equal(settings):
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ({"speed": 9}, "there is no setting 'speed'; there are: batch, threads, onednn"),
-        ({"batch": 0}, "the setting batch cannot be 0"),
-        ({"batch": "8"}, "the setting batch cannot be '8'"),
-        ({"batch": True}, "the setting batch cannot be True"),
-        ({"threads": 2}, "the setting threads cannot be 2"),
-        ({"threads": [2]}, "the setting threads cannot be"),
-        ({"threads": [2, -1]}, "the setting threads cannot be"),
-        ({"onednn": "on"}, "the setting onednn cannot be 'on'"),
-        ({"keep_memory": 1}, "the setting keep_memory cannot be 1"),
-        ({"xla": None}, "the setting xla cannot be None"),
-        ({"concurrency": 0}, "the setting concurrency cannot be 0"),
-        ({"kmp_blocktime": 5}, "the setting kmp_blocktime cannot be 5"),
-        ({"precision": "int8"}, "the setting precision cannot be 'int8'"),
-        ({"bf16": "on"}, "the setting bf16 cannot be 'on'"),
-        ({"input": "queue"}, "the setting input cannot be 'queue'"),
-        ({"input": ["feed"]}, "the setting input cannot be"),
-        ({"device": "tpu"}, "the setting device cannot be 'tpu'"),
-        ({"engine": "tflite"}, "the setting engine cannot be 'tflite'"),
-        ({"device": "gpu:"}, "the setting device cannot be 'gpu:'"),
+        ({"speed": 9}, says("not-one-of", got="speed")),
+        ({"batch": 0}, says("settings-wrong", name="batch", got=0)),
+        ({"batch": "8"}, says("settings-wrong", name="batch", got="8")),
+        ({"batch": True}, says("settings-wrong", name="batch")),
+        ({"threads": 2}, says("settings-wrong", name="threads", got=2)),
+        ({"threads": [2]}, says("settings-wrong", name="threads")),
+        ({"threads": [2, -1]}, says("settings-wrong", name="threads")),
+        ({"onednn": "on"}, says("settings-wrong", name="onednn", got="on")),
+        ({"keep_memory": 1}, says("settings-wrong", name="keep_memory", got=1)),
+        ({"xla": None}, says("settings-wrong", name="xla")),
+        ({"concurrency": 0}, says("settings-wrong", name="concurrency", got=0)),
+        ({"kmp_blocktime": 5}, says("settings-wrong", name="kmp_blocktime", got=5)),
+        ({"precision": "int8"}, says("settings-wrong", name="precision", got="int8")),
+        ({"bf16": "on"}, says("settings-wrong", got="on")),
+        ({"input": "queue"}, says("settings-wrong", name="input", got="queue")),
+        ({"input": ["feed"]}, says("settings-wrong", name="input")),
+        ({"device": "tpu"}, says("settings-wrong", name="device", got="tpu")),
+        ({"engine": "tflite"}, says("settings-wrong", name="engine", got="tflite")),
+        ({"device": "gpu:"}, says("settings-wrong", name="device", got="gpu:")),
     ],
 )
 def test_documents_of_something_else(document, says):
@@ -173,7 +174,7 @@ def test_executors_are_swept_by_name():
     assert Sweep(executor="single").settings()[0].document() == {"executor": "single"}
     with pytest.raises(GraphError, match="no executor 'fast'; there are: default, caller, single"):
         Sweep(executor="fast").settings()
-    with pytest.raises(GraphError, match="the setting executor cannot be 'default'"):
+    with raises(GraphError, "settings-wrong", name="executor", got="default"):
         Settings.of({"executor": "default"})
 
 
@@ -183,7 +184,7 @@ def test_allocators_are_swept_by_name():
     assert Sweep(allocator="tcmalloc").settings()[0].document() == {"allocator": "tcmalloc"}
     with pytest.raises(GraphError, match="no allocator 'x'; there are: default, tcmalloc, huge-p"):
         Sweep(allocator="x").settings()
-    with pytest.raises(GraphError, match="the setting allocator cannot be 'default'"):
+    with raises(GraphError, "settings-wrong", name="allocator", got="default"):
         Settings.of({"allocator": "default"})
 
 
@@ -201,7 +202,7 @@ def test_what_the_user_loads_in_front_stays_behind_the_allocator(monkeypatch):
 
 def test_an_allocator_that_is_not_here_is_refused_by_name(monkeypatch):
     monkeypatch.setattr(allocators, "library_here", lambda: "")
-    with pytest.raises(GraphError, match="the allocator tcmalloc cannot be had here: libtcmalloc_"):
+    with raises(GraphError, "allocator-unavailable", allocator="tcmalloc"):
         Settings(allocator="tcmalloc").check_here()
     Settings(keep_memory=True).check_here()
 
@@ -218,7 +219,7 @@ def test_engines_are_swept_by_name():
         "threads 1x1, bf16", "threads 2x1, bf16",
         "OpenVINO, threads 1x1, bf16", "OpenVINO, threads 2x1, bf16",
     ]  # fmt: skip
-    with pytest.raises(GraphError, match="no engine 'tflite'; there are: tensorflow, openvino"):
+    with raises(GraphError, "not-one-of", known=["tensorflow", "openvino"], got="tflite"):
         Sweep(engine="tflite").settings()
 
 
@@ -277,12 +278,12 @@ def test_ops_at_once_are_the_calls_in_flight():
 
 
 def test_another_engine_is_run_on_the_cpu():
-    with pytest.raises(GraphError, match="OpenVINO is run on the CPU alone, not on gpu:1"):
+    with raises(GraphError, "engine-cpu-only", engine="OpenVINO", device="gpu:1"):
         Settings(engine="openvino", device="gpu:1").check_here()
 
 
 def test_an_engine_that_is_not_here_is_refused_by_name(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(GraphError, match=r"openvino cannot be had here: .*'\.\[openvino\]'"):
+    with raises(GraphError, "engine-unavailable", engine="openvino"):
         Settings(engine="openvino").check_here()
     Settings(engine="tensorflow").check_here()

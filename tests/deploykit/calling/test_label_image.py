@@ -1,6 +1,7 @@
 """What an image shows: every kind of file, of input and of output."""
 
 import json
+import re
 import struct
 
 import numpy as np
@@ -11,7 +12,7 @@ from deploykit.input.samples import open_samples
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from tests.support import build
+from tests.support import build, says, shows
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -246,16 +247,16 @@ def test_what_was_done_can_be_declared(label, values, tmp_path):
 @pytest.mark.parametrize(
     ("steps", "options", "says"),
     [
-        ({"resize": [5, 5]}, (), "has shape [?, 5, 5, 3], but it takes [?, 4, 4, 3]"),
-        ({"resise": [4, 4]}, (), "did you mean resize"),
-        ({}, ("--input_mean=0",), "give either --preprocess or --input_mean"),
-        ({}, ("--input_width=4",), "give either --preprocess or --input_width"),
+        ({"resize": [5, 5]}, (), says("does-not-fit", got="[?, 5, 5, 3]", expected="[?, 4, 4, 3]")),
+        ({"resise": [4, 4]}, (), says("unknown-name")),
+        ({}, ("--input_mean=0",), says("preprocess-or-input-options")),
+        ({}, ("--input_width=4",), says("preprocess-or-input-options")),
     ],
 )
 def test_wrong_preprocessing(label, tmp_path, steps, options, says):
     found = label(encoded("png"), None, "--preprocess", declared(tmp_path, **steps), *options)
     assert (found.status, found.stdout) == (2, "")
-    assert says in found.stderr
+    assert re.search(says, found.stderr)
     assert len(found.stderr.splitlines()) == 1
 
 
@@ -285,10 +286,10 @@ def test_one_input_and_one_output(label):
     graph = b"".join(build(body).serialized())
     found = label(encoded("png"), graph)
     assert found.status == 2
-    assert "one input should take the image, but the model has 2: a, b" in found.stderr
+    assert shows(found.stderr, "image-input-ambiguous", inputs_count=2, known="a, b")
     found = label(encoded("png"), graph, "--output_layer=scores,others", "--input_layer=a")
     assert found.status == 2
-    assert "one output should give the scores, but the model has 2" in found.stderr
+    assert shows(found.stderr, "scores-output-ambiguous", outputs_count=2)
     found = label(encoded("png"), graph, "--output_layer=others", "--input_layer=a")
     assert found.status == 0
 
@@ -353,10 +354,10 @@ def test_a_model_that_acts_on_files_is_refused(label, tmp_path):
 
 
 IMAGES = {
-    "empty": (b"", "but the file is empty"),
-    "text": (b"hello", "expected a JPEG, PNG, BMP or GIF image"),
-    "cut PNG": (None, "it cannot be decoded: "),
-    "damaged BMP": (b"BM" + bytes(60), "it cannot be decoded: "),
+    "empty": (b"", says("not-an-image", got="is empty")),
+    "text": (b"hello", says("not-an-image")),
+    "cut PNG": (None, says("image-not-decoded-file")),
+    "damaged BMP": (b"BM" + bytes(60), says("image-not-decoded-file")),
 }
 
 
@@ -366,7 +367,7 @@ def test_bad_images(label, tmp_path, name):
     found = label(encoded("png")[:60] if content is None else content)
     assert (found.status, found.stdout) == (2, "")
     assert found.stderr.startswith(f"deploykit: error: {tmp_path / 'image'}: ")
-    assert message in found.stderr
+    assert re.search(message, found.stderr)
     assert len(found.stderr.splitlines()) == 1
 
 
@@ -385,7 +386,11 @@ def test_files_that_are_missing(deploykit, label, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "the file is empty"), (b"\n\n", "the file is empty"), (b"\xff\xfe", "this is no text")],
+    [
+        (b"", says("file-empty")),
+        (b"\n\n", says("file-empty")),
+        (b"\xff\xfe", says("text-expected")),
+    ],
 )
 def test_bad_labels(deploykit, label, tmp_path, content, message):
     assert label(encoded("png")).status == 0
@@ -395,7 +400,7 @@ def test_bad_labels(deploykit, label, tmp_path, content, message):
         tmp_path / "labels.txt",
     )  # fmt: skip
     assert (found.status, found.stdout) == (2, "")
-    assert message in found.stderr
+    assert re.search(message, found.stderr)
 
 
 def test_labels_of_another_count_are_said(label):

@@ -11,6 +11,7 @@ import pytest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
+from tests.support import shows
 
 
 def floats(name, op, *inputs, **attrs):
@@ -134,7 +135,7 @@ def test_existing_output_is_refused_without_force(deploykit, small, command):
     output.write_bytes(b"precious")
     found = deploykit(command, small, "-o", output)
     assert found.status == 4
-    assert f"{output}: the file exists (use --force" in found.stderr
+    assert shows(found.stderr, "exists", what="the file", source=output)
     assert output.read_bytes() == b"precious"
 
 
@@ -146,7 +147,7 @@ def test_output_equal_to_input_is_refused_even_with_force(deploykit, small, smal
         output.symlink_to(small)
     found = deploykit("optimize", small, "-o", output, "--force")
     assert found.status == 4
-    assert "the output is the input" in found.stderr
+    assert shows(found.stderr, "output-is-input")
     assert small.read_bytes() == small_bytes
 
 
@@ -184,14 +185,14 @@ def test_fifo_and_device_are_no_models(deploykit, tmp_path, name):
     for path in (tmp_path / name, "/dev/zero"):
         found = deploykit("optimize", path)
         assert found.status == 4
-        assert "no regular file" in found.stderr
+        assert shows(found.stderr, "file-kind", got="no regular file")
 
 
 def test_a_fifo_is_no_data(deploykit, small, tmp_path):
     os.mkfifo(tmp_path / "data.npz")
     found = deploykit("verify", small, small, "--data", tmp_path / "data.npz")
     assert found.status == 4
-    assert "no regular file" in found.stderr
+    assert shows(found.stderr, "file-kind", got="no regular file")
 
 
 @pytest.mark.parametrize("name", ["x.pb", "x.pbtxt", "x.meta", "saved_model.pb"])
@@ -200,7 +201,9 @@ def test_a_file_of_3_gb_is_not_read(deploykit, tmp_path, name):
         file.truncate(3_000_000_000)
     found = deploykit("optimize", tmp_path / name)
     assert found.status == 4
-    assert f"{name}: 3000000000 bytes, but a file is read up to 2 GiB" in found.stderr
+    assert shows(
+        found.stderr, "file-too-large", size=3000000000, what="file", most="2 GiB", source=name
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from deploykit.cli.main import COMMANDS
 from deploykit.freezing.graph_files import load_graph
-from tests.support import assert_golden, ops
+from tests.support import assert_golden, ops, shows
 
 ALWAYS = {
     "command", "inputs", "outputs", "input_file", "output_file", "bytes_in", "bytes_out",
@@ -107,7 +107,7 @@ def test_what_cannot_be_made_up_is_not_verified(deploykit, tmp_path):
     found = deploykit("verify", path, path, "--json")
     assert found.status == 5
     assert found.document["verified"] is False
-    assert "resource, which cannot be made up" in found.document["reason"]
+    assert shows(found.document["reason"], "not-verified")
 
 
 def test_data_with_labels_gives_accuracy(deploykit, small):
@@ -153,7 +153,7 @@ def test_transforms(deploykit):
     assert document["transforms"][0]["parameters"][0]["default"] == 1024
     found = deploykit("transforms", "quantize_weight")
     assert found.status == 2
-    assert "did you mean quantize_weights" in found.stderr
+    assert shows(found.stderr, "missing")
 
 
 INPUT = ("input write",)

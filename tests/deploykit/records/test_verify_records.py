@@ -11,6 +11,7 @@ from deploykit.records.verify_records import check_folder
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.tfrecord import framed
 from tests.deploykit.records.conftest import numbers
+from tests.support import raises, shows
 
 
 @pytest.fixture(scope="module", params=["", "GZIP"])
@@ -139,7 +140,7 @@ def test_no_record_is_no_success(tmp_path, deploykit):
     outcome = deploykit("records", "verify", tmp_path, "--json")
     assert outcome.status == 5
     assert outcome.document["passed"] is False
-    assert "there is no record in its 2 files, so nothing was checked" in outcome.stderr
+    assert shows(outcome.stderr, "records-empty", files_count=2)
 
 
 def test_files_that_tensorflow_wrote(tmp_path, deploykit):
@@ -202,10 +203,8 @@ def test_a_damaged_index(folder, deploykit, old, new, said):
 
 def test_records_of_several_names(folder, deploykit, written):
     shutil.copy(folder / "train.index.json", folder / "other.index.json")
-    with pytest.raises(
-        GraphError, match="several names: other, train; give one of them with --name"
-    ):
+    with raises(GraphError, "same-names", names=["other", "train"]):
         load_index(folder)
     assert deploykit("records", "verify", folder, "--name", "train").status == 0
-    with pytest.raises(FileError, match=r"there is no gone\.index\.json"):
+    with raises(FileError, "records-index-missing", name="gone.index.json"):
         load_index(folder, "gone")

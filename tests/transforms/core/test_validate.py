@@ -1,6 +1,7 @@
 """What an untrusted graph is refused for, each with its message; none of it starts TensorFlow."""
 
 import random
+import re
 import time
 
 import numpy as np
@@ -14,6 +15,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import op_defs
 from deploykit.transforms.core.protos import AttrValue, FunctionDefLibrary, GraphDef
 from deploykit.transforms.core.tensors import DType
+from tests.support import raises, says
 
 FLOAT, INT = DType("float32"), DType("int32")
 
@@ -128,7 +130,7 @@ BAD = {
     ),
     "absurd number of outputs": (
         [X, Node("y", "Unpack", ("x",)).with_attrs(T=FLOAT, num=1 << 40)],
-        "node 'y' (Unpack) asks for 1099511627776 outputs, but there can be at most 1048576",
+        "node 'y' (Unpack) has 1099511627776 outputs, more",
     ),
     "negative number of outputs": (
         [X, Node("y", "Unpack", ("x",)).with_attrs(T=FLOAT, num=-1)],
@@ -184,7 +186,7 @@ BAD = {
     ),
     "rank": (
         [const("w", lambda t: [t.tensor_shape.dim.add(size=1) for _ in range(80)])],
-        "node 'w': the tensor has 81 dimensions, but at most 64 are read",
+        "node 'w': the tensor has 81 dimensions",
     ),
     "missing function": (
         [X, call("y", "f", "x")],
@@ -205,37 +207,56 @@ def test_refuses_a_bad_graph(nodes, message):
 BAD_LIBRARIES = {
     "calls itself": (
         {"f": [call("n", "f", "a")]},
-        "function 'f' calls itself (f -> f), without end",
+        says("function-recursive", name="f", calls="f -> f"),
     ),
     "call each other": (
         {"e": [call("n", "f", "a")], "f": [call("n", "g", "a")], "g": [call("n", "f", "a")]},
-        "function 'f' calls itself (f -> g -> f), without end",
+        says("function-recursive", name="f", calls="f -> g -> f"),
     ),
     "calls itself as an op": (
         {"f": [Node("n", "f", ("a",))]},
-        "function 'f' calls itself (f -> f), without end",
+        says("function-recursive", name="f", calls="f -> f"),
     ),
     "missing function": (
         {"f": [call("n", "g", "a")]},
-        "function 'f': node 'n' (PartitionedCall): the graph's library has no function 'g'",
+        says(
+            "attribute-function-missing",
+            node="n",
+            op="PartitionedCall",
+            function="g",
+            attribute="f",
+            source="function 'f'",
+        ),
     ),
     "expands without bounds": (
         doubling(40),
-        "function 'f17' stands for 25165822 nodes in 24 levels of calls, but at most 20000000",
+        says("function-too-large", name="f17", size=25165822, depth=24, most=20000000),
     ),
     "deep calls": (
         {f"f{i}": [call("n", f"f{i + 1}", "a")] for i in range(300)} | {"f300": [relu("n", "a")]},
-        "function 'f44' stands for 257 nodes in 257 levels of calls",
+        says("function-too-large", name="f44", size=257, depth=257),
     ),
-    "unknown op": ({"f": [Node("n", "Reluu", ("a",))]}, "function 'f': node 'n': Reluu is neither"),
+    "unknown op": (
+        {"f": [Node("n", "Reluu", ("a",))]},
+        says("op-unknown", node="n", op="Reluu", source="function 'f'"),
+    ),
     "bad Const": (
         {"f": [Node.constant("n", np.ones(2, np.int32)).with_attrs(dtype=FLOAT)]},
-        "function 'f': node 'n': its type is float32, but its tensor is of type int32",
+        says("constant-type", node="n", type="float32", got="int32", source="function 'f'"),
     ),
-    "dangling": ({"f": [relu("n", "b")]}, "function 'f': node 'n': its input 'b' is not in"),
-    "cycle": ({"f": [relu("n", "m"), relu("m", "n")]}, "function 'f': 2 nodes wait for each"),
-    "twice the same node": ({"f": [relu("n", "a"), relu("n", "a")]}, "function 'f': node 'n' occu"),
-    "name of an op": ({"Relu": [relu("n", "a")]}, "function 'Relu' bears the name of an op"),
+    "dangling": (
+        {"f": [relu("n", "b")]},
+        says("input-missing-in-graph", node="n", tensor="b", source="function 'f'"),
+    ),
+    "cycle": (
+        {"f": [relu("n", "m"), relu("m", "n")]},
+        says("cycle", count=2, source="function 'f'"),
+    ),
+    "twice the same node": (
+        {"f": [relu("n", "a"), relu("n", "a")]},
+        says("node-twice", node="n", source="function 'f'"),
+    ),
+    "name of an op": ({"Relu": [relu("n", "a")]}, says("function-named-as-op", name="Relu")),
 }
 
 
@@ -243,25 +264,25 @@ BAD_LIBRARIES = {
 def test_refuses_a_bad_function(functions, message):
     with pytest.raises(GraphError) as raised:
         validate(Graph([X], library=library(**functions)))
-    assert str(raised.value).startswith(message)
+    assert re.search(message, str(raised.value))
 
 
 def test_two_functions_of_one_name_are_refused():
     twice = library(f=[relu("n", "a")])
     twice.MergeFrom(library(f=[relu("n", "a")]))
-    with pytest.raises(GraphError, match="two functions of the graph's library have the same name"):
+    with raises(GraphError, "functions-same-name"):
         validate(Graph([X], library=twice))
 
 
 def test_calls_that_together_expand_without_bounds_are_refused():
     nodes = [X, *(call(f"c{i}", "f0", "x") for i in range(100))]
-    with pytest.raises(GraphError, match="the graph's calls stand for 78643000 nodes"):
+    with raises(GraphError, "too-many", what="the graph", count=78643000):
         validate(Graph(nodes, library=library(**doubling(18))))
 
 
 @pytest.mark.parametrize("role", ["inputs", "outputs"])
 def test_inputs_and_outputs_have_ports(role):
-    with pytest.raises(GraphError, match=f"'x:3' is named as {role[:-1]}, but node 'x'"):
+    with raises(GraphError, "output-number-missing"):
         validate(Graph([X], **{role: ("x:3",)}))
 
 

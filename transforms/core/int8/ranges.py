@@ -78,14 +78,14 @@ class Ranges:
         found = self.tensors.get(normal(tensor))
         if found is None:
             hint = nearest(normal(tensor), list(self.tensors))
-            raise GraphError(f"the ranges do not hold tensor '{tensor}'{hint}")
+            raise GraphError("missing", kind="range for tensor", name=tensor, hint=hint)
         for key in _TENSOR_KEYS[2:]:
             length = len(getattr(found, key))
             if key == "channel_max" and not length:
                 continue
             if channels is not None and length != channels:
                 raise GraphError(
-                    f"tensor '{tensor}' has {channels} channels, its {key} holds {length} values"
+                    "ranges-channels", tensor=tensor, channels=channels, key=key, count=length
                 )
         return found
 
@@ -132,10 +132,7 @@ def check_ranges(path: str | os.PathLike[str], model: str, sha256: str) -> None:
         logger.warning("%s holds no SHA-256 of a model, so it may be of another one than %s; run "
                        "deploykit calibrate again", path, model)  # fmt: skip
     elif found != sha256:
-        raise MismatchError(
-            f"{path} was calibrated on another model than {model}. Run deploykit calibrate on this "
-            "model, or give the one that was calibrated"
-        )
+        raise MismatchError("calibrated-on-other-model", file=path, model=model)
 
 
 @functools.lru_cache(maxsize=1)  # graphs are built from one file by the dozen
@@ -143,7 +140,7 @@ def _loaded(path: str, status: tuple[int, ...]) -> Ranges:
     try:
         return _ranges(read_json(path, "file of ranges", MOST_BYTES, _once))
     except GraphError as error:
-        raise error if path in str(error) else GraphError(f"{path}: {error}") from None
+        raise error if path in str(error) else error.within(path) from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -152,41 +149,45 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise GraphError(f"'{twice}' occurs twice in one place")
+        raise GraphError("json-key-twice", key=twice)
     return found
 
 
 def _ranges(document: Any) -> Ranges:
     if not isinstance(document, dict) or "format" not in document:
-        raise GraphError("these are no ranges of deploykit calibrate: there is no format")
+        raise GraphError("ranges-without-format")
     if document["format"] != FORMAT:
-        raise GraphError(f"its format is {document['format']!r}, but this deploykit reads {FORMAT}")
+        raise GraphError("format-unsupported", got=document["format"], known=FORMAT)
     document = {"model_sha256": "", **document}
     _check_keys(document, _KEYS, "the file")
     samples, sha256, tensors = document["samples"], document["model_sha256"], document["tensors"]
     if type(samples) is not int or samples < 1:
-        raise GraphError(f"samples is {samples!r}, expected a whole number above zero")
+        raise GraphError(
+            "unexpected", what="samples", got=samples, expected="a whole number above zero"
+        )
     if not isinstance(sha256, str):
-        raise GraphError(f"model_sha256 is {sha256!r}, expected text")
+        raise GraphError("unexpected", what="model_sha256", got=sha256, expected="text")
     if not isinstance(tensors, dict):
-        raise GraphError(f"tensors is {tensors!r}, expected ranges by tensor")
+        raise GraphError("unexpected", what="tensors", got=tensors, expected="ranges by tensor")
     return Ranges(sha256, samples, {normal(n): _tensor_range(n, t) for n, t in tensors.items()})
 
 
 def _tensor_range(name: str, document: Any) -> TensorRange:
     where = f"tensor '{name}'"
     if not isinstance(document, dict):
-        raise GraphError(f"{where} has {document!r}, expected {', '.join(_TENSOR_KEYS)}")
+        raise GraphError("unexpected", what=where, got=document, expected=", ".join(_TENSOR_KEYS))
     document = {"channel_max": [], **document}
     _check_keys(document, _TENSOR_KEYS, where)
     low, high = (_number(document[key], f"{where}: {key}") for key in ("min", "max"))
     if low > high:
-        raise GraphError(f"{where}: min {low:g} is above max {high:g}")
+        raise GraphError("ranges-order", source=where, low=low, high=high)
     lists = []
     for key in _TENSOR_KEYS[2:]:
         values = document[key]
         if not isinstance(values, list):
-            raise GraphError(f"{where}: {key} is {values!r}, expected a list of numbers")
+            raise GraphError(
+                "unexpected", source=where, what=key, got=values, expected="a list of numbers"
+            )
         lists.append(tuple(_number(v, f"{where}: {key}[{i}]") for i, v in enumerate(values)))
     return TensorRange(low, high, *lists)
 
@@ -195,14 +196,16 @@ def _check_keys(document: Mapping[str, Any], keys: tuple[str, ...], where: str) 
     """Raise GraphError where a key is missing, or is none that would be read."""
     for key in document:
         if key not in keys:
-            raise GraphError(f"{where} has an unknown key '{key}'{nearest(key, keys)}")
+            raise GraphError("ranges-unknown-key", what=where, key=key, hint=nearest(key, keys))
     for key in keys:
         if key not in document:
-            raise GraphError(f"{where} lacks '{key}'")
+            raise GraphError("ranges-key-missing", what=where, key=key)
 
 
 def _number(value: Any, where: str) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (is_number and -_LARGEST <= value <= _LARGEST):  # which NaN is not
-        raise GraphError(f"{where} is {value!r:.60}, expected a finite number of type float32")
+        raise GraphError(
+            "unexpected", what=where, got=value, expected="a finite number of type float32"
+        )
     return float(value)

@@ -28,6 +28,7 @@ from deploykit.storage.resume_file import State
 from deploykit.text.results.tuning import lines, options
 from deploykit.transforms.core.errors import CrashError, GraphError
 from tests.deploykit.benchmarking.nets import dense
+from tests.support import shows
 
 START = Settings(batch=1)
 SIZES = (1, 8, 32)
@@ -437,7 +438,7 @@ def test_batches_that_cannot_be_tried(small, batch):
     data = {"x": np.zeros((1, 8, 8, 3), np.float32)}
     with pytest.raises(GraphError) as error:
         tune(small, batch=batch, data=data)
-    assert f"a batch of {batch[-1]} cannot be tried" in str(error.value)
+    assert shows(error.value, "batch-cannot-be-tried", size=batch[-1])
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from deploykit.transforms.core.protos import SavedModel
 from deploykit.transforms.core.tensors import DType, decode
 from tests.deploykit.conftest import FASHION
 from tests.loading import answers
-from tests.support import build, random, run
+from tests.support import build, raises, random, run, shows
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -262,7 +262,7 @@ def test_a_signature_keeps_its_method(deploykit, signed, tmp_path):
     assert {each.method for each in signatures.values()} == {"tensorflow/serving/regress"}
     found = deploykit("export", signed, tmp_path, "--signature=parsed", "--method=classify")
     assert found.status == 2
-    assert "'parsed' is for regress already" in found.stderr
+    assert shows(found.stderr, "signature-has-method", signature="parsed", present="regress")
     np.savez(tmp_path / "d.npz", inputs=np.array([b"x"]))
     found = deploykit("export", signed, tmp_path, "--signature=parsed", "--warmup",
                       tmp_path / "d.npz")  # fmt: skip
@@ -398,7 +398,7 @@ def test_names_and_scores_of_other_shapes_make_no_classes(tmp_path):
     graph.add(Node.constant("begin", np.array([0, 0], np.int32)))
     graph.add(Node.constant("sizes", np.array([-1, 1], np.int32)))
     graph.outputs = ("first", "numbers")
-    with pytest.raises(GraphError, match=r"names and scores of the same shape"):
+    with raises(GraphError, "classify-outputs-differ"):
         public.export(graph, tmp_path, method="classify")
 
 
@@ -416,7 +416,7 @@ def test_manifests_lie_beside(deploykit, small, tmp_path):
     assert 'ENV TF_ENABLE_ONEDNN_OPTS="1"' in (base / "Dockerfile").read_text()
     found = deploykit(*asked, "--name=other")
     assert found.status == 4
-    assert "models.config: the file exists (use --force" in found.stderr
+    assert shows(found.stderr, "exists", what="the file")
     assert not (base / "other").exists(), "nothing is exported where the files cannot be"
     assert deploykit(*asked, "--name=other", "--force").status == 0
     assert '"/models/other"' in (base / "models.config").read_text()
@@ -525,7 +525,7 @@ def test_bad_files(deploykit, small, tmp_path):
     assert deploykit("export", small, tmp_path, "--version=7").status == 0
     found = deploykit("export", small, tmp_path, "--version=7")
     assert found.status == 4
-    assert "small/7: this version exists and is never replaced" in found.stderr
+    assert shows(found.stderr, "version-exists")
     assert deploykit("export", tmp_path / "missing.pb", tmp_path).status == 4
 
 
@@ -533,7 +533,7 @@ def test_a_graph_above_2_gib_is_not_exported(deploykit, small, tmp_path, monkeyp
     monkeypatch.setattr("deploykit.serving.saved_model.proto.MAX_BYTES", 1000)
     found = deploykit("export", small, tmp_path / "base")
     assert found.status == 2
-    assert "more than 2 GiB" in found.stderr
+    assert shows(found.stderr, "graph-too-large")
     assert not (tmp_path / "base").exists()
 
 

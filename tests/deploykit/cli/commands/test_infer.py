@@ -8,6 +8,7 @@ import pytest
 
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.batch_inference.tiny_models import scores_of, tiny_model
+from tests.support import shows
 
 LABELS = "alpha\nbeta\ngamma\n"
 
@@ -62,7 +63,7 @@ def test_other_data_are_refused_unless_forced(deploykit, work, tmp_path):
     np.savez(data, x=rows[:20])
     refused = deploykit("infer", model, data, out)
     assert refused.status == 4
-    assert "these results are of other data" in refused.stderr
+    assert shows(refused.stderr, "results-exist")
     assert "--force" in refused.stderr
     assert deploykit("infer", model, data, out, "--force").status == 0
     assert json.loads((out / "rows.index.json").read_text())["rows"] == 20

@@ -12,7 +12,7 @@ from deploykit.storage.arrays import load_data
 from tests.deploykit.benchmarking.nets import hanging, written
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.input import made_up
-from tests.support import build, random
+from tests.support import build, random, shows
 
 RATES = ("items_per_second", "compute_only", "input_only", "ceiling", "floor", "share_of_ceiling")
 
@@ -132,7 +132,7 @@ def test_damaged_images_are_counted(tmp_path, deploykit):
     assert found.document["data"]["records"] == 7
     found = deploykit(*common, "--input=queue")
     assert (found.status, found.stdout) == (2, "")
-    assert f"{damaged}: the record cannot be used" in found.stderr
+    assert shows(found.stderr, "record-not-usable", source=damaged)
 
 
 def test_damaged_images_in_records_are_counted(tmp_path, deploykit):
@@ -159,7 +159,7 @@ def test_damaged_images_in_records_are_counted(tmp_path, deploykit):
     assert [each["style"] for each in found.document["styles"]] == list(STYLES)
     found = deploykit(*common, "--input=tfdata")
     assert (found.status, found.stdout) == (2, "")
-    assert f"{data.files[1]}: record 1: the record cannot be used" in found.stderr
+    assert shows(found.stderr, "record-not-usable", source=data.files[1])
 
 
 def test_options_of_tf_data(model, tmp_path, deploykit):
@@ -176,7 +176,7 @@ def test_options_of_tf_data(model, tmp_path, deploykit):
         ]  # fmt: skip
     found = deploykit(*common, cache)  # what lies there may be of other data
     assert (found.status, found.stdout) == (4, "")
-    assert "the cache is to be a new file" in found.stderr
+    assert shows(found.stderr, "cache-exists")
 
 
 WRONG = [
@@ -232,14 +232,14 @@ def test_arrays_of_another_type_are_refused(model, tmp_path, deploykit):
     np.savez(tmp_path / "a.npz", x=np.full((4, made_up.WIDTH), "a"))
     found = deploykit("benchmark", model, "--data", tmp_path / "a.npz", "--input=all")
     assert (found.status, found.stdout) == (2, "")
-    assert "is string [6], but it should become float32" in found.stderr
+    assert shows(found.stderr, "preprocess-type-between", got="string [6]", expected="float32")
 
 
 def test_a_training_step_of_a_model_that_is_frozen_when_read(deploykit, tmp_path):
     data = made_up.write_csv(tmp_path / "csv")
     found = deploykit("benchmark", FASHION / "fashion.keras", "--data", data.path, "--fetch=train")
     assert (found.status, found.stdout) == (2, "")
-    assert "--fetch and --init take a GraphDef" in found.stderr
+    assert shows(found.stderr, "graph-as-it-stands")
 
 
 def test_a_graph_with_a_queue_of_its_own_reports(deploykit, tmp_path):
@@ -248,4 +248,4 @@ def test_a_graph_with_a_queue_of_its_own_reports(deploykit, tmp_path):
     data.write_text(",".join("1" * 9) + "\n")
     found = deploykit("benchmark", path, "--data", data, "--allow-op=QueueDequeueV2")
     assert (found.status, found.stdout) == (2, "")
-    assert "node 'taken' takes from a queue that nothing fills" in found.stderr
+    assert shows(found.stderr, "queue-not-fed", node="taken")

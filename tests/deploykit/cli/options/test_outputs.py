@@ -12,6 +12,7 @@ import pytest
 from deploykit.cli.main import cli
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running import child
+from tests.support import shows
 
 FILES = re.compile(r"\b[Ww]rite|^Draw")
 VALUES = {"transforms": "remove_device", "name": "fold_constants", "rate": "1", "p99_ms": "1"}
@@ -122,7 +123,7 @@ def test_a_file_that_cannot_be_written(refused, tmp_path, garbage, words, output
             assert refused(filled(words, output, path, garbage=given)) == f"{path}: {why}"
     if words not in (("doctor",), ("transforms",), ("status",)):  # which read no file
         message = refused(filled(words, output, garbage, "--force", garbage=garbage))
-        assert message == f"{garbage}: the output is the input; give another name with -o"
+        assert shows(message, "output-is-input", source=garbage)
     assert there.read_bytes() == b"precious"
     assert garbage.read_bytes() == b"garbage"
     assert sorted(tmp_path.iterdir()) == [garbage, there]
