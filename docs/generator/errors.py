@@ -191,7 +191,11 @@ def _status(name: str) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     home = () if parts[0] == "deploykit" else ("deploykit",)
     kind = getattr(importlib.import_module(".".join((*home, *parts))), name)
-    return str(kind.exit_status) if any(each.__name__ == "Error" for each in kind.__mro__) else ""
+    return (
+        str(kind.exit_status)
+        if any(each.__name__ in ("Error", "BugError") for each in kind.__mro__)
+        else ""
+    )
 
 
 def page() -> str:

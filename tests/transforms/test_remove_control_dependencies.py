@@ -8,7 +8,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.remove_control_dependencies import remove_control_dependencies
-from tests.support import assert_golden, build, error, ops, random, run, says, shows, transform
+from tests.support import assert_golden, build, error, ops, random, run, says, transform
 from tests.transforms.examples import Example
 
 

@@ -15,7 +15,6 @@ from tests.serving.infer_callers import (
     http_ask,
 )
 from tests.serving.infer_messages import raw_of
-from tests.support import says
 
 INFER = "/v2/models/half_plus_two/infer"
 ECHO = "/v2/models/echo/infer"
