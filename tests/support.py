@@ -93,7 +93,7 @@ def says(code: str, /, **fields: object) -> str:
     template = messages.catalogue()[code]
     unknown = fields.keys() - messages.fields_of(template) - {"source"}
     assert not unknown, f"{code} has no field {unknown}"
-    found = rf"{re.escape(plain(fields['source']))}: " if "source" in fields else ""
+    found = rf"{re.escape(str(fields['source']))}: (?:.*: )?" if "source" in fields else ""
     for text, name, spec, conversion in string.Formatter().parse(template):
         found += re.escape(text)
         if name in fields:

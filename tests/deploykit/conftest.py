@@ -37,6 +37,14 @@ class Outcome:
     error: CodedError | None = None
 
     @property
+    def printed(self) -> str:
+        """What is on standard output, but for the document of an error alone."""
+        with contextlib.suppress(ValueError):
+            if list(json.loads(self.stdout)) == ["error"]:
+                return ""
+        return self.stdout
+
+    @property
     def document(self) -> dict[str, Any]:
         return pinned(json.loads(self.stdout))
 

@@ -328,7 +328,7 @@ def test_records_that_are_no_results_are_never_replaced(tmp_path):
 def test_data_are_not_replaced_by_their_results(out):
     file = str(out / f"{NAME}-00001-of-{PARTS:05}.npz")
     before = contents(out)
-    with pytest.raises(FileError, match="has the name of a result; give another --name"):
+    with pytest.raises(FileError, match=says("data-named-as-result")):
         run(out, made_of(files=(file,)), force=True)
     with raises(FileError, "output-inside-source"):
         run(out / "more", made_of(data={"path": str(out), "fingerprint": ""}))

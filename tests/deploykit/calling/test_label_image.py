@@ -255,7 +255,7 @@ def test_what_was_done_can_be_declared(label, values, tmp_path):
 )
 def test_wrong_preprocessing(label, tmp_path, steps, options, says):
     found = label(encoded("png"), None, "--preprocess", declared(tmp_path, **steps), *options)
-    assert (found.status, found.stdout) == (2, "")
+    assert (found.status, found.printed) == (2, "")
     assert re.search(says, found.stderr)
     assert len(found.stderr.splitlines()) == 1
 
@@ -313,7 +313,7 @@ def test_inputs_that_take_no_image(label, what):
         Node("scores", "Identity", ("x",)).with_attrs(T=DType(dtype)),
     ]
     found = label(encoded("png"), b"".join(Graph(nodes).serialized()))
-    assert (found.status, found.stdout) == (2, "")
+    assert (found.status, found.printed) == (2, "")
     assert "input 'x'" in found.stderr
     assert what in found.stderr
     assert len(found.stderr.splitlines()) == 1
@@ -335,7 +335,7 @@ def test_outputs_that_give_no_scores(label, what):
         tf.identity(OUTPUTS[what](tf, x), name="scores")
 
     found = label(encoded("png"), b"".join(build(body).serialized()))
-    assert (found.status, found.stdout) == (2, "")
+    assert (found.status, found.printed) == (2, "")
     assert "output 'scores'" in found.stderr
     assert what in found.stderr
 
@@ -349,7 +349,7 @@ def test_a_model_that_acts_on_files_is_refused(label, tmp_path):
             tf.reshape(x, [-1, 48], name="scores")
 
     found = label(encoded("png"), b"".join(build(body).serialized()))
-    assert (found.status, found.stdout) == (3, "")
+    assert (found.status, found.printed) == (3, "")
     assert not (tmp_path / "trace").exists()
 
 
@@ -365,7 +365,7 @@ IMAGES = {
 def test_bad_images(label, tmp_path, name):
     content, message = IMAGES[name]
     found = label(encoded("png")[:60] if content is None else content)
-    assert (found.status, found.stdout) == (2, "")
+    assert (found.status, found.printed) == (2, "")
     assert found.stderr.startswith(f"deploykit: error: {tmp_path / 'image'}: ")
     assert re.search(message, found.stderr)
     assert len(found.stderr.splitlines()) == 1
@@ -380,7 +380,7 @@ def test_files_that_are_missing(deploykit, label, tmp_path):
         found = deploykit(
             "label", paths["IMAGE"], "--model", paths["--model"], "--labels", paths["--labels"]
         )
-        assert (found.status, found.stdout) == (4, "")
+        assert (found.status, found.printed) == (4, "")
         assert "nowhere: No such file" in found.stderr
 
 
@@ -399,7 +399,7 @@ def test_bad_labels(deploykit, label, tmp_path, content, message):
         "label", tmp_path / "image", "--model", tmp_path / "model.pb", "--labels",
         tmp_path / "labels.txt",
     )  # fmt: skip
-    assert (found.status, found.stdout) == (2, "")
+    assert (found.status, found.printed) == (2, "")
     assert re.search(message, found.stderr)
 
 
@@ -475,5 +475,5 @@ def test_image_and_model_are_each_given_once(deploykit, files, given, message):
     words = [word.replace("IMAGE", str(paths["image"])).replace("MODEL", str(paths["model.pb"]))
              for word in given]  # fmt: skip
     found = deploykit("label", *words, f"--labels={paths['labels.txt']}")
-    assert (found.status, found.stdout) == (2, "")
+    assert (found.status, found.printed) == (2, "")
     assert found.stderr.startswith(f"deploykit: error: {message} (")

@@ -27,7 +27,7 @@ from deploykit.transforms.core.protos import VersionDef
 from deploykit.transforms.core.tensors import DType, decode
 from tests.deploykit.conftest import FASHION
 from tests.loading import answers
-from tests.support import raises
+from tests.support import raises, says
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -301,9 +301,12 @@ def test_labels_name_the_best(tmp_path):
         3,
     )
     few.close()
-    with pytest.raises(GraphError, match="there are 2 labels, but the model gives 10 scores"):
+    with pytest.raises(
+        GraphError,
+        match=says("counts-differ", what="labels", count=2, other="scores", other_count=10),
+    ):
         deploykit.export(scored(), tmp_path / "no", labels=["a", "b"])
-    with pytest.raises(GraphError, match="output 'classes' already"):
+    with pytest.raises(GraphError, match=says("output-exists", name="classes")):
         deploykit.export(scored(output="classes"), tmp_path / "no", labels=NAMES)
     with raises(GraphError, "labels-need-scores"):
         deploykit.export(echo(), tmp_path / "no", labels=NAMES)

@@ -5,7 +5,7 @@ import pytest
 import deploykit
 from deploykit.cli.options.types import Tags
 from deploykit.transforms.core.errors import GraphError
-from tests.support import raises
+from tests.support import raises, says
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -79,7 +79,7 @@ def test_graphs_are_named_by_their_tags_or_by_none(tmp_path):
     path = saved(tmp_path, ("a",), ("b",), ())
     assert deploykit.freeze(path, tags=[""]).outputs == ("y2",)
     assert deploykit.freeze(path, tags=["b"]).outputs == ("y1",)
-    with pytest.raises(GraphError, match=r'choose one .* with --tags.*: a; b; \(none: --tags ""\)'):
+    with pytest.raises(GraphError, match=says("saved-model-tags-ambiguous")):
         deploykit.freeze(path)
     with raises(GraphError, "saved-model-tags-missing", wanted="the tags c"):
         deploykit.freeze(path, tags=["c"])

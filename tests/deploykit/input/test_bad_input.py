@@ -1,5 +1,6 @@
 """Damaged data end a run with one sentence that names the file and the place, in every style."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -50,14 +51,18 @@ def no_image(folder: Path) -> None:
 
 FIELDS = ",".join("1" * WIDTH)
 DAMAGES = [
-    ("csv", line(f"{FIELDS},1,1"), "1.csv: line 5 has 8 numbers, expected 7"),
-    ("csv", line("1,2"), "1.csv: line 5 has 2 numbers, expected 7"),
-    ("csv", line(""), "1.csv: line 5 is empty"),
-    ("csv", line("1,2,x,4,5,6,7"), "1.csv: line 5 has 'x' in column 2, expected a number"),
-    ("csv", line("1,2,,4,5,6,7"), "1.csv: line 5 has '' in column 2, expected a number"),
-    ("records", flipped, "train-00001-of-00003.tfrecord: record "),
-    ("images", cut, "03.jpg: the record cannot be used"),
-    ("images", no_image, "03.jpg: the record cannot be used"),
+    ("csv", line(f"{FIELDS},1,1"), re.escape("1.csv: line 5 has 8 numbers, expected 7")),
+    ("csv", line("1,2"), re.escape("1.csv: line 5 has 2 numbers, expected 7")),
+    ("csv", line(""), re.escape("1.csv: line 5 is empty")),
+    (
+        "csv",
+        line("1,2,x,4,5,6,7"),
+        re.escape("1.csv: line 5 has 'x' in column 2, expected a number"),
+    ),
+    ("csv", line("1,2,,4,5,6,7"), re.escape("1.csv: line 5 has '' in column 2, expected a number")),
+    ("records", flipped, says("record-damaged")),
+    ("images", cut, says("record-not-usable")),
+    ("images", no_image, says("record-not-usable")),
 ]
 
 
@@ -88,7 +93,7 @@ def test_damage_is_named(written, kind, damage, says, style):
     piped = written(kind, damage)
     with pytest.raises(Error) as found:
         run_through(style, piped)
-    assert says in str(found.value)
+    assert re.search(says, str(found.value))
     assert "\n" not in str(found.value)
     assert type(found.value) is (FileError if kind == "records" else GraphError)
 

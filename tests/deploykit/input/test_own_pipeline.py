@@ -172,11 +172,11 @@ def test_what_does_not_fit_is_said_in_a_sentence(place, name, said):
 
 
 def test_names_that_lead_nowhere(place):
-    with pytest.raises(GraphError, match="there is no module gone"):
+    with pytest.raises(GraphError, match=says("module-missing", name="gone")):
         measured(data="strange", pipeline="gone:lines")
-    with pytest.raises(GraphError, match="not of the form module:function"):
+    with pytest.raises(GraphError, match=says("unexpected", expected="module:function")):
         measured(data="strange", pipeline="mine")
-    with pytest.raises(GraphError, match="name it: module:function"):
+    with pytest.raises(GraphError, match=says("input-style-pipeline")):
         measured(data="csv", input="pipeline")
     with raises(GraphError, "only-for"):
         Piping(pipeline="mine:lines", workers=1).styles("tfdata")

@@ -1,6 +1,7 @@
 """Preprocessing is declared once, in words that are checked before anything runs."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +26,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from tests.deploykit.benchmarking.nets import placeholder
-from tests.support import raises
+from tests.support import raises, says
 
 DATA = Data(
     "shards",
@@ -64,23 +65,50 @@ def test_there_and_back(tmp_path):
 
 
 WRONG = [
-    ([], 'expected {"format": 1'),
-    ({"format": 2}, 'expected {"format": 1'),
-    ({"format": 1, "input": {}}, "there is no 'input', only format, columns, range, inputs"),
-    ({"format": 1, "inputs": []}, "by name"),
-    ({"format": 1, "inputs": {"x": []}}, "the steps of 'x' should be given by name"),
-    ({"format": 1, "inputs": {"x": {"size": 1}}}, "'x' has no step 'size'"),
-    ({"format": 1, "inputs": {"x": {"resise": [1, 1]}}}, "did you mean resize"),
-    ({"format": 1, "inputs": {"x": {"resize": [1]}}}, "'resize' of 'x' cannot be [1]"),
-    ({"format": 1, "inputs": {"x": {"resize": [0, 4]}}}, "'resize' of 'x' cannot be"),
-    ({"format": 1, "inputs": {"x": {"std": [0]}}}, "'std' of 'x' cannot be [0]"),
-    ({"format": 1, "inputs": {"x": {"mean": []}}}, "'mean' of 'x' cannot be []"),
-    ({"format": 1, "inputs": {"x": {"scale": "1"}}}, "'scale' of 'x' cannot be '1'"),
-    ({"format": 1, "inputs": {"x": {"scale": float("nan")}}}, "'scale' of 'x' cannot be nan"),
-    ({"format": 1, "inputs": {"x": {"length": 0}}}, "'length' of 'x' cannot be 0"),
-    ({"format": 1, "inputs": {"x": {"channels": True}}}, "'channels' of 'x' cannot be True"),
-    ({"format": 1, "columns": {"x": "1"}}, "the columns of 'x' cannot be '1'"),
-    ({"format": 1, "columns": {"x": -1}}, "the columns of 'x' cannot be -1"),
+    ([], re.escape('expected {"format": 1')),
+    ({"format": 2}, re.escape('expected {"format": 1')),
+    (
+        {"format": 1, "input": {}},
+        says("unknown-name", name="input", known=["format", "columns", "range", "inputs"]),
+    ),
+    ({"format": 1, "inputs": []}, says("needs-by-name")),
+    ({"format": 1, "inputs": {"x": []}}, says("needs-by-name", what="the steps of 'x'")),
+    ({"format": 1, "inputs": {"x": {"size": 1}}}, re.escape("'x' has no step 'size'")),
+    ({"format": 1, "inputs": {"x": {"resise": [1, 1]}}}, says("unknown-name")),
+    (
+        {"format": 1, "inputs": {"x": {"resize": [1]}}},
+        says("preprocessing-step-value", step="resize", name="x", got=[1]),
+    ),
+    (
+        {"format": 1, "inputs": {"x": {"resize": [0, 4]}}},
+        says("preprocessing-step-value", step="resize", name="x"),
+    ),
+    (
+        {"format": 1, "inputs": {"x": {"std": [0]}}},
+        says("preprocessing-step-value", step="std", name="x", got=[0]),
+    ),
+    (
+        {"format": 1, "inputs": {"x": {"mean": []}}},
+        says("preprocessing-step-value", step="mean", name="x"),
+    ),
+    (
+        {"format": 1, "inputs": {"x": {"scale": "1"}}},
+        says("preprocessing-step-value", step="scale", name="x", got="1"),
+    ),
+    (
+        {"format": 1, "inputs": {"x": {"scale": float("nan")}}},
+        re.escape("'scale' of 'x' cannot be nan"),
+    ),
+    (
+        {"format": 1, "inputs": {"x": {"length": 0}}},
+        says("preprocessing-step-value", step="length", name="x", got=0),
+    ),
+    (
+        {"format": 1, "inputs": {"x": {"channels": True}}},
+        says("preprocessing-step-value", step="channels", name="x"),
+    ),
+    ({"format": 1, "columns": {"x": "1"}}, re.escape("the columns of 'x' cannot be '1'")),
+    ({"format": 1, "columns": {"x": -1}}, re.escape("the columns of 'x' cannot be -1")),
 ]
 
 
@@ -88,7 +116,7 @@ WRONG = [
 def test_what_cannot_be_is_named(document, says):
     with pytest.raises(GraphError) as found:
         preprocessing_from(document)
-    assert says in str(found.value)
+    assert re.search(says, str(found.value))
     assert "\n" not in str(found.value)
 
 
@@ -130,33 +158,61 @@ def test_defaults_are_what_the_input_takes(graph, steps, expected):
 @pytest.mark.parametrize(
     ("graph", "steps", "says"),
     [
-        (net(-1, 9), Steps(), "has shape [?, 8], but it takes [?, 9]"),
-        (net(-1), Steps(), "has shape [?, 8], but it takes [?]"),
-        (net(-1, 8, dtype="int32"), Steps(), "is float32, but it takes int32"),
-        (net(-1, 8, dtype="string"), Steps(), "it should become string"),
-        (net(-1, 8), Steps(dtype="float64"), "becomes float64, but it takes float32"),
-        (net(-1, 8), Steps("y"), "there is no feature 'y' for input 'x'; there are: x, image"),
-        (net(-1, 8, name="y"), Steps(), "there is no feature 'y' for the input of that name"),
-        (net(-1, 8), Steps(resize=(2, 2)), "cannot be resized"),
-        (net(-1, 8), Steps(split=" "), "cannot be split"),
-        (net(-1, 8), Steps(length=3), "has no tokens"),
-        (net(-1, 8), Steps(channels=3), "'channels' of feature 'x' (float32 [8]) has no effect"),
-        (net(-1, 8), Steps(corners=True), "only with resize"),
-        (net(-1, -1, -1, 3), Steps("image", corners=True, crop=(4, 4)), "only with resize"),
-        (net(-1, dtype="string", name="text"), Steps(scale=2.0), "cannot be scaled"),
-        (net(-1, 8), Steps(mean=(1, 2)), "has 8 channels, but 2 numbers for mean"),
-        (net(-1, -1, -1, 3), Steps("image"), "give resize"),
-        (net(-1, 8), Steps("image"), "has shape [?, ?, ?, 3], but it takes [?, 8]"),
-        (net(-1, 4, 4, 3), Steps("image", resize=(5, 5)), "has shape [?, 5, 5, 3]"),
-        (net(-1, 4, 4, 3), Steps("image", resize=(3, 3), crop=(4, 4)), "more than the (3, 3)"),
-        (net(-1, dtype="int64"), Steps("tokens"), "it should become int64"),
+        (net(-1, 9), Steps(), says("does-not-fit", got="[?, 8]", expected="[?, 9]")),
+        (net(-1), Steps(), says("does-not-fit", got="[?, 8]", expected="[?]")),
+        (net(-1, 8, dtype="int32"), Steps(), says("does-not-fit", got="float32", expected="int32")),
+        (net(-1, 8, dtype="string"), Steps(), says("preprocess-type-between", expected="string")),
+        (
+            net(-1, 8),
+            Steps(dtype="float64"),
+            says("does-not-fit", got="float64", expected="float32"),
+        ),
+        (
+            net(-1, 8),
+            Steps("y"),
+            re.escape("there is no feature 'y' for input 'x'; there are: x, image"),
+        ),
+        (net(-1, 8, name="y"), Steps(), says("unknown-name", kind="feature", name="y")),
+        (net(-1, 8), Steps(resize=(2, 2)), says("preprocess-refused")),
+        (net(-1, 8), Steps(split=" "), says("preprocess-refused")),
+        (net(-1, 8), Steps(length=3), says("preprocess-refused")),
+        (
+            net(-1, 8),
+            Steps(channels=3),
+            says("step-no-effect", step="channels", feature="x", description="float32 [8]"),
+        ),
+        (net(-1, 8), Steps(corners=True), says("step-no-effect", where="with resize")),
+        (
+            net(-1, -1, -1, 3),
+            Steps("image", corners=True, crop=(4, 4)),
+            says("step-no-effect", where="with resize"),
+        ),
+        (net(-1, dtype="string", name="text"), Steps(scale=2.0), says("preprocess-refused")),
+        (
+            net(-1, 8),
+            Steps(mean=(1, 2)),
+            says("preprocess-channels", channels=8, count=2, name="mean"),
+        ),
+        (net(-1, -1, -1, 3), Steps("image"), says("preprocess-needs-resize")),
+        (net(-1, 8), Steps("image"), says("does-not-fit", got="[?, ?, ?, 3]", expected="[?, 8]")),
+        (net(-1, 4, 4, 3), Steps("image", resize=(5, 5)), says("does-not-fit", got="[?, 5, 5, 3]")),
+        (
+            net(-1, 4, 4, 3),
+            Steps("image", resize=(3, 3), crop=(4, 4)),
+            re.escape("more than the (3, 3)"),
+        ),
+        (
+            net(-1, dtype="int64"),
+            Steps("tokens"),
+            says("preprocess-type-between", expected="int64"),
+        ),
     ],
 )
 def test_what_does_not_fit_the_model_is_said(graph, steps, says):
     (name,) = graph.inputs
     with pytest.raises(GraphError) as found:
         steps_for(DATA, graph, Preprocessing({name: steps}))
-    assert says in str(found.value)
+    assert re.search(says, str(found.value))
     assert str(found.value).startswith("shards: ")
 
 

@@ -70,9 +70,9 @@ def test_files_that_are_something_else(write, tmp_path):
             recorded(tmp_path / "x.json", None)
     with pytest.raises(GraphError, match="no result of deploykit load-test"):
         recorded(write({"callers": 1}), None)
-    with pytest.raises(GraphError, match="not about nett"):
+    with pytest.raises(GraphError, match=says("unknown-name", name="nett")):
         recorded(write(load(1), load(8)), "nett")
-    with pytest.raises(Error, match="leave out --data"):
+    with pytest.raises(Error, match=says("plan-file-needs-no-data")):
         deploykit.plan(write(load(1), load(8)), data="x.npz", rate=1, p99_ms=1)
     with raises(Error, "plan-address-needs-model"):
         deploykit.plan("localhost:8500", rate=1, p99_ms=1)

@@ -256,7 +256,7 @@ def test_a_graph_that_demands_a_batch(in_process, caplog):
     found = ranges_of(fixed_batch(), {"x": random(10, 3)})
     assert found.ranges.samples == 8
     assert "the last 2 of 10 samples" in caplog.text
-    with pytest.raises(GraphError, match="hold 3 samples, but the graph takes 4 at once"):
+    with pytest.raises(GraphError, match=says("data-batch-fixed", count=3, batch=4)):
         ranges_of(fixed_batch(), {"x": random(3, 3)})
     with raises(GraphError, "batch-fixed", fixed=4, batch=2):
         ranges_of(fixed_batch(), {"x": random(8, 3)}, 2)
@@ -319,7 +319,7 @@ def test_the_command(deploykit, tmp_path):
     assert ranges.text() == text
 
     again = deploykit("calibrate", model, "--data", data)
-    assert (again.status, again.stdout) == (4, "")
+    assert (again.status, again.printed) == (4, "")
     assert "--force" in again.stderr
     again = deploykit("calibrate", model, "--data", data, "--batch", 3, "--force")
     assert again.status == 0
@@ -340,5 +340,5 @@ def test_what_the_command_refuses(deploykit, tmp_path):
         found = deploykit("calibrate", model, *arguments)
         assert found.status in (2, 4)
         assert said in found.stderr
-        assert found.stdout == ""
+        assert found.printed == ""
     assert not list(tmp_path.glob("*.ranges.json"))

@@ -193,7 +193,7 @@ def test_what_the_command_refuses(deploykit, tmp_path):
         (("--calibration", data, "-o", data), 4, "the output is the input"),
     ]:
         found = deploykit("sensitivity", model, *arguments)
-        assert (found.status, found.stdout) == (status, "")
+        assert (found.status, found.printed) == (status, "")
         assert said in found.stderr
 
 

@@ -1,5 +1,6 @@
 """Whatever happens to a shard after it was written is found and named."""
 
+import re
 import shutil
 
 import pytest
@@ -11,7 +12,7 @@ from deploykit.records.verify_records import check_folder
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.tfrecord import framed
 from tests.deploykit.records.conftest import numbers
-from tests.support import raises, shows
+from tests.support import raises, says, shows
 
 
 @pytest.fixture(scope="module", params=["", "GZIP"])
@@ -181,13 +182,13 @@ def test_what_is_no_folder_of_records(tmp_path, deploykit, command):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"format": 1', '"format": 2', "no index of records of format 1"),
-        ('"format": 1', "", "no JSON"),
-        ('"records": 12', '"records": 13', "are not the sums"),
-        ('"float32"', '"float31"', "feature 'x' is of type 'float31'"),
-        ('"file": "train', '"file": "../train', "is no name of a shard"),
-        ('"sha256": "', '"sha256": "x', "has no SHA-256"),
-        ('"shards"', '"shard"', "the shards are missing"),
+        ('"format": 1', '"format": 2', says("not-records-index", format=1)),
+        ('"format": 1', "", says("json-expected")),
+        ('"records": 12', '"records": 13', says("index-invalid")),
+        ('"float32"', '"float31"', re.escape("feature 'x' is of type 'float31'")),
+        ('"file": "train', '"file": "../train', says("shard-name")),
+        ('"sha256": "', '"sha256": "x', says("index-invalid")),
+        ('"shards"', '"shard"', says("index-invalid")),
     ],
 )
 def test_a_damaged_index(folder, deploykit, old, new, said):
@@ -197,7 +198,7 @@ def test_a_damaged_index(folder, deploykit, old, new, said):
     path.write_text(text.replace(old, new, 1))
     outcome = deploykit("records", "verify", folder)
     assert outcome.status == 2
-    assert said in outcome.stderr
+    assert re.search(said, outcome.stderr)
     assert str(path) in outcome.stderr
 
 

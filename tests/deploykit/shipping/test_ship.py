@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from deploykit.text.results.shipped import lines
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.benchmarking.nets import dense, written
 from tests.deploykit.conftest import command_line
-from tests.support import raises, shows
+from tests.support import raises, says, shows
 
 OPTIONS = ("--budget=0.3", "--engine=tensorflow")
 
@@ -138,16 +139,16 @@ def test_a_plan_tells_times(home, shipped):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--from=tun"], "there is no stage tun (did you mean tune?)"),
-        (["--name=1"], "would pass for a version"),
-        (["--manifests=compose"], "is none of"),
-        (["--device=gpu", "--engine=openvino"], "needs --engine tensorflow"),
+        (["--from=tun"], says("unknown-name", kind="stage", name="tun")),
+        (["--name=1"], says("model-name-number")),
+        (["--manifests=compose"], re.escape("is none of")),
+        (["--device=gpu", "--engine=openvino"], says("openvino-cpu-only")),
     ],
 )
 def test_what_contradicts_itself_is_said_first(home, words, said):
     found = run(home, "net.pb", *words, "-o", "refused.ship")
     assert found.status == 2
-    assert said in found.stderr
+    assert re.search(said, found.stderr)
     assert not (home / "refused.ship").exists()
 
 
@@ -197,19 +198,23 @@ def test_a_project_file_holds_options(home, tmp_path):
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [
-        ("[ship]\nbudgets = 3\n", 2, "no option budgets (did you mean budget?)"),
-        ("[ship]\ndry-run = 3\n", 2, "dry-run should be true or false"),
-        ("[ship]\nbudget = true\n", 2, "budget should be a text, a number or a list"),
-        ("[ship]\nbudget = -1\n", 2, "--budget"),
-        ("[serve]\nport = 3\n", 2, "expected a table [ship]"),
-        ("[ship\n", 4, "it is not TOML"),
+        ("[ship]\nbudgets = 3\n", 2, says("project-unknown-option", name="budgets")),
+        ("[ship]\ndry-run = 3\n", 2, says("unexpected", what="dry-run", expected="true or false")),
+        (
+            "[ship]\nbudget = true\n",
+            2,
+            says("unexpected", what="budget", expected="a text, a number or a list"),
+        ),
+        ("[ship]\nbudget = -1\n", 2, re.escape("--budget")),
+        ("[serve]\nport = 3\n", 2, says("project-table-expected", name="ship")),
+        ("[ship\n", 4, says("not-a", what="TOML")),
     ],
 )
 def test_a_project_file_is_checked(home, tmp_path, text, status, said):
     (tmp_path / "deploykit.toml").write_text(text)
     found = run(tmp_path, home / "net.pb", "--dry-run", "-o", tmp_path / "x")
     assert found.status == status
-    assert said in found.stderr
+    assert re.search(said, found.stderr)
 
 
 def test_help_reads_no_project_file(tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """The commands say the same of a server over each protocol that it speaks, gRPC and HTTP."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -188,17 +190,21 @@ def test_outputs_by_name(ask):
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (["nobody", "1"], 2, "models served here: "),
-        (["broken", "1"], 2, "served here: "),
-        (["half", "z=1"], 2, "expected NAME=VALUE"),
-        (["half", "[1, 2]"], 2, "this has shape [1, 2], but 'x' takes float32[?, 1]"),
-        (["half", "text"], 4, "there is no such file"),
+        (["nobody", "1"], 2, re.escape("models served here: ")),
+        (["broken", "1"], 2, re.escape("served here: ")),
+        (["half", "z=1"], 2, says("input-argument-form")),
+        (
+            ["half", "[1, 2]"],
+            2,
+            says("value-shape", shape=[1, 2], name="x", expected="float32[?, 1]"),
+        ),
+        (["half", "text"], 4, says("input-file-missing")),
     ],
 )
 def test_errors_of_predict(command, arguments, status, says):
     ended = command("predict", *arguments)
     assert (ended.status, ended.stdout, ended.stderr.count("\n")) == (status, "", 1)
-    assert says in ended.stderr
+    assert re.search(says, ended.stderr)
 
 
 @EACH

@@ -195,40 +195,41 @@ def test_a_byte_order_mark_is_passed_over():
 
 
 REFUSED = {
-    '{"inputs": [1, 2], "instances": [1]}': "expecting only one of",
-    "{}": "Missing 'inputs' or 'instances' key",
-    '{"instances": 1}': "Expecting 'instances' to be an list/array",
-    '{"instances": []}': "No values in 'instances' array",
-    '{"instances": [[1], [1, 2]]}': "element: 1 of 'instances' list. Error: "
-    "Expecting tensor size: 1 but got: 2",
-    '{"instances": [[1], 2]}': "element: 1 of 'instances' list. Error: Expecting shape [1] "
-    "but got: []",
-    '{"instances": [1, [2]]}': "element: 1 of 'instances' list. Error: Expecting shape [] "
-    "but got: [1]",
-    '{"instances": [{"x": 1}, 2]}': "Failed to process element: 1",
-    '{"instances": [2, {"x": 1}]}': "Failed to process element: 0",
-    '{"instances": [{"x": 1}, {"y": 1}]}': "element: 1 key: \"y\" of 'instances' list",
-    '{"instances": [{"y": 1}]}': 'does not have named input: "y"; the signature takes x',
-    '{"inputs": ["a"]}': 'JSON Value: "a" Type: String is not of expected type: float32',
-    '{"inputs": [null]}': "Type: Null is not of expected type: float32",
-    '{"inputs": [1, true]}': "JSON Value: true Type: True is not of expected type: float32",
-    '{"inputs": [{"b64": "YQ=="}]}': "Type: Object is not of expected type: float32",
-    '{"inputs": [1.0, 1e39]}': "JSON Value: 1e+39 Type: Number is out of the range",
-    '{"inputs": [NaN, 1e400]}': "JSON Parse error: number 1e400 is too large",
-    '{"inputs": [1e400]}': "JSON Parse error: number 1e400 is too large",
-    f'{{"inputs": {"[" * 100}1{"]" * 100}}}': "nested deeper than 64 levels",
-    f'{{"inputs": {"[" * 5000}1{"]" * 5000}}}': "JSON Parse error: ",
-    f'{{"inputs": {"[" * 5000}NaN{"]" * 5000}}}': "JSON Parse error: it is nested too deeply",
-    "": "JSON Parse error: The document is empty",
-    "instances = [1, 2]": "JSON Parse error",
-    "[1]": "Is not object",
-    "NaN": "JSON Value: NaN Is not object",
-}  # fmt: skip
+    '{"inputs": [1, 2], "instances": [1]}': says("json-two-keys"),
+    "{}": says("json-key-missing", columns="inputs", rows="instances"),
+    '{"instances": 1}': says("json-rows-not-array", key="instances"),
+    '{"instances": []}': says("json-rows-empty", key="instances"),
+    '{"instances": [[1], [1, 2]]}': re.escape(
+        "element: 1 of 'instances' list. Error: Expecting tensor size: 1 but got: 2"
+    ),
+    '{"instances": [[1], 2]}': says("json-row-failed", number=1, rows="instances"),
+    '{"instances": [1, [2]]}': says("json-row-failed", number=1, rows="instances"),
+    '{"instances": [{"x": 1}, 2]}': says("json-row-failed", number=1),
+    '{"instances": [2, {"x": 1}]}': says("json-row-failed", number=0),
+    '{"instances": [{"x": 1}, {"y": 1}]}': says("json-row-failed", number=1, rows="instances"),
+    '{"instances": [{"y": 1}]}': says("json-row-input-unknown", name='"y"', inputs="x"),
+    '{"inputs": ["a"]}': says("json-value-not-of-type", got='"a"', kind="String", dtype="float32"),
+    '{"inputs": [null]}': says("json-value-not-of-type", kind="Null", dtype="float32"),
+    '{"inputs": [1, true]}': says(
+        "json-value-not-of-type", got="true", kind="True", dtype="float32"
+    ),
+    '{"inputs": [{"b64": "YQ=="}]}': says("json-value-not-of-type", kind="Object", dtype="float32"),
+    '{"inputs": [1.0, 1e39]}': says("json-value-range", got="1e+39"),
+    '{"inputs": [NaN, 1e400]}': says("json-not-parsed", reason="number 1e400 is too large"),
+    '{"inputs": [1e400]}': says("json-not-parsed", reason="number 1e400 is too large"),
+    f'{{"inputs": {"[" * 100}1{"]" * 100}}}': says("json-lists-too-deep", most=64),
+    f'{{"inputs": {"[" * 5000}1{"]" * 5000}}}': re.escape("JSON Parse error: "),
+    f'{{"inputs": {"[" * 5000}NaN{"]" * 5000}}}': says("json-nested-too-deep"),
+    "": says("json-empty"),
+    "instances = [1, 2]": re.escape("JSON Parse error"),
+    "[1]": says("json-not-object"),
+    "NaN": says("json-not-object", got="NaN"),
+}
 
 
 @pytest.mark.parametrize(("text", "words"), REFUSED.items(), ids=range(len(REFUSED)))
 def test_refused(text, words):
-    assert words in refusal(lambda: read(text, x="float32"))
+    assert re.search(words, refusal(lambda: read(text, x="float32")))
 
 
 @pytest.mark.parametrize(

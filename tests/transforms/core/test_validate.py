@@ -81,23 +81,27 @@ def doubling(levels):
 
 X = placeholder()
 BAD = {
-    "empty": ([], "the graph has no node"),
-    "name": ([placeholder("a b")], "node 'a b': its name is not legal; a name starts with"),
-    "control character": ([placeholder("a\n")], r"node 'a\n': its name is not legal"),
-    "long": ([placeholder("a" * 9999 + " ")], f"node '{'a' * 80}': its name is not legal"),
-    "unprintable op": ([Node("y", "Re\nlu")], r"node 'y': Re\nlu is neither an op"),
-    "unprintable input": ([X, relu("y", "z\n")], r"node 'y': its input 'z\n' is not in the graph"),
-    "starts with _": ([placeholder("_a")], "node '_a': its name is not legal"),
+    "empty": ([], says("graph-empty")),
+    "name": ([placeholder("a b")], says("node-name-illegal", node="a b")),
+    "control character": ([placeholder("a\n")], says("node-name-illegal")),
+    "long": ([placeholder("a" * 9999 + " ")], says("node-name-illegal")),
+    "unprintable op": ([Node("y", "Re\nlu")], says("op-unknown", node="y")),
+    "unprintable input": ([X, relu("y", "z\n")], says("input-missing-in-graph", node="y")),
+    "starts with _": ([placeholder("_a")], says("node-name-illegal", node="_a")),
     "unknown op": (
         [X, Node("y", "Reluu", ("x",))],
-        "node 'y': Reluu is neither an op of TensorFlow nor a function of the graph's library "
-        "(did you mean Relu or Relu6",
+        says("op-unknown", node="y", op="Reluu"),
     ),
-    "dangling": ([relu("y", "x")], "node 'y': its input 'x' is not in the graph"),
-    "cycle": ([relu("y", "z"), relu("z", "y")], "2 nodes wait for each other in a cycle"),
+    "dangling": ([relu("y", "x")], says("input-missing-in-graph", node="y", tensor="x")),
+    "cycle": ([relu("y", "z"), relu("z", "y")], says("cycle", count=2)),
     "port": (
         [X, relu("y", "x:1")],
-        "node 'y' reads 'x:1', but node 'x' (Placeholder) has 1 output",
+        says(
+            "output-number-missing",
+            what="node 'y' reads 'x:1'",
+            node="node 'x' (Placeholder)",
+            count=1,
+        ),
     ),
     "port of a list": (
         [
@@ -106,92 +110,129 @@ BAD = {
             Node("s", "Split", ("axis", "x")).with_attrs(T=FLOAT, num_split=2),
             relu("y", "s:2"),
         ],
-        "node 'y' reads 's:2', but node 's' (Split) has 2 outputs",
+        says(
+            "output-number-missing", what="node 'y' reads 's:2'", node="node 's' (Split)", count=2
+        ),
     ),
     "no output": (
         [Node("n", "NoOp"), relu("y", "n")],
-        "node 'y' reads 'n', but node 'n' (NoOp) has 0 outputs",
+        says("output-number-missing", what="node 'y' reads 'n'", node="node 'n' (NoOp)", count=0),
     ),
     "data after control": (
         [X, relu("y", "^x", "x")],
-        "node 'y': a data input stands after a control input",
+        says("data-input-after-control", node="y"),
     ),
     "too many inputs": (
         [X, relu("y", "x", "x")],
-        "node 'y' (Relu) has 2 data inputs, but its op takes 1",
+        says("input-count-wrong", node="y", op="Relu", count=2, expected=1),
     ),
     "inputs by attribute": (
         [X, Node("y", "Pack", ("x", "x")).with_attrs(T=FLOAT, N=3)],
-        "node 'y' (Pack) has 2 data inputs, but its op takes 3",
+        says("input-count-wrong", node="y", op="Pack", count=2, expected=3),
     ),
     "inputs by type list": (
         [X, Node("y", "IdentityN", ("x",)).with_attrs(T=[FLOAT, FLOAT])],
-        "node 'y' (IdentityN) has 1 data inputs, but its op takes 2",
+        says("input-count-wrong", node="y", op="IdentityN", count=1, expected=2),
     ),
     "absurd number of outputs": (
         [X, Node("y", "Unpack", ("x",)).with_attrs(T=FLOAT, num=1 << 40)],
-        "node 'y' (Unpack) has 1099511627776 outputs, more",
+        says("too-many", what="node 'y' (Unpack)", count=1099511627776, unit="outputs"),
     ),
     "negative number of outputs": (
         [X, Node("y", "Unpack", ("x",)).with_attrs(T=FLOAT, num=-1)],
-        "node 'y' (Unpack): attribute 'num' is -1, but its op demands at least 0",
+        re.escape("node 'y' (Unpack): attribute 'num' is -1, but its op demands at least 0"),
     ),
     "missing attribute": (
         [X, Node("y", "Relu6", ("x",)), Node("z", "Cast", ("y",)).with_attrs(SrcT=FLOAT)],
-        "node 'y' (Relu6) lacks the attribute 'T', which its op demands",
+        says("attribute-missing", node="y", op="Relu6", attribute="T"),
     ),
     "type of an attribute": (
         [X, relu("y", "x").with_attrs(T=3)],
-        "node 'y' (Relu): attribute 'T' holds int, but its op demands type",
+        says(
+            "attribute-invalid",
+            node="y",
+            op="Relu",
+            attribute="T",
+            reason="holds int, but its op demands type",
+        ),
     ),
     "empty attribute": (
         [X, relu("y", "x").with_attrs(T=AttrValue())],
-        "node 'y' (Relu): attribute 'T' holds nothing, but its op demands type",
+        says(
+            "attribute-invalid",
+            node="y",
+            op="Relu",
+            attribute="T",
+            reason="holds nothing, but its op demands type",
+        ),
     ),
     "placeholder attribute": (
         [X, relu("y", "x").with_attrs(T=AttrValue(placeholder="T"))],
-        "node 'y' (Relu): attribute 'T' holds placeholder, but its op demands type",
+        says(
+            "attribute-invalid",
+            node="y",
+            op="Relu",
+            attribute="T",
+            reason="holds placeholder, but its op demands type",
+        ),
     ),
     "list attribute": (
         [X, Node("y", "MaxPool", ("x",)).with_attrs(T=FLOAT, ksize=2, strides=[1], padding="SAME")],
-        "node 'y' (MaxPool): attribute 'ksize' holds int, but its op demands list",
+        says(
+            "attribute-invalid",
+            node="y",
+            op="MaxPool",
+            attribute="ksize",
+            reason="holds int, but its op demands list",
+        ),
     ),
     "shape": (
         [placeholder(shape=(1 << 40, 1 << 40))],
-        "node 'x': no tensor has the shape [1099511627776, 1099511627776]",
+        says(
+            "node-invalid",
+            node="x",
+            reason="no tensor has the shape [1099511627776, 1099511627776]",
+        ),
     ),
     "type of a Const": (
         [Node.constant("w", np.ones(2, np.int32)).with_attrs(dtype=FLOAT)],
-        "node 'w': its type is float32, but its tensor is of type int32",
+        says("constant-type", node="w", type="float32", got="int32"),
     ),
     "variant Const": (
         [const("w", lambda t: setattr(t, "dtype", 21)).with_attrs(dtype=DType("variant"))],
-        "node 'w': a tensor of type variant has no readable value",
+        re.escape("node 'w': a tensor of type variant has no readable value"),
     ),
     "short content": (
         [const("w", lambda t: setattr(t, "tensor_content", b"abc"))],
-        "node 'w': the tensor holds 3 bytes, but its shape [2] of float32 needs 8",
+        re.escape("node 'w': the tensor holds 3 bytes, but its shape [2] of float32 needs 8"),
     ),
     "too many values": (
         [const("w", lambda t: t.float_val.extend([1] * 3), (1.0, 1.0))],
-        "node 'w': the tensor holds 4 values, but its shape [2] has 2",
+        re.escape("node 'w': the tensor holds 4 values, but its shape [2] has 2"),
     ),
     "unknown shape": (
         [const("w", lambda t: setattr(t.tensor_shape.dim[0], "size", -1))],
-        "node 'w': the tensor's shape [-1] is not fully defined",
+        says("node-invalid", node="w", reason="the tensor's shape [-1] is not fully defined"),
     ),
     "declared size": (
         [const("w", grow)],
-        "node 'w': the tensor's shape [268435456, 4] of float32 asks for 4294967296 bytes",
+        re.escape(
+            "node 'w': the tensor's shape [268435456, 4] of float32 asks for 4294967296 bytes"
+        ),
     ),
     "rank": (
         [const("w", lambda t: [t.tensor_shape.dim.add(size=1) for _ in range(80)])],
-        "node 'w': the tensor has 81 dimensions",
+        re.escape("node 'w': the tensor has 81 dimensions"),
     ),
     "missing function": (
         [X, call("y", "f", "x")],
-        "node 'y' (PartitionedCall): the graph's library has no function 'f', named by its "
-        "attribute 'f'",
+        says(
+            "attribute-function-missing",
+            node="y",
+            op="PartitionedCall",
+            function="f",
+            attribute="f",
+        ),
     ),
 }
 
@@ -200,7 +241,7 @@ BAD = {
 def test_refuses_a_bad_graph(nodes, message):
     with pytest.raises(GraphError) as raised:
         validate(Graph(nodes))
-    assert str(raised.value).startswith(message)
+    assert re.search(message, str(raised.value))
     assert "\n" not in str(raised.value)
 
 

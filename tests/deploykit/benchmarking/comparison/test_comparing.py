@@ -165,7 +165,7 @@ def test_wrong_files(deploykit, file, tmp_path, content, says):
     wrong = tmp_path / "wrong.json"
     wrong.write_text(content)
     outcome = deploykit("compare", file("a", named("x")), wrong)
-    assert (outcome.status, outcome.stdout) == (2, "")
+    assert (outcome.status, outcome.printed) == (2, "")
     assert re.search(says, outcome.stderr)
     assert outcome.stderr.startswith(f"deploykit: error: {wrong}: ")
     assert outcome.stderr.count("\n") == 1
@@ -190,7 +190,7 @@ def test_a_missing_file(deploykit, file, tmp_path):
 def test_wrong_numbers(deploykit, file, option, says):
     a = file("a", named("x"))
     outcome = deploykit("compare", a, a, option)
-    assert (outcome.status, outcome.stdout) == (2, "")
+    assert (outcome.status, outcome.printed) == (2, "")
     assert says in outcome.stderr
     assert outcome.stderr.count("\n") == 1
 

@@ -85,7 +85,7 @@ def refused(deploykit, monkeypatch, started_children):
         begun = time.perf_counter()
         found = deploykit(*line)
         assert time.perf_counter() - begun < 0.7
-        assert (found.status, found.stdout) == (4, ""), found.stderr
+        assert (found.status, found.printed) == (4, ""), found.stderr
         return found.stderr.removeprefix("deploykit: error: ").removesuffix("\n")
 
     return run

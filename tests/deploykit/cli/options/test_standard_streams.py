@@ -66,7 +66,7 @@ def test_it_is_no_path(deploykit, words, name):
     values = ["-", "x=-"] if name == "given" else ["-"]
     for value in values:
         found = deploykit(*line_with(words, name, value, "nothing.pb"))
-        assert (found.status, found.stdout) == (2, "")
+        assert (found.status, found.printed) == (2, "")
         assert "- does not stand for standard input or output here" in found.stderr
         assert found.stderr.count("\n") == 1
 
@@ -84,11 +84,11 @@ def test_two_texts_do_not_share_it(deploykit, words, name):
         if other is not option:
             line = [*filled(words, name, "-", garbage="x.pb"), other.opts[0], "-"]
             found = deploykit(*line)
-            assert (found.status, found.stdout) == (2, "")
+            assert (found.status, found.printed) == (2, "")
             assert "cannot both write to standard output" in found.stderr
     if not option.type.is_report:
         found = deploykit(*filled(words, name, "-", "--json", garbage="x.pb"))
-        assert (found.status, found.stdout) == (2, "")
+        assert (found.status, found.printed) == (2, "")
         assert f"{option.opts[0]} and --json cannot both write" in found.stderr
 
 
