@@ -235,7 +235,11 @@ def _steps(name: str, document: Any) -> Steps:
     for key, value in document.items():
         if key not in known:
             raise GraphError(
-                "unknown-name", kind="step", name=key, hint=nearest(str(key), known), known=known
+                "unknown-name",
+                kind=f"step for '{name}'",
+                name=key,
+                hint=nearest(str(key), known),
+                known=known,
             )
         if not _can_be(key, value):
             raise GraphError("preprocessing-step-value", step=key, name=name, got=value)
@@ -316,7 +320,7 @@ def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, 
             raise GraphError(
                 "unknown-name",
                 source=data.path,
-                kind="feature",
+                kind=f"feature for input '{tensor}'",
                 name=name,
                 hint="",
                 known=data.features,

@@ -179,7 +179,12 @@ def example(data: Data, where: str, content: bytes, features: tuple[str, ...]) -
         feature = data.features[name]
         if name not in given:
             raise GraphError(
-                "unknown-name", kind="feature", name=name, hint="", known=sorted(given)
+                "unknown-name",
+                source=where,
+                kind="feature",
+                name=name,
+                hint="",
+                known=sorted(given),
             )
         as_bytes = feature.dtype == "string" or feature.content == "raw"
         kind = "bytes_list" if as_bytes else (

@@ -167,4 +167,4 @@ def test_a_model_that_knows_a_part(deploykit, files):
     knowing(net, preprocessing={"format": 1, "inputs": {"x": {"resise": [4, 4]}}})
     found = deploykit("label", photo, "--model", net)
     assert found.status == 2
-    assert f"{net}.json: 'x' has no step 'resise' (did you mean resize" in found.stderr
+    assert f"{net}.json: there is no step 'resise' (did you mean resize" in found.stderr

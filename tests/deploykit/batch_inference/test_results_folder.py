@@ -228,7 +228,7 @@ OTHERS = {
 def test_what_is_of_something_else_is_refused_and_says_what(out, begun, said, is_finished):
     folder, other = out if is_finished else begun, made_of(**OTHERS[said])
     before = contents(folder)
-    with raises(FileError, "results-exist", what=said):
+    with pytest.raises(FileError, match=f"these results are {said}; --force .* another --name"):
         run(folder, other)
     assert contents(folder) == before
     assert run(folder, other, name="others")[1] == list(range(other.parts))

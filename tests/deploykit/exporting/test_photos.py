@@ -401,7 +401,7 @@ def test_what_has_no_photos_is_refused(tmp_path):
         (echo((-1, -1, -1, 3)), "0..1", "give resize"),
         (echo(), {"format": 1, "inputs": {}}, "neither the model nor --preprocess says which"),
         (echo(), "known", "neither the model nor --preprocess says which"),
-        (echo(), {"format": 1, "inputs": {"z": {}}}, "names 'z', which is no input"),
+        (echo(), {"format": 1, "inputs": {"z": {}}}, "no input for the preprocessing 'z'"),
         (echo(bytes=(-1, 4)), "0..1", "has an input 'bytes' already"),
     ):
         with pytest.raises(GraphError, match=why):

@@ -114,7 +114,9 @@ def test_an_example_without_a_feature(tmp_path, style):
     contents = [made_up.example(x=[1.0, 2.0], label=[n]) for n in range(8)]
     contents += [made_up.example(x=[1.0, 2.0])]
     data = made_up.write_shards(tmp_path, features, contents)
-    with pytest.raises(GraphError, match=r"00002-of-00003.tfrecord: record 2 has no label"):
+    with pytest.raises(
+        GraphError, match=r"00002-of-00003.tfrecord: record 2: there is no feature 'label'"
+    ):
         run_through(style, pipeline(data))
 
 

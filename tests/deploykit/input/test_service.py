@@ -163,7 +163,7 @@ def test_a_service_feeds_tfdata_alone(deploykit, lines, net):
     found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata", "--service", "2",
                       "--service-address", "localhost:5000")  # fmt: skip
     assert found.status == 2
-    assert "by its workers and its address; give one" in found.stderr
+    assert "give one of the workers of a tf.data service, its address" in found.stderr
     found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata",
                       "--service-address", "localhost:1")  # fmt: skip
     assert found.status == 2

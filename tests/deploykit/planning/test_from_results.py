@@ -68,7 +68,7 @@ def test_files_that_are_something_else(write, tmp_path):
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(Error, match=said):
             recorded(tmp_path / "x.json", None)
-    with pytest.raises(GraphError, match="no result of deploykit load-test"):
+    with pytest.raises(GraphError, match="not a result of deploykit load-test"):
         recorded(write({"callers": 1}), None)
     with pytest.raises(GraphError, match=says("unknown-name", name="nett")):
         recorded(write(load(1), load(8)), "nett")

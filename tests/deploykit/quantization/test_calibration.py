@@ -334,7 +334,7 @@ def test_what_the_command_refuses(deploykit, tmp_path):
     for arguments, said in [
         ((), "--data"),
         (("--data", tmp_path / "none.npz"), "No such file"),
-        (("--data", data), f"{data}: the data hold no samples"),
+        (("--data", data), f"{data}: there are no samples to run"),
         (("--data", data, "--method", "kl"), "minmax"),
     ]:
         found = deploykit("calibrate", model, *arguments)

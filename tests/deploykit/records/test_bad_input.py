@@ -89,7 +89,7 @@ def test_sources_that_make_no_sense(deploykit, tmp_path, pictures):
         ([tmp_path / "gone.csv"], "gone.csv: No such file"),
         ([tmp_path / "empty"], "there is nothing to convert"),
         ([tmp_path / "empty", "--from", "images"], "expected images"),
-        ([table, tmp_path / "more"], "give one folder, or files, not both"),
+        ([table, tmp_path / "more"], "give one of one folder, files"),
         ([table, "--label-column", "7"], "there is no column 7, the first line has 3"),
         ([table, "--label-column", "labl"], "the first line has no column labl"),
         ([table, "--raw"], "--labels and --raw are for images"),
@@ -104,7 +104,7 @@ def test_arrays_that_do_not_go_together(deploykit, tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros((3, 2)), y=np.zeros(2))
     assert shows(run(deploykit, tmp_path, tmp_path / "a.npz"), "arrays-expected")
     np.savez(tmp_path / "a.npz", x=np.zeros((3, 2), complex))
-    assert "array 'x' is complex128" in run(deploykit, tmp_path, tmp_path / "a.npz")
+    assert "array 'x': its type is complex128" in run(deploykit, tmp_path, tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", x=np.full(3, 2**63, np.uint64))
     assert "9223372036854775808, which is no int64" in run(deploykit, tmp_path, tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", x=np.zeros(3))

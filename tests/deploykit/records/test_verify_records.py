@@ -172,7 +172,7 @@ def test_inspect(folder, deploykit):
 def test_what_is_no_folder_of_records(tmp_path, deploykit, command):
     for path, said in (
         (tmp_path / "gone", "No such directory"),
-        (tmp_path, "there are no TFRecord files"),
+        (tmp_path, "not found, expected TFRecord files"),
     ):
         outcome = deploykit("records", command, path)
         assert outcome.status == 4
@@ -185,7 +185,7 @@ def test_what_is_no_folder_of_records(tmp_path, deploykit, command):
         ('"format": 1', '"format": 2', says("not-records-index", format=1)),
         ('"format": 1', "", says("json-expected")),
         ('"records": 12', '"records": 13', says("index-invalid")),
-        ('"float32"', '"float31"', re.escape("feature 'x' is of type 'float31'")),
+        ('"float32"', '"float31"', re.escape("the type of feature 'x' must be one of")),
         ('"file": "train', '"file": "../train', says("shard-name")),
         ('"sha256": "', '"sha256": "x', says("index-invalid")),
         ('"shards"', '"shard"', says("index-invalid")),

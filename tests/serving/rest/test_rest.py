@@ -304,7 +304,7 @@ ERRORS = [
         f"/v1/models/foo/versions/{'9' * 5000}:regress",
         "",
         400,
-        says("rest-version-not-number"),
+        "Failed to convert version: 9",
     ),
     (GET, "/v1/models/foo", "", 404, says("model-version-missing", model="foo")),
     (

@@ -418,7 +418,7 @@ def test_a_line_of_a_scenario_in_csv(served):
     ("options", "word"),
     [
         (["--scenario=server"], says("option-needs", option="scenario server")),
-        (["--rate=5"], re.escape("a rate has a meaning in scenario server alone")),
+        (["--rate=5"], re.escape("the rate is only for scenario server")),
         (
             ["--scenario=single", "--concurrency=2"],
             says("scenario-single-concurrency", concurrency=2),

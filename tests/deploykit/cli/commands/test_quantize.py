@@ -343,7 +343,7 @@ def test_the_modes_without_calibration(deploykit, net):
         ),
         (
             ["--calibration=uneven.npz"],
-            re.escape("uneven.npz: 'group' holds 3 groups for 9 samples"),
+            re.escape("uneven.npz: groups of 'group' (3) and samples (9)"),
         ),
         (
             ["--calibration=x.npz", "--group-by=kind"],

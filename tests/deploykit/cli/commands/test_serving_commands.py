@@ -130,7 +130,7 @@ def test_a_number_that_is_none_is_null(deploykit, official, address):
     [
         ("y=1", [], 2, says("input-argument-form", source="y=1")),
         ("x=nothing.npy", [], 4, says("input-file-missing", source="nothing.npy")),
-        ('x="text"', [], 2, re.escape("this is <U4, but 'x' takes float32[?, 2]")),
+        ('x="text"', [], 2, re.escape("the value is <U4, but it must be float32[?, 2]")),
         (
             "x=[[1, 2, 3]]",
             [],
@@ -163,7 +163,7 @@ def test_fractions_are_not_cut_off(deploykit, official, address):
     official.shapes = {"x": (3, [-1, 2])}
     found = deploykit("predict", address, "echo", "--input", "[1.5, 2]")
     assert found.status == 2
-    assert "this is float64, but 'x' takes int32[?, 2]" in found.stderr
+    assert "the value is float64, but it must be int32[?, 2]" in found.stderr
     assert deploykit("predict", address, "echo", "--input", "[1, 2]").status == 0
     assert sent(official).tolist() == [[1, 2]]
     assert sent(official).dtype == np.int32

@@ -155,7 +155,7 @@ def test_folders(refused, tmp_path, garbage):
         ((*exporting, "--version=1"), "net/1: this version exists"),
         ((*exporting, "--manifests=config"), "models.config: the file exists"),
         (("export", garbage, garbage), f"model.pb/model: {garbage} is no folder"),
-        (("records", garbage, folder), "data.index.json: these records exist"),
+        (("records", garbage, folder), "data.index.json: a set of records exists"),
         (("records", garbage, garbage / "x"), f"model.pb/x: {garbage} is no folder"),
     ):
         assert message in refused(line)
