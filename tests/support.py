@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import messages, pipeline
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.display import messages
 from deploykit.transforms.core.errors import CodedError, plain
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.differences import compare

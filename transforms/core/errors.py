@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Self, TypeAlias
 
-from deploykit.transforms.core import messages
+from deploykit.transforms.core.display import messages
 
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | None"
 

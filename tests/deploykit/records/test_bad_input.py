@@ -91,7 +91,7 @@ def test_sources_that_make_no_sense(deploykit, tmp_path, pictures):
         ([tmp_path / "empty", "--from", "images"], "expected images"),
         ([table, tmp_path / "more"], "give one of one folder, files"),
         ([table, "--label-column", "7"], "there is no column 7, the first line has 3"),
-        ([table, "--label-column", "labl"], "the first line has no column labl"),
+        ([table, "--label-column", "labl"], "there is no column 'labl'"),
         ([table, "--raw"], "--labels and --raw are for images"),
         ([pictures, "--label-column", "0"], "--label-column is for csv"),
         ([pictures / "cat" / "0.jpg"], "give the folder that holds the images"),
@@ -109,7 +109,7 @@ def test_arrays_that_do_not_go_together(deploykit, tmp_path):
     assert "9223372036854775808, which is no int64" in run(deploykit, tmp_path, tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", x=np.zeros(3))
     said = run(deploykit, tmp_path, tmp_path / "a.npz", "--label-column", "y")
-    assert "there is no array 'y'; it has: x" in said
+    assert "there is no array 'y'; there are: x" in said
 
 
 @pytest.mark.parametrize("raw", [[], ["--raw"]])

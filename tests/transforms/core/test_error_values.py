@@ -13,6 +13,7 @@ from deploykit.batch_inference.answers import UnrankedError
 from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.protocol.errors import MESSAGE_LENGTH, ServingError
 from deploykit.serving.rest.http_requests import HttpError, from_serving
+from deploykit.transforms.core.display.messages import catalogue, fields_of
 from deploykit.transforms.core.errors import (
     BugError,
     Error,
@@ -24,7 +25,6 @@ from deploykit.transforms.core.errors import (
     StepError,
     naming,
 )
-from deploykit.transforms.core.messages import catalogue, fields_of
 from docs.generator import errors as errors_page
 
 _PLACE = re.compile(r"\{[^}]*\}")
@@ -132,7 +132,8 @@ def test_what_a_caller_of_a_server_hears():
 
 def test_the_catalogue_is_read_when_a_message_is_shown():
     code = (
-        "from deploykit.transforms.core import errors, messages;"
+        "from deploykit.transforms.core import errors;"
+        "from deploykit.transforms.core.display import messages;"
         "error = errors.GraphError('graph-empty', path='x');"
         "before = messages.catalogue.cache_info().misses; str(error);"
         "print(before, messages.catalogue.cache_info().misses)"

@@ -21,9 +21,9 @@ WRONG = [
     ({"scenario": "single", "latency_limit": 9.0}, "the latency limit is only for scenario server"),
     (SERVER | {"runs": 10}, "not for so many calls"),
     ({"scenario": "single", "rounds": 10}, "not for so many calls"),
-    (SERVER | {"rate": 0.0}, "the rate is 0, and has to be above 0"),
-    (SERVER | {"rate": math.inf}, "has to be above 0"),
-    (SERVER | {"latency_limit": math.nan}, "has to be above 0"),
+    (SERVER | {"rate": 0.0}, "the rate is 0, and must be above 0"),
+    (SERVER | {"rate": math.inf}, "must be above 0"),
+    (SERVER | {"latency_limit": math.nan}, "must be above 0"),
 ]
 
 

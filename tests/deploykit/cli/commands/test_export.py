@@ -175,7 +175,7 @@ def test_how_many_samples_warm_up(deploykit, small, tmp_path, count):
 
     found = deploykit("export", small, tmp_path, "--warmup=x.npz", f"--warmup-samples={count}")
     assert (found.status, "--warmup-samples" in found.stderr) == (2, True)
-    with raises(GraphError, "out-of-range", name="warmup_samples", got=count):
+    with raises(GraphError, "out-of-range", name="warmup_samples", got=int(count)):
         public.export(small, tmp_path, warmup="x.npz", warmup_samples=int(count))
 
 

@@ -26,7 +26,7 @@ def template(code: object) -> str | None:
     return catalogue().get(code) if isinstance(code, str) else None
 
 
-class _Formatter(string.Formatter):
+class _MessageFormatter(string.Formatter):
     def get_value(self, key: int | str, args: Any, kwargs: Mapping[str, Any]) -> Any:
         return kwargs.get(str(key), "?")
 
@@ -43,7 +43,7 @@ class _Formatter(string.Formatter):
 
 def render(text: str, fields: Mapping[str, object]) -> str:
     """Return a template with its fields in their places."""
-    return _Formatter().vformat(text, (), fields)
+    return _MessageFormatter().vformat(text, (), fields)
 
 
 def fields_of(text: str) -> set[str]:
