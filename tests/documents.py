@@ -30,7 +30,7 @@ MAPS = frozenset(
 
 
 # What other commands print, which is pinned for these.
-OTHERS = frozenset({"stages[].document", "figures", "options"})
+OTHERS = frozenset({"stages[].document", "figures", "options", "error.fields"})
 
 
 def outline(value: Any, path: str = "") -> Iterator[str]:

@@ -1,8 +1,11 @@
 """What the tests share: graphs built with TensorFlow's own ops, runs, comparisons, golden texts."""
 
+import contextlib
 import importlib
 import os
-from collections.abc import Callable
+import re
+import string
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,8 @@ import numpy as np
 import pytest
 
 from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.display import messages
+from deploykit.transforms.core.errors import CodedError, plain
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.differences import compare
 from deploykit.transforms.core.running.session import Session
@@ -65,6 +70,46 @@ def ops(graph: Graph) -> dict[str, int]:
     for node in graph:
         counts[node.op] = counts.get(node.op, 0) + 1
     return counts
+
+
+@contextlib.contextmanager
+def raises(kind: type[CodedError], code: str, /, **fields: object) -> Iterator[Any]:
+    """Expect an error of a class, with a code and at least these fields."""
+    with pytest.raises(kind) as found:
+        yield found
+    assert_error(found.value, code, **fields)
+
+
+def assert_error(error: BaseException | None, code: str, /, **fields: object) -> None:
+    """Check the code of an error, and some of its fields."""
+    assert isinstance(error, CodedError), repr(error)
+    assert error.code == code, f"{error!r}: {error}"
+    assert {name: error.fields.get(name) for name in fields} == {
+        name: plain(value) for name, value in fields.items()
+    }, f"{error!r}: {error}"
+
+
+def says(code: str, /, **fields: object) -> str:
+    """Return the regular expression of an error's message; fields that are not given may be any."""
+    template = messages.catalogue()[code]
+    unknown = fields.keys() - messages.fields_of(template) - {"source"}
+    assert not unknown, f"{code} has no field {unknown}"
+    found = rf"{re.escape(str(fields['source']))}: (?:.*: )?" if "source" in fields else ""
+    for text, name, spec, conversion in string.Formatter().parse(template):
+        found += re.escape(text)
+        if name in fields:
+            place = (
+                f"{{{name}{'!' + conversion if conversion else ''}{':' + spec if spec else ''}}}"
+            )
+            found += re.escape(messages.render(place, {name: plain(fields[name])}))
+        elif name is not None:
+            found += "[\\s\\S]*"
+    return found
+
+
+def shows(text: object, code: str, /, **fields: object) -> bool:
+    """Say whether a text holds the message of an error, with these fields."""
+    return re.search(says(code, **fields), str(text)) is not None
 
 
 def golden_name(test: pytest.Item) -> str | None:

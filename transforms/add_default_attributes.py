@@ -18,7 +18,7 @@ def add_default_attributes(graph: Graph) -> None:
             if node.op in functions:
                 continue
             hint = nearest(node.op, tuple(op_defs()))
-            raise GraphError(f"node '{node.name}': there is no op {node.op}{hint}")
+            raise GraphError("unknown-op-of-node", node=node.name, op=node.op, hint=hint)
         missing = {
             attr.name: attr.default_value
             for attr in op_def.attr

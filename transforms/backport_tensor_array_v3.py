@@ -53,7 +53,7 @@ def _passing(graph: Graph, arrays: list[Node]) -> set[str]:
     waiting = [array.name for array in arrays]
     for name in waiting:
         if tensor_name(name, 1) in graph.outputs:
-            raise GraphError(f"output '{name}:1' is a flow, which version 2 does not have")
+            raise GraphError("tensor-array-flow", name=name)
     while waiting:
         name = waiting.pop()
         handles = {name, tensor_name(name, 1)} if graph[name].op == "Switch" else {name}
@@ -62,10 +62,7 @@ def _passing(graph: Graph, arrays: list[Node]) -> set[str]:
             if is_known or handles.isdisjoint(reader.inputs):
                 continue
             if reader.op not in _PASSING_OPS:
-                raise GraphError(
-                    f"node '{reader.name}' ({reader.op}) reads the handle of a TensorArray, and "
-                    "has no form for version 2"
-                )
+                raise GraphError("tensor-array-reader", node=reader.name, op=reader.op)
             passing.add(reader.name)
             waiting.append(reader.name)
     return passing

@@ -61,7 +61,7 @@ def balance_layer_norms(graph: Graph, *, ranges: str, exponent: float = 0.75) ->
         exponent: of the range that each channel is divided by; 0 for no scale, 1 for equal ranges.
     """
     if not 0 <= exponent <= 1:
-        raise GraphError(f"exponent must be between 0 and 1 (got {exponent})")
+        raise GraphError("out-of-range", name="exponent", expected="between 0 and 1", got=exponent)
     known, shapes = load_ranges(ranges), Shapes(graph)
     for node in list(graph):
         row = row_of(graph, node) if node.op == "Rsqrt" and node.name in graph else None

@@ -34,7 +34,7 @@ def convert_layout(graph: Graph, *, to: str = "NHWC") -> None:
         to: the layout that all images get, NHWC or NCHW.
     """
     if to not in LAYOUTS:
-        raise PipelineError(f"to should be NHWC or NCHW, not {to!r}")
+        raise PipelineError("not-one-of", what="to", known=["NHWC", "NCHW"], got=to)
     conversion = _Conversion(graph, to)
     for name in graph.order():
         if name in graph:

@@ -60,8 +60,7 @@ def equalize_channels(graph: Graph, *, ranges: str) -> None:
             groups.append(group)
     if groups and known.tensors.keys().isdisjoint(itertools.chain(*groups)):
         raise GraphError(
-            f"{ranges}: the ranges contain none of the tensors that could be scaled, such as "
-            f"'{groups[0][0]}'; run deploykit calibrate on this graph"
+            "ranges-lack-tensors", source=ranges, action="scaled", example=groups[0][0]
         )
     produced: dict[str, Array] = {}  # factors by layer
     consumed: dict[str, Array] = {}
@@ -74,7 +73,7 @@ def equalize_channels(graph: Graph, *, ranges: str) -> None:
         try:
             factors = _factors([known.of(n, channel_count(graph, made[0])) for n in group])
         except GraphError as error:
-            raise GraphError(f"{ranges}: {error}") from None
+            raise error.within(ranges) from None
         if (factors != 1).any():
             produced |= dict.fromkeys((layer.name for layer in made), factors)
             readers = {r.name for name in group for r in graph.readers(name)} & layers

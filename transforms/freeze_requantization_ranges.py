@@ -36,18 +36,24 @@ def freeze_requantization_ranges(
     """
     for name, value in (("min", min_percentile), ("max", max_percentile)):
         if not 0 <= value <= 100:
-            raise PipelineError(f"{name}_percentile should be from 0 to 100, not {value:g}")
+            raise PipelineError(
+                "out-of-range", name=f"{name}_percentile", expected="from 0 to 100", got=value
+            )
     moves: dict[str, str] = {}
     for name, (minima, maxima) in _records(min_max_log_file).items():
         node = graph[name]
         if node.op != "RequantizationRange":
-            raise GraphError(f"node '{name}' in {min_max_log_file} is a {node.op}, not a range")
+            raise GraphError("ranges-log-node", node=name, file=min_max_log_file, op=node.op)
         low = min(_at(minima, min_percentile / 100), 0.0)
         high = _at(maxima, 1 - max_percentile / 100)
         if high < low:
             raise GraphError(
-                f"node '{name}': percentiles {min_percentile:g} and {max_percentile:g} leave the "
-                f"range [{low:g}, {high:g}]; choose lower ones"
+                "ranges-log-percentiles",
+                node=name,
+                low_percentile=min_percentile,
+                high_percentile=max_percentile,
+                low=low,
+                high=high,
             )
         for port, (part, value) in enumerate((("min", low), ("max", high))):
             frozen = np.array(value, np.float32)
@@ -67,9 +73,7 @@ def _records(path: str) -> dict[str, tuple[list[float], list[float]]]:
                 minima.append(numbers[0])
                 maxima.append(numbers[1])
     if not found:
-        raise GraphError(
-            f"{path}: no line shows a range, as `;NODE__print__;__requant_min_max:[MIN][MAX]`"
-        )
+        raise GraphError("ranges-log-empty", source=path)
     return found
 
 

@@ -76,8 +76,12 @@ def _check_sizes(graph: Graph, library: Library, calls: dict[str, Callee]) -> No
         ):
             if size > most:
                 raise GraphError(
-                    f"node '{name}': with its function '{callee.name}' inlined the graph would "
-                    f"grow to {size:,} {unit}, more than {most:,}"
+                    "inlined-too-large",
+                    node=name,
+                    function=callee.name,
+                    size=size,
+                    unit=unit,
+                    most=most,
                 )
 
 
@@ -98,13 +102,13 @@ def _measure(library: Library, callee: Callee, sizes: dict[Callee, tuple[int, in
         elif current.name in path:
             names = [*path, current.name]
             shown = " -> ".join(f"'{name}'" for name in names[names.index(current.name) :][:6])
-            raise GraphError(f"a function that calls itself cannot be inlined: {shown}")
+            raise GraphError("function-recursive-inline", calls=shown)
         elif current not in sizes and library.unknown_op(current.name):
             sizes[current] = 0, 0
         elif current not in sizes:
             path[current.name] = None
             if len(path) + len(sizes) > MAX_NODES:
-                raise GraphError(f"the graph calls more than {MAX_NODES:,} functions")
+                raise GraphError("functions-too-many-calls", most=MAX_NODES)
             waiting.append((current, True))
             waiting += [(inner, False) for inner in library.body(current).calls.values()]
 
@@ -154,8 +158,10 @@ class _Call:
     ) -> None:
         if len(node.data_inputs) != body.arguments:
             raise GraphError(
-                f"node '{node.name}' gives {len(node.data_inputs)} inputs to a function that takes "
-                f"{body.arguments}"
+                "call-inputs-count",
+                node=node.name,
+                count=len(node.data_inputs),
+                expected=body.arguments,
             )
         self._graph, self._library = graph, library
         self._op_def = library.op_def(node.op)

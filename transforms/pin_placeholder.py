@@ -45,16 +45,13 @@ def _placeholder(graph: Graph, name: str) -> Node:
     known = tuple(node.name for node in graph if node.op in FEEDABLE_OPS)
     if name not in graph:
         hint = nearest(name, known) or nearest(name, tuple(node.name for node in graph))
-        raise GraphError(f"the graph has no placeholder '{name}'{hint}")
+        raise GraphError("missing", kind="placeholder", name=name, hint=hint)
     node = graph[name]
     if node.op not in FEEDABLE_OPS:
         shown = ", ".join(f"'{other}'" for other in known[:5]) or "none"
-        raise GraphError(f"node '{name}' is no placeholder but a {node.op}; there are: {shown}")
+        raise GraphError("placeholder-not-it", name=name, op=node.op, known=shown)
     if node.attr("dtype") in (None, "resource", "variant"):
-        raise GraphError(
-            f"placeholder '{name}' is of type {node.attr('dtype')}, which has no values that could "
-            "be pinned"
-        )
+        raise GraphError("placeholder-type", name=name, type=node.attr("dtype"))
     return node
 
 
@@ -68,7 +65,7 @@ def _converted(node: Node, dtype: DType, text: str) -> Array:
     else:
         result, kind = _number(numpy_type(dtype), text), f"a value of type {dtype}"
     if result is None:
-        raise GraphError(f"placeholder '{node.name}' should be {kind}, not '{text}'")
+        raise GraphError("placeholder-value", node=node.name, expected=kind, got=text)
     return result
 
 
@@ -90,12 +87,7 @@ def _number(type_: np.dtype[Any], text: str) -> Array | None:
 def _shape(node: Node, dtype: DType) -> tuple[int, ...]:
     shape: tuple[int, ...] = node.attr("shape") or ()
     if any(size < 0 for size in shape):
-        raise GraphError(
-            f"placeholder '{node.name}' has the shape {list(shape)}; only one whose sizes are all "
-            "known can be pinned"
-        )
+        raise GraphError("placeholder-shape-open", node=node.name, shape=shape)
     if math.prod(shape) * numpy_type(dtype).itemsize > MAX_DECLARED_BYTES:
-        raise GraphError(
-            f"placeholder '{node.name}' has the shape {list(shape)}, which is too large"
-        )
+        raise GraphError("placeholder-too-large", node=node.name, shape=shape)
     return shape

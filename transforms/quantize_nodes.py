@@ -61,7 +61,7 @@ def quantize_nodes(
     inputs = _range("input", input_min, input_max)
     fallback = _range("fallback", fallback_min, fallback_max)
     if fallback is not None and not fallback[0] <= 0 <= fallback[1]:
-        raise PipelineError(f"quantize_nodes: the fallback range {fallback} should hold zero")
+        raise PipelineError("fallback-range-without-zero", fallback=fallback)
     if inputs is not None:
         _quantize_placeholders(graph, *inputs)
     _drop_needless_pairs(graph)
@@ -93,10 +93,10 @@ def _range(kind: str, low: float | None, high: float | None) -> tuple[float, flo
     if low is None and high is None:
         return None
     if low is None or high is None:
-        raise PipelineError(f"You must pass both {' and '.join(names)} into quantize_nodes")
+        raise PipelineError("fallback-range-half", names=names)
     if not low < high or not math.isfinite(high - low):
         message = f"{names[0]} ({low}) should be below {names[1]} ({high})"
-        raise PipelineError(f"quantize_nodes: {message}, and both finite")
+        raise PipelineError("fallback-range-invalid", reason=message)
     return low, high
 
 

@@ -73,14 +73,11 @@ def write_kernels(graph: Graph, found: Plan, rounded: Rounded, exact_sums: bool)
 def _from_codes(graph: Graph, exact_sums: bool, keep_float: Iterable[str]) -> None:
     """Write the form of oneDNN's kernels of a graph in codes."""
     if any(keep_float):
-        raise GraphError("`keep_float` goes with `ranges`: the codes say which layers stay float")
+        raise GraphError("keep-float-needs-ranges")
     found, stored = taken_out(graph)
     for layer, (codes, _) in stored.weights.items():
         if not exact_sums and saturates(graph[layer], codes):
-            raise GraphError(
-                f"node '{layer}': its codes are for vnni, and sums of them would saturate with "
-                "avx2; quantize the float graph for avx2"
-            )
+            raise GraphError("codes-other-isa", node=layer)
 
     def stored_codes(chain: Chain, _: Array) -> tuple[Array, Array]:
         return stored.weights[chain.nodes[0].name]

@@ -162,7 +162,7 @@ def _coded_well(
     weights = node.value
     if not np.isfinite([weights.min(), weights.max()]).all():
         hint = f"quantize_weights(skip={node.name}) leaves it as it is"
-        raise GraphError(f"node '{node.name}': the weights hold NaN or Inf ({hint})")
+        raise GraphError("weights-nan", node=node.name, hint=hint)
     if weights.min() == weights.max():
         graph.replace(node, node.with_attrs(value=weights))
         graph.skip(node, "all its values are equal, so that one of them is stored")

@@ -55,10 +55,7 @@ def _check(graph: Graph, kept: Mapping[str, tuple[str, ...]]) -> None:
     for name in after.order():
         if now[name].loops != was[name].loops:
             loop = was[name].loops[-1]
-            raise GraphError(
-                f"node '{name}' belongs to the loop '{loop}' by control inputs alone, which would "
-                f"go; {_WAY_OUT}"
-            )
+            raise GraphError("loop-by-control-only", node=name, loop=loop, advice=_WAY_OUT)
     for node in after:
         if node.op not in MERGE_OPS or after.is_input(node.name):
             continue
@@ -70,6 +67,5 @@ def _check(graph: Graph, kept: Mapping[str, tuple[str, ...]]) -> None:
         for tensor in lost:
             if lost[tensor] != shared:
                 raise GraphError(
-                    f"tensor '{tensor}' belongs to the branch or loop that '{node.name}' ends or "
-                    f"repeats by control inputs alone, which would go; {_WAY_OUT}"
+                    "branch-by-control-only", tensor=tensor, node=node.name, advice=_WAY_OUT
                 )

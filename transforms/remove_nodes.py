@@ -58,9 +58,11 @@ def remove_nodes(graph: Graph, *, op: tuple[str, ...], max_inputs: int = 1) -> N
 
 def _check_parameters(graph: Graph, op: tuple[str, ...], max_inputs: int) -> None:
     if not op:
-        raise PipelineError("op names no op to remove, such as op=Identity")
+        raise PipelineError("op-empty")
     if max_inputs < 1:
-        raise PipelineError(f"max_inputs should be at least 1, not {max_inputs}")
+        raise PipelineError(
+            "out-of-range", name="max_inputs", expected="at least 1", got=max_inputs
+        )
     check_ops(graph, op)
 
 

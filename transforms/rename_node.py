@@ -18,7 +18,9 @@ def rename_node(graph: Graph, *, old_node_name: str, new_node_name: str) -> None
     """
     node = graph[producer_name(old_node_name)]
     if not LEGAL_NAME.fullmatch(new_node_name):
-        raise PipelineError(f"new_node_name='{new_node_name}' is not a legal name of a node")
+        raise PipelineError(
+            "unexpected", what="new_node_name", got=new_node_name, expected="a legal name of a node"
+        )
     if new_node_name in graph:
-        raise GraphError(f"the graph has a node '{new_node_name}' already")
+        raise GraphError("new-name-taken", name=new_node_name)
     rename(graph, {node.name: new_node_name})

@@ -39,6 +39,9 @@ def _check_inputs(node: Node) -> None:
     types = input_types(node) if node.op in op_defs() else None
     if types is not None and len(types) != len(node.data_inputs):
         raise GraphError(
-            f"node '{node.name}' has {len(node.data_inputs)} data inputs, but {node.op} takes "
-            f"{len(types)}"
+            "op-inputs-count",
+            node=node.name,
+            count=len(node.data_inputs),
+            op=node.op,
+            expected=len(types),
         )

@@ -22,7 +22,7 @@ def round_weights(graph: Graph, *, num_steps: int = 256) -> None:
         num_steps: how many different values a constant may have; at least 2.
     """
     if num_steps < 2:
-        raise PipelineError(f"num_steps should be at least 2, not {num_steps}")
+        raise PipelineError("out-of-range", name="num_steps", expected="at least 2", got=num_steps)
     for node in graph:
         if node.op != "Const" or node.attr("dtype") != "float32":
             continue

@@ -19,7 +19,9 @@ def set_device(graph: Graph, *, device: str = "", if_default: bool = False) -> N
         if_default: set it only where a node has none.
     """
     if not _DEVICE.fullmatch(device):
-        raise PipelineError(f"device should be such as /device:CPU:0, not '{device}'")
+        raise PipelineError(
+            "unexpected", what="device", got=device, expected="such as /device:CPU:0"
+        )
     for node in graph:
         if node.device != device and not (if_default and node.device):
             graph.replace(node, replace(node, device=device))

@@ -108,8 +108,7 @@ def _wanted(
     candidates = [name for name in chains if not obstacles[name]]
     if candidates and known.tensors.keys().isdisjoint(candidates):
         raise GraphError(
-            f"{path}: the ranges hold none of the {len(candidates)} tensors that could be shifted, "
-            f"such as '{candidates[0]}'; run deploykit calibrate on this graph"
+            "ranges-lack-tensors", source=path, action="shifted", example=candidates[0]
         )
     wanted: dict[str, Array] = {}
     for name, each in chains.items():
@@ -122,7 +121,7 @@ def _wanted(
         try:
             smallest = known.of(name, channels).channel_min
         except GraphError as error:
-            raise GraphError(f"{path}: {error}") from None
+            raise error.within(path) from None
         wanted[name] = np.maximum(0.0, np.negative(smallest))
     return wanted
 

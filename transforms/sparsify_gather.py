@@ -32,7 +32,7 @@ def sparsify_gather(
         group_init_node: a NoOp that initialises the model; if there is one, it fills the tables.
     """
     if group_init_node in graph and graph[group_init_node].op != "NoOp":
-        raise GraphError(f"group_init_node '{group_init_node}' is no NoOp, so it cannot wait")
+        raise GraphError("group-init-not-noop", node=group_init_node)
     gathers: dict[str, Node] = {}
     for node in graph:
         if node.op in _GATHER_OPS:
@@ -93,10 +93,7 @@ def _restored(graph: Graph, variables: list[Node], checkpoint: str) -> dict[str,
     if not variables:
         return {}
     if not checkpoint:
-        raise GraphError(
-            f"node '{variables[0].name}' is a variable: give input_checkpoint, the prefix of the "
-            "checkpoint with its values, or freeze the model first"
-        )
+        raise GraphError("variable-without-checkpoint", node=variables[0].name)
     places = {variable.name: _place(graph, variable) for variable in variables}
     restored: dict[str, Array] = call(
         "deploykit.transforms.core.running.checkpoint_values:read_checkpoint", checkpoint, places
@@ -104,10 +101,7 @@ def _restored(graph: Graph, variables: list[Node], checkpoint: str) -> dict[str,
     for variable in variables:
         expected, found = list(variable.attr("shape")), list(restored[variable.name].shape)
         if found != expected:
-            raise GraphError(
-                f"node '{variable.name}': the graph gives it the shape {expected}, but the "
-                f"checkpoint {found}"
-            )
+            raise GraphError("shape-mismatch", node=variable.name, shape=expected, found=found)
     return restored
 
 
@@ -119,10 +113,7 @@ def _place(graph: Graph, variable: Node) -> tuple[str, str]:
             if place is not None:
                 return place
     if variable.name.rpartition("/")[2].startswith("part_"):
-        raise GraphError(
-            f"node '{variable.name}' is a part of a variable, and no restore op tells which; make "
-            "sparsify_gather the first step, or freeze the model first"
-        )
+        raise GraphError("variable-part", node=variable.name)
     return variable.name, ""
 
 

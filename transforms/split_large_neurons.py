@@ -56,7 +56,7 @@ def split_large_neurons(graph: Graph, *, ranges: str, limit: float = 4.5) -> Non
         limit: the lowest one to try.
     """
     if not 3 <= limit < float("inf"):
-        raise GraphError(f"limit must be a number of at least 3 (got {limit})")
+        raise GraphError("out-of-range", name="limit", expected="a number of at least 3", got=limit)
     known = load_ranges(ranges)
     for node in list(graph):
         if node.op != "MatMul" or node.name not in graph:

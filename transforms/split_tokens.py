@@ -63,11 +63,13 @@ def split_tokens(graph: Graph, *, tensor: str, parts: int = 2) -> None:
     shapes = Shapes(graph)
     shape, name = shapes.shape(tensor), normal(tensor)
     if not graph.is_input(name):
-        raise GraphError(f"'{tensor}' is no input; there are: {', '.join(graph.inputs)}")
+        raise GraphError("unknown-name", kind="input", name=tensor, hint="", known=graph.inputs)
     if shape is None or len(shape) < 2 or shape[1] < 1 or parts < 2 or shape[1] % parts:
         raise GraphError(
-            f"input '{tensor}' should be [batch, tokens, ...] with a known number of tokens that "
-            f"{parts} parts share, not {'of unknown rank' if shape is None else list(shape)}"
+            "split-tokens-shape",
+            name=tensor,
+            parts=parts,
+            got="of unknown rank" if shape is None else list(shape),
         )
     _Splitting(graph, shapes, name, parts).run()
 

@@ -86,10 +86,7 @@ def _parsed_shape(text: str | None) -> Shape | None:
         return None
     sizes = [size.strip().replace("?", "-1") for size in text.split(",")] if text.strip() else []
     if not all(map(_SIZE.fullmatch, sizes)):
-        raise PipelineError(
-            f"'{text}' is not a shape; it should be sizes with commas between them, such as "
-            "1,224,224,3, where -1 or ? is an unknown size"
-        )
+        raise PipelineError("shape-form", got=text)
     return tuple(map(int, sizes))
 
 
@@ -99,8 +96,7 @@ def _wanted_by_name(
     """Return the type and shape that are given for single inputs."""
     if not len(names) == len(types) == len(shapes):
         raise PipelineError(
-            "name, type_for_name and shape_for_name should be given equally often, not "
-            f"{len(names)}, {len(types)} and {len(shapes)} times"
+            "placeholder-options-count", names=len(names), types=len(types), shapes=len(shapes)
         )
     wanted: dict[str, Requested] = {}
     for name, type_, shape in zip(names, types, shapes, strict=True):
@@ -108,7 +104,7 @@ def _wanted_by_name(
         if tensor not in graph.inputs:
             inputs = ", ".join(graph.inputs) or "none"
             hint = nearest(tensor, graph.inputs)
-            raise PipelineError(f"the graph has no input '{name}'; it has: {inputs}{hint}")
+            raise PipelineError("unknown-name", kind="input", name=name, hint=hint, known=inputs)
         wanted[tensor] = (_parsed_type(type_), _parsed_shape(shape))
     return wanted
 
@@ -124,15 +120,14 @@ def _check_cut(graph: Graph) -> None:
         if graph.is_input(name):
             if tensor not in fed and port >= 0:
                 raise GraphError(
-                    f"node '{name}' ({graph[name].op}) becomes a Placeholder as an input, but its "
-                    f"output '{tensor}' is needed too; name that as an input as well"
+                    "placeholder-output-needed", node=name, op=graph[name].op, tensor=tensor
                 )
         elif name not in found:
             found.add(name)
             waiting += graph[name].inputs
     for tensor in graph.outputs:
         if tensor in fed and split(tensor)[1] > 0:
-            raise GraphError(f"'{tensor}' cannot be both input and output: its name would change")
+            raise GraphError("input-and-output", name=tensor)
 
 
 def _type_that_is_read(graph: Graph, tensor: str) -> DType | None:
@@ -153,11 +148,11 @@ def _type(graph: Graph, tensor: str, wanted: DType | None) -> DType:
     op_def = Library(graph).op_def(node.op)
     types = output_types(node, op_def) if op_def is not None else None
     if types is not None and port >= len(types):
-        raise GraphError(f"input '{tensor}': a node of op {node.op} has {len(types)} outputs")
+        raise GraphError("input-several-outputs", name=tensor, op=node.op, count=len(types))
     real = DType(types[port].removesuffix("_ref")) if types is not None else None
     real = real or wanted or _type_that_is_read(graph, tensor)
     if real is None:
-        raise GraphError(f"the type of input '{tensor}' ({node.op}) is not known; give type")
+        raise GraphError("input-type-unknown", name=tensor, op=node.op)
     if wanted is not None and wanted != real:
-        raise GraphError(f"input '{tensor}' is {real}, so its readers cannot take {wanted}")
+        raise GraphError("input-type-other", name=tensor, type=real, expected=wanted)
     return real

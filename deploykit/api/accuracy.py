@@ -92,7 +92,9 @@ def accuracy(
         True
     """
     if worst < 0:
-        raise GraphError(f"worst is {worst}, expected a number of samples, 0 or more")
+        raise GraphError(
+            "out-of-range", name="worst", expected="a number of samples, 0 or more", got=worst
+        )
     if ":" not in metric:
         metric_named(metric)  # before models are read
     with working("accuracy", *STEPS) as work:
@@ -109,7 +111,7 @@ def _opened(models: ModelsLike, allowed_ops: Sequence[str]) -> dict[str, OpenedM
     """Return models by name. GraphError: there is none. RefusedError: an op is not allowed."""
     opened = open_models(models)
     if not opened:
-        raise GraphError("no model is given")
+        raise GraphError("no-model")
     for each in opened.values():
         each.refuse_effects(allowed_ops)
     return opened

@@ -145,8 +145,7 @@ def _measured(
 ) -> BenchmarkResult:
     """Return what was measured of models that are not behind files."""
     if profile_runs and any(each.engine for several in settings.values() for each in several):
-        raise GraphError("a profile is of TensorFlow's ops (--engine tensorflow); deploykit "
-                         "placement shows what another engine makes of a graph")  # fmt: skip
+        raise GraphError("profile-tensorflow-only")
     more: dict[str, Any] = {"profile_runs": profile_runs, "advance": advance}
     if timing.scenario is not None:
         return measure_scenario(models, settings, feeding, timing, **more)
@@ -170,8 +169,7 @@ def _settings_of(
         chosen = beside_resident(chosen)
     if isinstance(settings, Mapping):
         if set(settings) != set(models):
-            raise GraphError(f"settings are given for {', '.join(settings)}, but the models are "
-                             f"{', '.join(models)}")  # fmt: skip
+            raise GraphError("settings-models-count", settings=settings, models=models)
         return {name: tuple(settings[name]) for name in models}
     if not isinstance(settings, Sweep) or settings.names_engine:
         return dict.fromkeys(models, chosen)
@@ -200,11 +198,9 @@ def _only(models: Any, settings: tuple[Settings, ...]) -> tuple[Any, Settings]:
     if not isinstance(several, list | tuple):
         several = [several]
     if settings[0].engine is not None:
-        raise GraphError(f"{_FILES}, not {TITLES[settings[0].engine]}; data in memory (--data "
-                         "FILE.npz) reach both")  # fmt: skip
+        raise GraphError("files-one-path-only", what=_FILES, engine=TITLES[settings[0].engine])
     if len(several) != 1 or len(settings) != 1 or settings[0].concurrency > 1:
-        raise GraphError("input from files is measured with one model and one combination of "
-                         "settings at a time")  # fmt: skip
+        raise GraphError("files-one-measurement")
     return several[0], settings[0]
 
 
@@ -212,4 +208,4 @@ def _refuse(given: Mapping[str, Any]) -> None:
     """Raise GraphError for what has no meaning where data are read from files."""
     for name, value in given.items():
         if value:
-            raise GraphError(f"{name} does not go with data that are read from files")
+            raise GraphError("option-conflicts-files", option=name)

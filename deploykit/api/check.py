@@ -63,15 +63,21 @@ class Soundness(AsHtml):
         if self.problems:
             more = len(self.problems) - 1
             others = f" (and {more} problem{'s' * (more > 1)} more)" if more else ""
-            return GraphError(f"{self.source}: {self.problems[0]}{others}")
+            return GraphError(
+                "graph-invalid", source=self.source, problem=self.problems[0], others=others
+            )
         if self.refused_ops:
             options = " ".join(f"--allow-op {op}" for op in self.refused_ops)
             uses = [use for graph in self.graphs for use in graph.effects if not use.allowed]
             feed = next((graph.feed for graph in self.graphs if graph.feed), ())
             cut = f"freeze it with {cut_off(feed)}, or " if feed else ""
             return RefusedError(
-                f"{self.source}: node '{uses[0].nodes[0]}': it acts beyond its graph: "
-                f"{', '.join(self.refused_ops)} ({cut}allow it with {options})"
+                "acts-beyond-graph",
+                source=self.source,
+                node=uses[0].nodes[0],
+                ops=self.refused_ops,
+                cut=cut,
+                options=options,
             )
         return None
 

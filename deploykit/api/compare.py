@@ -62,9 +62,11 @@ def compare(
         [1.0]
     """
     if not 0 < confidence < 1:
-        raise GraphError(f"a confidence of {confidence} is not between 0 and 1")
+        raise GraphError(
+            "out-of-range", name="the confidence", expected="between 0 and 1", got=confidence
+        )
     if (b is None) == (baseline is None):
-        raise GraphError("two results are compared, or one with a baseline: give one of them")
+        raise GraphError("compare-two-results")
     names = tuple("ab"[i] if isinstance(each, BenchmarkResult) or each is None else os.fspath(each)
                   for i, each in enumerate((a, b)))  # fmt: skip
     first = _read(a)

@@ -53,7 +53,7 @@ class Comparison:
         for name in (each.name for each in fields(self) if each.name != "allowed_ops"):
             value, default = getattr(self, name), getattr(DEFAULT, name)
             if value is not default and (name in _VALUES or value != default):
-                raise GraphError(f"{name} has no effect here, only with verify=True")
+                raise GraphError("no-effect", option=name, where="with verify=True")
 
     def ready(self, reference: "Graph", min_sqnr: float | None = None) -> "Compare":
         """Read the data, once, and return what compares a graph with this reference, or its like.
@@ -65,11 +65,11 @@ class Comparison:
         from deploykit.verification.verify import IN_MEMORY, Stored, verify
 
         if self.preprocess is not None and self.data is None:
-            raise GraphError("--preprocess needs --data, which it is for")
+            raise GraphError("option-needs", option="--preprocess", needed="--data")
         if self.labels is not None and self.data is None:
-            raise GraphError("--labels needs --data, which it is for")
+            raise GraphError("option-needs", option="--labels", needed="--data")
         if self.shapes and self.data is not None:
-            raise GraphError("the data have their own shapes; give either --data or --shape")
+            raise GraphError("give-one", options=["--data", "--shape"])
         refuse_side_effects(reference, self.allowed_ops)
         data = None
         if self.data is not None:

@@ -73,7 +73,9 @@ def convert_records(
         (how.kind, (None, *KINDS)), (how.compression, COMPRESSIONS), (how.on_error, ON_ERROR)
     ):  # fmt: skip
         if given not in known:
-            raise GraphError(f"'{given}' is none of: {', '.join(each for each in known if each)}")
+            raise GraphError(
+                "not-one-of", what="the value", known=[each for each in known if each], got=given
+            )
     paths = [sources] if isinstance(sources, str | os.PathLike) else [*sources]
     written = Options(
         shard_bytes=max(1, round(how.shard_size * 1e6)),

@@ -92,17 +92,17 @@ def _check(how: InferOptions) -> None:
     """Raise GraphError for options that contradict each other, before anything is read."""
     for given, known in ((how.engine, ENGINES), (how.format, FORMATS), (how.on_error, ON_ERROR)):
         if given not in known:
-            raise GraphError(f"'{given}' is none of: {', '.join(known)}")
+            raise GraphError("not-one-of", what="the value", known=known, got=given)
     for name in ("processes", "batch", "top"):
         value = getattr(how, name)
         if value is not None and value < 1:
-            raise GraphError(f"{name} is {value}, expected 1 or more")
+            raise GraphError("out-of-range", name=name, expected="1 or more", got=value)
     if how.retries < 0:
-        raise GraphError(f"retries is {how.retries}, expected 0 or more")
+        raise GraphError("out-of-range", name="retries", expected="0 or more", got=how.retries)
     if how.address is not None and how.engine != "ray":
-        raise GraphError("an address is that of Ray; give engine ray (--engine ray)")
+        raise GraphError("option-needs", option="address", needed="engine ray (--engine ray)")
     if how.labels is not None and how.top is None:
-        raise GraphError("labels are for the best classes; give top (--top K)")
+        raise GraphError("option-needs", option="labels", needed="top (--top K)")
     format_named(how.format)
 
 

@@ -126,7 +126,7 @@ def _declared(how: LabelOptions) -> Preprocessing | None:
     if how.preprocess is None:
         return None
     if how.by_hand:
-        raise Error(f"give either --preprocess or --input_{how.by_hand[0]}")
+        raise Error("preprocess-or-input-options", option=how.by_hand[0])
     return preprocessing_of(how.preprocess)
 
 
@@ -145,9 +145,7 @@ def _completed(
         names = opened.about.labels
         taken.append("labels")
         if not names:
-            raise GraphError(
-                f"{opened.source}: what its classes are called is not known; give --labels"
-            )
+            raise GraphError("class-names-unknown", source=opened.source)
     if declared is None and not how.by_hand:
         declared = _known_preprocessing(opened)
         if declared is not None:

@@ -90,9 +90,7 @@ def load_test(
         ([1], 0)
     """
     if sum((bool(how.concurrency), how.rate is not None, how.latency_limit_ms is not None)) > 1:
-        raise Error(
-            "give one of --concurrency, --rate and --search-latency-limit, each makes its own load"
-        )
+        raise Error("give-one", options=["--concurrency", "--rate", "--search-latency-limit"])
     with working("load-test") as advance:
         calls = prepared_calls(address, model, data, how, connection)
         with Generators(calls.endpoint, calls.requests, how.processes) as generators:

@@ -81,7 +81,7 @@ def placement(
         opened.refuse_effects(feeding.allowed_ops)
         used = engine or _own_engine(opened)
         if used != TENSORFLOW and (device, cpu_devices, soft_placement) != _DEVICES:
-            raise GraphError(f"{TITLES[used]} computes all on {_ONE}")
+            raise GraphError("engine-computes-all", engine=TITLES[used], runtime=_ONE)
         feeding, fed = read_feeding(feeding, opened.graph)
         try:
             if used != TENSORFLOW:
@@ -90,7 +90,7 @@ def placement(
             found = find_placement(opened, feeding, batch=batch, device=device, **more)
             return replace(found, fed=fed)
         except CrashError as error:
-            raise LimitError(f"{opened.source}: {error}") from None
+            raise error.within(opened.source, LimitError) from None
 
 
 def _own_engine(model: OpenedModel) -> str:

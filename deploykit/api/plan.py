@@ -182,8 +182,7 @@ def plan(
     if _is_file(name):
         return _from_file(name, model, data, how)
     if model is None or data is None:
-        raise Error(f"{name} is taken for a server's address, and a plan that measures one needs "
-                    "the model's name and data (MODEL, --data)")  # fmt: skip
+        raise Error("plan-address-needs-model", name=name)
     if how.manifests is not None:
         check_manifests(how.manifests, model)
     return _from_server(name, model, data, how, connection)
@@ -195,7 +194,7 @@ def _is_file(name: str) -> bool:
 
 def _from_file(name: str, model: str | None, data: object, how: PlanOptions) -> ReplicaPlan:
     if data is not None:
-        raise Error(f"{name} is a file, whose calls were made already: leave out --data")
+        raise Error("plan-file-needs-no-data", name=name)
     found = recorded(name, model)
     if how.manifests is not None:
         check_manifests(how.manifests, found.model)

@@ -188,9 +188,7 @@ def _require_allowed(
     """Raise NotQuantizedError for a float32 graph that is not allowed."""
     if report.is_float and not how.allow_float:
         raise NotQuantizedError(
-            f"{opened.source}: float32 is the right result: {report.reason}. Nothing was written. "
-            "Pass --allow-float to write the float32 graph",
-            report,
+            "float32-is-right", report=report, source=opened.source, reason=report.reason
         )
 
 
@@ -208,7 +206,7 @@ def _nodes(
 
     def require(result: Graph) -> None:
         if not is_quantized(result):
-            raise NotQuantizedError("there is nothing to quantize: no op has an int8 form")
+            raise NotQuantizedError("empty-quantization", reason="no op has an int8 form")
 
     result = rewrite(opened, opened.frozen, steps, target, work, proof, require)
     reason = "layers run in int8 with the ops of the Graph Transform Tool"
@@ -246,7 +244,7 @@ def _refuse_uncalibrated(comparison: Comparison) -> None:
     }
     for option, is_given in given.items():
         if is_given:
-            raise GraphError(f"{option} is for quantizing without --calibration")
+            raise GraphError("only-for", option=option, what="quantizing without --calibration")
 
 
 @reused_children()

@@ -64,7 +64,7 @@ def report(
     """
     several = list(results) if isinstance(results, list | tuple) else [results]
     if not several:
-        raise GraphError("a report shows results: give a folder of deploykit ship, or JSON files")
+        raise GraphError("report-needs-results")
     if output is not None:
         paths = [_file(each) for each in several if isinstance(each, str | os.PathLike)]
         check_output(output, force, *paths)
@@ -94,16 +94,18 @@ def _document(result: Any) -> tuple[Mapping[str, Any], str]:
     if isinstance(result, str | os.PathLike):
         file = _file(result)
         if Path(result).is_dir() and not Path(file).exists():
-            raise FileError(f"{os.fspath(result)}: there is no {_IN_A_FOLDER} in this folder, "
-                            "expected one that deploykit ship wrote")  # fmt: skip
+            raise FileError(
+                "not-found",
+                source=os.fspath(result),
+                expected=f"{_IN_A_FOLDER}, which deploykit ship writes",
+            )
         return read_json(file, "result of deploykit", _LARGEST), file
     if isinstance(result, Mapping):
         return _plain(result), _VALUE
     for value in (result, getattr(result, "report", None)):
         if callable(document := getattr(value, "document", None)):
             return _plain(document()), _VALUE
-    raise GraphError(f"a report shows results of deploykit, their documents, or files of them; "
-                     f"it cannot show a value of type {type(result).__name__}")  # fmt: skip
+    raise GraphError("report-type-unsupported", kind=type(result).__name__)
 
 
 def _plain(document: Mapping[str, Any]) -> Any:
@@ -111,4 +113,4 @@ def _plain(document: Mapping[str, Any]) -> Any:
     try:
         return json.loads(json.dumps(document))
     except (TypeError, ValueError, RecursionError) as error:
-        raise GraphError(f"a document of a result is plain data: {error}") from None
+        raise GraphError("document-not-plain", reason=error) from None

@@ -98,7 +98,7 @@ def serve(
             return workers.start(settings)
         return process.start(settings)
     except ServingError as error:
-        raise GraphError(error.message) from None
+        raise error.within(kind=GraphError) from None
 
 
 # Most servers start without what `tune` found, and so without these imports.

@@ -176,15 +176,9 @@ def shipped_in(base_dir: Any) -> tuple[ShippedFolder | None, str]:
         return None, ""
     found = ShippedFolder(report)
     if not report.finished and UNFINISHED not in os.environ:
-        raise FileError(
-            f"{report.folder}: the shipment in this folder is not finished. Run the same deploykit "
-            f"ship again to finish it, or serve another folder"
-        )
+        raise FileError("shipment-unfinished", source=report.folder)
     if not found.model.is_dir():
-        raise FileError(
-            f"{found.model}: there is no such folder, but {report.path} says that the model lies "
-            "there; ship it again, or give the folder with its versions"
-        )
+        raise FileError("shipped-model-missing", source=found.model, report=report.path)
     return found, ""
 
 

@@ -65,7 +65,7 @@ def status(
         (-1, 1)
     """
     if model is None and (version is not None or version_label):
-        raise Error("--version and --version-label are of a model, but none is named")
+        raise Error("version-needs-model")
     if is_rest(address) and connection.protocol == "tensorflow":
         rest = RestClient(address, connection)
         if model is None:
@@ -95,6 +95,6 @@ def _versions(rest: RestClient, model: str) -> list[VersionStatus]:
     try:
         return rest.status(model)
     except CallError as error:
-        if error.code == "NOT_FOUND":
+        if error.status == "NOT_FOUND":
             return []
         raise

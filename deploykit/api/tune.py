@@ -86,7 +86,7 @@ def tune(
             found = tune_model(opened, how, feeding, state=state, advance=advance)
             found = replace(found, fed=fed)
         except CrashError as error:
-            raise LimitError(f"{opened.source}: {error}") from None
+            raise error.within(opened.source, LimitError) from None
     if output is not None:
         text = json.dumps(found.document(), indent=2, allow_nan=False)
         write(output, [f"{text}\n".encode()], force)

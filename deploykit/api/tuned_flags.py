@@ -57,11 +57,7 @@ def check_batch(models: Iterable[ModelSettings], batch: int, name: str) -> None:
             continue
         for signatures in map(signatures_of, metas):
             if signatures and not any(map(may_share, signatures.values())):
-                raise GraphError(
-                    f"{name} recommends batch {batch}, but each call of the model {model.name} "
-                    "takes a fixed number of samples, so calls cannot share a batch; give "
-                    "--noenable_batching to serve it without, or export it with an open batch"
-                )
+                raise GraphError("tuned-batch-fixed", name=name, batch=batch, model=model.name)
 
 
 def _threads(flags: ServerFlags, tuned: Settings, name: str) -> ServerFlags:

@@ -74,14 +74,11 @@ class RecordsVerification(AsHtml):
     def check(self) -> None:
         """Raise VerificationError where a shard is damaged, or where nothing was checked."""
         if not (self.problems or self.records):
-            raise UnverifiedError(
-                f"{self.folder}: there is no record in its {len(self.shards)} files, so nothing "
-                "was checked; write them again with deploykit records"
-            )
+            raise UnverifiedError("records-empty", source=self.folder, files_count=len(self.shards))
         if not self.passed:
             several = len(self.problems) > 1
             more = f" ({len(self.problems)} such shards)" if several else ""
-            raise VerificationError(f"{self.problems[0]}{more}")
+            raise VerificationError("records-invalid", problem=self.problems[0], more=more)
 
 
 @public(

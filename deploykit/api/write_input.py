@@ -98,11 +98,11 @@ def write_input(
     part = [name for name in part if getattr(source, name)]
     for each in fields(Piping):
         if each.name not in WRITTEN and getattr(piping, each.name) != getattr(PLAIN, each.name):
-            raise GraphError(f"{each.name} does not go with a pipeline that is written")
+            raise GraphError("pipeline-option-conflicts", option=each.name)
     if source.model is None and part:
-        raise GraphError(f"{part[0]} has no effect here, only with model")
+        raise GraphError("no-effect", option=part[0], where="with model")
     if style not in STYLES:
-        raise GraphError(f"the style '{style}' is none of: {', '.join(STYLES)}")
+        raise GraphError("not-one-of", what="the style", known=STYLES, got=style)
     if output is not None:
         check_output(output, force, os.fspath(data), *path_of(model))
     with working("input write"):

@@ -31,9 +31,9 @@ _DEFAULT = "serving_default"
 class UnrankedError(GraphError):
     """Some rows of a batch have no best class, as their scores hold NaN."""
 
-    def __init__(self, message: str, rows: tuple[int, ...]) -> None:
+    def __init__(self, code: str = "", /, *, rows: tuple[int, ...] = (), **fields: object) -> None:
         """Keep which rows of the batch they are."""
-        super().__init__(message)
+        super().__init__(code, **fields)
         self.rows = rows
 
 
@@ -52,10 +52,7 @@ def answer_columns(task: InferTask, outputs: Mapping[str, Array], rows: int) -> 
     for name, value in columns.items():
         if value.shape[:1] != (rows,):
             said = _said(value.dtype.name, value.shape)
-            raise GraphError(
-                f"output '{name}' gives {said} for {rows} row{'s' * (rows != 1)}, expected a row "
-                "for each; name the outputs that have one with --outputs"
-            )
+            raise GraphError("output-lacks-rows", name=name, got=said, rows=rows)
     if task.top is None:
         return columns
     name = next(iter(columns))
@@ -79,9 +76,7 @@ def _scores(name: str, values: Array) -> Array:
         scores = scores.astype(np.float32)
     bad = np.flatnonzero(np.isnan(scores).any(1)) if scores.dtype.kind == "f" else np.array([], int)
     if bad.size:
-        raise UnrankedError(
-            f"output '{name}' holds NaN, so there is no best class", tuple(bad.tolist())
-        )
+        raise UnrankedError("class-scores-nan", rows=tuple(bad.tolist()), name=name)
     return scores
 
 
@@ -91,10 +86,7 @@ def _classes(name: str, dtype: str, shape: Sequence[int]) -> int:
     is_number = dtype not in ("object", "string", "bool") and not dtype.startswith("complex")
     known = [size for size in sizes if size > 0]
     if not is_number or not sizes or 0 in sizes or len(known) > 1:
-        raise GraphError(
-            f"output '{name}' gives {_said(dtype, shape)}, expected a score for each of several "
-            "classes; name the output that gives them first in --outputs, or do without --top"
-        )
+        raise GraphError("output-not-scores-each-class", name=name, got=_said(dtype, shape))
     return known[0] if len(sizes) == 1 and known else -1
 
 
@@ -137,8 +129,10 @@ def check_columns(
         shape = (*row, *shape)
         if not shape or shape[0] not in (-1, batch):
             raise GraphError(
-                f"output '{name}' gives {_said(dtype, shape)} for {batch or 'any number of'} "
-                "rows, expected a row for each; name the outputs that have one with --outputs"
+                "output-lacks-rows",
+                name=name,
+                got=_said(dtype, shape),
+                rows=batch or "any number of",
             )
         if top is not None and number == 0 and (count := _classes(name, dtype, shape)) > 0:
             check_labels(labels, count, name)

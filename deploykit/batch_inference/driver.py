@@ -62,7 +62,7 @@ class PartsToDo:
         losses = self._losses[part.number] = self._losses.get(part.number, 0) + 1
         if losses > self._retries:
             often = "its worker was lost" if losses == 1 else f"{losses} workers were lost with it"
-            self.fail(LimitError(f"{said(part)}: {often}; the last one, {error}"))
+            self.fail(LimitError("part-failed-often", source=said(part), what=often, reason=error))
             return
         with self._changed:
             self._waiting.appendleft(part)
@@ -204,8 +204,7 @@ def _heard(
         except queue.Empty:
             silent += PAUSE
             if silent > 2 * limits.seconds:
-                to_do.fail(LimitError(f"no worker has done anything for {silent:g} seconds "
-                                      "(--timeout)"))  # fmt: skip
+                to_do.fail(LimitError("workers-idle", seconds=silent))
                 return
             continue
         silent = 0.0

@@ -70,7 +70,7 @@ def planned(
     """
     graph, path = opened.frozen, os.path.abspath(data)  # workers may be in other folders
     if not graph.inputs:
-        raise GraphError(f"{opened.source}: the model has no input, so there is nothing to feed")
+        raise GraphError("model-without-input", source=opened.source)
     settings = _of_a_worker(opened, settings)
     declared = Piping(preprocess=how.preprocess).declared(graph)
     with naming(path):

@@ -97,4 +97,6 @@ def _model_file(plan: InferPlan) -> Iterator[str]:
     except OSError as error:
         if is_written:
             raise
-        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise FileError(
+            "file-action-failed", source=path, action="written", reason=error.strerror or error
+        ) from None

@@ -97,9 +97,7 @@ class PartWorker:
     def _take_bad(self, bad: Iterable[BadRow]) -> None:
         for each in bad:
             if not self._task.skip:
-                raise GraphError(
-                    f"{self._place(each)}: {each.reason} (--on-error skip leaves it out)"
-                )
+                raise GraphError("item-failed", source=self._place(each), reason=each.reason)
             self._bad.append(each)
 
     def _place(self, bad: BadRow) -> str:
@@ -134,8 +132,11 @@ class PartWorker:
         rows = self._table.rows
         if rows + len(self._bad) != self._part.rows:
             raise FileError(
-                f"{self._part.files[0]}: {rows + len(self._bad)} rows are where {self._part.rows} "
-                f"were; {CHANGED}"
+                "part-rows-changed",
+                source=self._part.files[0],
+                rows=rows + len(self._bad),
+                rows_before=self._part.rows,
+                changed=CHANGED,
             )
         file = task.file_of(self._part.number)
         found = hashlib.sha256()

@@ -50,18 +50,15 @@ class PartsJournal:
         whole = (_parsed(line) for line in lines(self.path, "journal") if line.endswith(b"\n"))
         first = next(whole, None)
         if not isinstance(first, dict) or first.get("kind") != KIND:
-            raise GraphError(f"{self.path}: this does not tell what an interrupted run was at")
+            raise GraphError("journal-invalid", source=self.path)
         if first.get("format") != FORMAT:
             raise GraphError(
-                f"{self.path}: its format is {first.get('format')!r}, but this deploykit goes on "
-                f"with {FORMAT}"
+                "format-not-resumable", source=self.path, got=first.get("format"), known=FORMAT
             )
         try:
             made_of = vars(converted(first.get("made_of"), _MadeOf))
         except GraphError:
-            raise GraphError(
-                f"{self.path}: this does not tell what its parts are made of"
-            ) from None
+            raise GraphError("journal-parts-missing", source=self.path) from None
         found = {}
         for line in whole:
             with contextlib.suppress(GraphError, KeyError, TypeError, ValueError):
@@ -89,7 +86,10 @@ class PartsJournal:
                 with contextlib.suppress(OSError):
                     os.truncate(self.path, self._size)
                 raise FileError(
-                    f"{self.path}: cannot be written: {error.strerror or error}"
+                    "file-action-failed",
+                    source=self.path,
+                    action="written",
+                    reason=error.strerror or error,
                 ) from None
             self._size += len(line)
 

@@ -87,14 +87,11 @@ class ResultsFolder:
         parts = [self._done[number] for number in sorted(self._done)]
         for number in range(self._made_of["parts"]):
             if number not in self._done or not self._is_there(self._done[number]):
-                raise FileError(
-                    f"{self._folder}: part {number} of '{self._name}' is missing; the same command "
-                    "does it again"
-                )
+                raise FileError("part-missing", source=self._folder, number=number, name=self._name)
         index = index_document(self._name, self._made_of, parts)
         if not index["rows"]:
             remove(*(self._folder / each.file for each in parts), self._journal.path)
-            raise GraphError(_nothing(index))
+            raise _nothing(index)
         write(self.path, [json.dumps(index, indent=1).encode(), b"\n"], force=True)
         self._journal.remove()
         return index
@@ -125,7 +122,7 @@ class ResultsFolder:
             before = self._read()
         except GraphError as error:
             if not force:
-                raise FileError(f"{error} (--force begins anew)") from None
+                raise FileError("force-begins-anew", reason=error) from None
             before = None
         files = shard_files(self._folder, self._name, FORMATS)
         if before is not None:
@@ -237,9 +234,7 @@ def _option(names: tuple[str, ...], before: object, now: object) -> str:
 
 
 def _refused(path: Path, said: str) -> FileError:
-    return FileError(
-        f"{path}: these results are {said}; --force replaces them, another --name keeps them"
-    )
+    return FileError("results-exist", source=path, what=said)
 
 
 def _check_ours(index: Path) -> None:
@@ -251,9 +246,7 @@ def _check_ours(index: Path) -> None:
     except GraphError:
         return  # it is damaged, which is said where it is read
     if isinstance(document, dict) and "shards" in document and document.get("kind") != KIND:
-        raise FileError(
-            f"{index}: these are records that are no results of a model; give another --name"
-        )
+        raise FileError("records-not-results", source=index)
 
 
 def _check_files(folder: Path, name: str, files: Sequence[str]) -> None:
@@ -263,14 +256,12 @@ def _check_files(folder: Path, name: str, files: Sequence[str]) -> None:
         if os.path.basename(file) in ours and os.path.samefile(
             os.path.dirname(file) or ".", folder
         ):
-            raise FileError(
-                f"{file}: this file of the data has the name of a result; give another --name"
-            )
+            raise FileError("data-named-as-result", source=file)
 
 
-def _nothing(document: Mapping[str, Any]) -> str:
+def _nothing(document: Mapping[str, Any]) -> GraphError:
     first = next(iter(document["skipped"]), None)
     if first is None:
-        return f"{document['data']['path']}: the data hold no rows"
+        return GraphError("no-rows", source=document["data"]["path"])
     place = place_in(document["data"]["kind"], first["file"], first["row"])
-    return f"no row could be computed; the first: {place}: {first['reason']}"
+    return GraphError("no-row-computed", place=place, reason=first["reason"])

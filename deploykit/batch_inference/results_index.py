@@ -62,11 +62,9 @@ def read_index(path: Path) -> tuple[dict[str, Any], dict[int, PartDone], dict[st
     """
     plain = read_json(path, "index of results", MAX_BYTES)
     if not isinstance(plain, dict) or plain.get("kind") != KIND:
-        raise GraphError(f"{path}: this is no index of results of deploykit infer")
+        raise GraphError("not-results-index", source=path)
     if plain.get("format") != FORMAT:
-        raise GraphError(
-            f"{path}: its format is {plain.get('format')!r}, but this deploykit reads {FORMAT}"
-        )
+        raise GraphError("format-unsupported", source=path, got=plain.get("format"), known=FORMAT)
     try:
         parts = _parts_of(converted(plain, _Index))
         made_of = {name: plain[name] for name in ("model", "data", "options")}
@@ -76,7 +74,7 @@ def read_index(path: Path) -> tuple[dict[str, Any], dict[int, PartDone], dict[st
             return made_of, parts, plain
     except (KeyError, TypeError, ValueError, AttributeError, GraphError):
         pass  # a value is not what it should be
-    raise GraphError(f"{path}: this index is damaged")
+    raise GraphError("index-damaged", source=path)
 
 
 def merged(parts: Iterable[PartDone]) -> dict[str, Feature]:

@@ -93,8 +93,8 @@ class RowInputs:
         """Return the value of an input; a photo is decoded and resized by a graph of its own."""
         if feature.content != "image" or keeps_files(steps, feature):
             return in_python(steps, feature, value)
-        if reason := too_large(value):
-            raise GraphError(reason)
+        if refused := too_large(value):
+            raise refused
         if steps not in self._makers:
             self._makers[steps] = photo_maker(steps, feature)
         return self._makers[steps](value)

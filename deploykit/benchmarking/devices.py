@@ -27,7 +27,7 @@ def check_devices(asked: Iterable[str]) -> Sequence[str]:
         return []
     seen = visible_gpus()
     if not seen:
-        raise GraphError(f"--device {wanted[0]}: {gpu_refusal()}")
+        raise GraphError("device-refused", device=wanted[0], reason=gpu_refusal())
     for each in wanted:
         devices_for(each, seen)
     return seen
@@ -100,14 +100,11 @@ def devices_for(asked: str, seen: Sequence[str]) -> tuple[str, ...]:
         return (CPU,)
     number = gpu_number(asked)
     if not seen:
-        raise GraphError(f"TensorFlow sees no GPU, so --device {asked} cannot be measured")
+        raise GraphError("gpu-missing", device=asked)
     if number is None:
         return tuple(f"/GPU:{index}" for index in range(len(seen)))
     if number >= len(seen):
-        raise GraphError(
-            f"--device {asked}: TensorFlow sees {len(seen)} GPU{'s' if len(seen) > 1 else ''}, "
-            f"so the last one is gpu:{len(seen) - 1}"
-        )
+        raise GraphError("gpu-number", device=asked, count=len(seen), last=len(seen) - 1)
     return ("/GPU:0",)
 
 
@@ -123,9 +120,7 @@ def check_on_gpu(device: str, on_cpu: Mapping[str, int], on_gpu: int) -> None:
     ops = ", ".join(sorted(on_cpu))
     count = sum(on_cpu.values())
     raise GraphError(
-        f"--device {device}: TensorFlow has no kernel of {ops} for a GPU, so {count} of "
-        f"{on_gpu + count} layers would be measured on the CPU; graphs in 8 bits are for the CPU, "
-        "so give the float graph, with --precision fp16"
+        "device-lacks-kernels", device=device, ops=ops, count=count, on_gpu=on_gpu + count
     )
 
 
@@ -135,5 +130,7 @@ def gpu_number(asked: str) -> int | None:
     if asked in ("all", "cpu"):
         return None
     if kind != "gpu" or (colon and not number.isdecimal()):
-        raise GraphError(f"there is no device '{asked}'; there are: cpu, gpu, gpu:N, all")
+        raise GraphError(
+            "not-one-of", what="the device", known=["cpu", "gpu", "gpu:N", "all"], got=asked
+        )
     return int(number or 0)

@@ -52,12 +52,12 @@ def batches(
     made up; the data do not fit.
     """
     if batch is not None and batch < 1:
-        raise GraphError(f"a batch of {batch} cannot be run; it must be positive")
+        raise GraphError("out-of-range", name="the batch", expected="1 or more", got=batch)
     if not graph.inputs:
         return ((),)
     if data is not None:
         if shapes:
-            raise GraphError("the data have their own shapes; give either --data or --shape")
+            raise GraphError("give-one", options=["--data", "--shape"])
         return _of_data(graph, batch, data, most)
     return _made_up(graph, batch, shapes or {}, input_range, seed)
 
@@ -81,7 +81,7 @@ def _made_up(
         type_, declared, reason = type_and_shape(graph, name)
         if reason or not can_be_made_up(type_):
             reason = reason or f"input '{name}' is of type {type_}"
-            raise GraphError(f"{reason}, so it cannot be made up; give --data FILE.npz")
+            raise GraphError("synthetic-input-impossible", reason=reason)
         types.append(type_)
         wanted.append(_sizes(chosen[name], declared, given.get(name), batch))
     _check_batch(graph, batch)
@@ -90,8 +90,10 @@ def _made_up(
     each = [math.prod(s) * numpy_type(t).itemsize for t, s in zip(types, wanted, strict=True)]
     if MADE_UP * sum(each) > MAX_BYTES:
         raise GraphError(
-            f"{MADE_UP} batches of these inputs take {MADE_UP * sum(each) >> 20} MiB, and at most "
-            f"{MAX_BYTES >> 20} are made up; give smaller sizes or --data FILE.npz"
+            "synthetic-inputs-too-large",
+            count=MADE_UP,
+            size=MADE_UP * sum(each) >> 20,
+            most=MAX_BYTES >> 20,
         )
     values = MadeUp(graph, dict(zip(graph.inputs, wanted, strict=True)), input_range, seed)
     first, *others = (
@@ -125,8 +127,7 @@ def _check_batch(graph: Graph, batch: int | None) -> None:
     first = [-1 if shape is None else shape[0] for shape in shapes if shape != ()]
     if batch is not None and first and batch not in first and min(first) > 0:
         raise GraphError(
-            f"input '{graph.inputs[0]}' takes {first[0]} samples at once, so a batch of {batch} "
-            "cannot be run"
+            "batch-fixed", what=f"input '{graph.inputs[0]}'", fixed=first[0], batch=batch
         )
 
 
@@ -137,7 +138,7 @@ def _of_data(
     arrays = [*samples.arrays.values()]
     count = max((len(array) for array in arrays if array.ndim), default=1)
     if not all(array.size for array in arrays):
-        raise GraphError("the data hold no samples")
+        raise GraphError("no-samples", purpose="run")
     at_once = samples.batch if samples.scalars else batch or demanded_batch(graph)
     at_once = at_once or 1
     _check_batch(graph, min(at_once, count))

@@ -22,15 +22,9 @@ _TYPES = {"fp16": "float16", "bf16": "bfloat16"}
 def check_precision(precision: str | None, device: str) -> None:
     """Raise GraphError where TensorFlow has no way to compute so on a device."""
     if device == "cpu" and precision in ("tf32", "fp16"):
-        raise GraphError(
-            f"the precision {precision} is one of NVIDIA's GPUs (--device gpu); on the CPU there "
-            "are fp32 and bf16"
-        )
+        raise GraphError("precision-gpu-only", precision=precision)
     if device != "cpu" and precision == "bf16":
-        raise GraphError(
-            f"TensorFlow turns layers into bf16 on the CPU alone, and would compute in float32 on "
-            f"{device}; take fp16 there"
-        )
+        raise GraphError("precision-bf16-cpu-only", device=device)
 
 
 def variables(precision: str | None, device: str) -> dict[str, str | None]:
@@ -74,14 +68,11 @@ def check_computed(precision: str | None, layers: Mapping[str, int], float32: st
     `layers` says how many compute in which type, `float32` what float32 is multiplied in.
     """
     if precision == "tf32" and float32 != "tf32":
-        raise GraphError("this GPU has no TF32, which came with compute capability 8.0; take fp32")
+        raise GraphError("precision-tf32-missing")
     wanted = _TYPES.get(precision or "")
     if wanted is not None and not layers.get(wanted):
         has = ", ".join(f"{count} in {type_}" for type_, count in sorted(layers.items()))
-        raise GraphError(
-            f"TensorFlow computes no layer of it in {precision} on this machine "
-            f"({has or 'it has none'}), so it would be measured under a wrong name"
-        )
+        raise GraphError("precision-without-effect", precision=precision, has=has or "it has none")
 
 
 def in_words(precision: str | None, float32: str, layers: Mapping[str, int]) -> str:

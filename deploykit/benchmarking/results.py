@@ -123,7 +123,9 @@ def result_of(plain: Mapping[str, Any], path: str | os.PathLike[str]) -> Benchma
         for each in found.measurements:
             each.check()
     except GraphError as error:
-        raise GraphError(f"{path}: this is no result of deploykit benchmark: {error}") from None
+        raise GraphError(
+            "not-a", source=path, what="a result of deploykit benchmark", reason=str(error)
+        ) from None
     return BenchmarkResult(**vars(found))
 
 
@@ -154,11 +156,11 @@ def load_tuned(path: str | os.PathLike[str], models: Mapping[str, str] | None = 
         check_tuned(path, models)
     settings = load_document(path, "tuned").get("settings")
     if not isinstance(settings, dict):
-        raise GraphError(f"{path}: this file of deploykit tune holds no settings")
+        raise GraphError("tune-file-empty", source=path)
     try:
         return Settings.of(settings)
     except GraphError as error:
-        raise GraphError(f"{path}: {error}") from None
+        raise error.within(path) from None
 
 
 def check_tuned(path: str | os.PathLike[str], models: Mapping[str, str]) -> None:
@@ -172,7 +174,4 @@ def check_tuned(path: str | os.PathLike[str], models: Mapping[str, str]) -> None
         logger.warning("%s holds no SHA-256 of a model, so it may be of another one than %s; run "
                        "deploykit tune again", path, names)  # fmt: skip
     elif found not in models.values():
-        raise MismatchError(
-            f"{path} was measured on another model than {names}. Run deploykit tune on this model, "
-            "or leave out the file"
-        )
+        raise MismatchError("measured-on-other-model", file=path, model=names)

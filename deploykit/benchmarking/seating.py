@@ -157,9 +157,9 @@ class Seat:
         try:
             return self.process.worker.ask(method, *arguments)
         except CrashError as error:
-            raise LimitError(f"{name}: {error}") from None
+            raise error.within(name, LimitError) from None
         except Error as error:
-            raise type(error)(f"{name}: {error}") from None
+            raise error.within(name) from None
 
     def take_a_turn(self, block: int, seconds: float, runs: int | None, resume: bool) -> None:
         """Run for so long, or so often, and note what was found."""

@@ -154,11 +154,11 @@ class Settings(AsHtml):
         check_engine(self.engine or TENSORFLOW)
         check_precision(self.precision, self.device)
         if self.engine is not None and self.device != "cpu":
-            raise GraphError(f"{TITLES[self.engine]} is run on the CPU alone, not on {self.device}")
+            raise GraphError("engine-cpu-only", engine=TITLES[self.engine], device=self.device)
         if self.in_engine != self:
-            raise GraphError(self.left_out)
+            raise GraphError("settings-lacking", reason=self.left_out)
         if self.allocator is not None and (why := allocators.lacking(self.allocator)):
-            raise GraphError(f"the allocator {self.allocator} cannot be had here: {why}")
+            raise GraphError("allocator-unavailable", allocator=self.allocator, reason=why)
 
     @property
     def without_openmp(self) -> "Settings":
@@ -229,10 +229,10 @@ def renamed(plain: Mapping[str, Any]) -> dict[str, Any]:
     if plain.get("bf16") is True:
         found["precision"] = "bf16"
     elif plain.get("bf16", False) is not False:
-        raise GraphError(f"the setting bf16 cannot be {plain['bf16']!r}")
+        raise GraphError("settings-wrong", name="bf16", got=plain["bf16"], bounds="")
     known = [field.name for field in fields(Settings)]
     if unknown := [name for name in found if name not in known]:
-        raise GraphError(f"there is no setting '{unknown[0]}'; there are: {', '.join(known)}")
+        raise GraphError("not-one-of", what="the setting", known=known, got=unknown[0])
     return found
 
 

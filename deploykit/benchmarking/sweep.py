@@ -111,7 +111,7 @@ class Sweep:
         is_chosen = self.base is None and all(each.engine for each in found)
         for said in dict.fromkeys(each.left_out for each in found if each.left_out):
             if is_chosen:
-                raise GraphError(said)
+                raise GraphError("settings-lacking", reason=said)
             logger.warning("%s: it is measured without", said)
         return [*dict.fromkeys(each.in_engine for each in found)]
 
@@ -121,7 +121,7 @@ class Sweep:
         values_of = {name: _listed(name, getattr(self, name)) for name in several}
         if self.bf16:
             if self.precision and values_of["precision"] != ("bf16",):
-                raise GraphError("bf16 is a precision; give one of both: bf16, or precision")
+                raise GraphError("give-one", options=["bf16", "precision"])
             values_of["precision"] = ("bf16",)
         given = {name: values for name, values in values_of.items() if values}
         single = {
@@ -170,6 +170,6 @@ def _listed(name: str, values: Any) -> Sequence[Any]:
         named = (values,) if isinstance(values, str) else values
         for each in named:
             if each not in names:
-                raise GraphError(f"there is no {name} {each!r}; there are: {', '.join(names)}")
+                raise GraphError("not-one-of", what=f"the {name}", known=names, got=each)
         return tuple(None if each in ("default", TENSORFLOW) else each for each in named)
     return tuple(values)

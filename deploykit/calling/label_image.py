@@ -101,12 +101,12 @@ def image_input(graph: Graph, how: LabelOptions) -> ImageInput:
     where = f"input '{tensor}'"
     kind = "" if type_ in ("string", "resource", "variant") else numpy_type(type_).kind
     if kind not in ("f", "i", "u", "V"):
-        raise GraphError(f"{where} takes values of type {type_}, expected numbers of an image")
+        raise GraphError("not-an-image-input", what=where, type=type_)
     sizes = (-1, -1, -1, -1) if shape is None else shape
     first = len(sizes) == 4 and sizes[1] in (1, 3) and sizes[3] not in (1, 3)
     if len(sizes) != 4 or sizes[1 if first else 3] not in (-1, 1, 3):
         shown = str(list(sizes)).replace("-1", "?")
-        raise GraphError(f"{where} has shape {shown}, expected an image [?, height, width, 1 or 3]")
+        raise GraphError("image-input-shape", what=where, shape=shown)
     batch, *rest = sizes
     channels = rest.pop(0 if first else 2)
     if (how.height is None and rest[0] < 0) or (how.width is None and rest[1] < 0):
@@ -169,14 +169,11 @@ def _one_input(graph: Graph) -> tuple[str, str, tuple[int, ...] | None]:
     """Return the graph's only input, its type and its shape."""
     if len(graph.inputs) != 1:
         known = ", ".join(graph.inputs) or "none"
-        raise GraphError(
-            f"one input should take the image, but the model has {len(graph.inputs)}: {known}; "
-            "name it with --input_layer"
-        )
+        raise GraphError("image-input-ambiguous", inputs_count=len(graph.inputs), known=known)
     (tensor,) = graph.inputs
     type_, shape, reason = type_and_shape(graph, tensor)
     if reason:
-        raise GraphError(reason)
+        raise GraphError("input-not-described", reason=reason)
     return tensor, type_, shape
 
 
@@ -199,9 +196,9 @@ def open_image(image: Any) -> Image:
     content = read_bytes(image)
     if not content.startswith(_MAGIC):
         kind = "is empty" if not content else "is something else"
-        raise GraphError(f"{image}: expected a JPEG, PNG, BMP or GIF image, but the file {kind}")
-    if reason := too_large(content):
-        raise GraphError(f"{image}: {reason}")
+        raise GraphError("not-an-image", source=image, got=kind)
+    if refused := too_large(content):
+        raise refused.within(image)
     return Image(os.fspath(image), content)
 
 
@@ -213,8 +210,7 @@ def scores(graph: Graph, image: Image, taken_as: ImageInput) -> Array:
     """
     if len(graph.outputs) != 1:
         raise GraphError(
-            f"one output should give the scores, but the model has {len(graph.outputs)}: "
-            f"{', '.join(graph.outputs)}; name it with --output_layer"
+            "scores-output-ambiguous", outputs_count=len(graph.outputs), outputs=graph.outputs
         )
     (tensor,) = graph.outputs
     graph_def = b"".join(graph.serialized())
@@ -223,17 +219,15 @@ def scores(graph: Graph, image: Image, taken_as: ImageInput) -> Array:
             "deploykit.calling.label_image:run_on_image", graph_def, image.content, taken_as, tensor
         )
     except ImageError as error:
-        raise GraphError(f"{image.name}: {error}") from None
+        raise error.within(image.name, GraphError) from None
     sizes = value.shape[1:] if value.ndim > 1 else value.shape
     if value.dtype.kind not in "fiuV" or value.size == 0 or value.ndim == 0:
-        raise GraphError(f"output '{tensor}' gives {value.dtype}{list(value.shape)}, not scores")
+        raise GraphError("output-not-scores", tensor=tensor, dtype=value.dtype, shape=value.shape)
     if sum(size > 1 for size in sizes) > 1:
-        raise GraphError(
-            f"output '{tensor}' has shape {list(value.shape)}, expected one score for each class"
-        )
+        raise GraphError("output-scores-shape", tensor=tensor, shape=value.shape)
     found: Array = (value[0] if value.ndim > 1 else value).reshape(-1).astype(np.float64)
     if not np.isfinite(found).all():
-        raise GraphError(f"output '{tensor}' holds NaN or Inf, so there is no best class")
+        raise GraphError("class-scores-nan", name=tensor)
     return found
 
 
@@ -249,10 +243,10 @@ def run_on_image(graph_def: bytes, image: bytes, taken_as: ImageInput, output: s
     try:
         feed = taken_as.feed(image)
     except tf.errors.ResourceExhaustedError as error:
-        raise failed(f"the image cannot be decoded: {error.message[:200]}", error) from None
+        raise failed("image-not-decoded", error, reason=error.message[:200]) from None
     except tf.errors.OpError as error:
         cause = error.message.splitlines()[0].split("} ")[-1].split(" [Op:")[0]
-        raise ImageError(f"it cannot be decoded: {cause}") from None
+        raise ImageError("image-not-decoded-file", reason=cause) from None
     return Session(graph_def).run([output], {taken_as.tensor: feed})[0]
 
 

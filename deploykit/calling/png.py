@@ -19,17 +19,11 @@ def png(pixels: Array) -> bytes:
     """
     rows = pixels[:, :, np.newaxis] if pixels.ndim == 2 else pixels
     if rows.ndim != 3 or rows.shape[2] not in _COLOUR_TYPES or not rows.size:
-        raise GraphError(
-            f"the image has shape {list(pixels.shape)}, expected [height, width, channels] with 1, "
-            "3 or 4 channels"
-        )
+        raise GraphError("image-shape-not-writable", shape=pixels.shape)
     with np.errstate(invalid="ignore"):  # of NaN and Inf, which are refused below
         whole = rows.astype(np.uint8) if rows.dtype.kind in "uif" else None
     if whole is None or not np.array_equal(whole, rows):
-        raise GraphError(
-            f"the image holds {rows.dtype} that are not whole numbers from 0 to 255, which pixels "
-            "are"
-        )
+        raise GraphError("image-values-not-pixels", dtype=rows.dtype)
     height, width, channels = rows.shape
     head = struct.pack(">IIBBBBB", width, height, 8, _COLOUR_TYPES[channels], 0, 0, 0)
     unfiltered = np.zeros((height, 1), np.uint8)

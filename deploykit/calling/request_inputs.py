@@ -43,8 +43,11 @@ def chosen_signature(
     if wanted not in signatures:
         known = ", ".join(signatures) or "none"
         raise GraphError(
-            f"there is no signature {wanted}{nearest(wanted, list(signatures))}; the model has: "
-            f"{known} (--signature)"
+            "unknown-name",
+            kind="signature",
+            name=wanted,
+            hint=nearest(wanted, list(signatures)),
+            known=known,
         )
     return wanted, signatures[wanted]
 
@@ -73,7 +76,7 @@ def arrays_from(
     for alias, value, name in _named(given, signature):
         is_file = signature.inputs[alias].dtype == "string" and isinstance(value, os.PathLike)
         if alias in found and not is_file:
-            raise GraphError(f"input '{alias}' is given twice")
+            raise GraphError("given-twice", what="input", name=alias)
         has_image = has_image or _is_image(value, signature.inputs[alias])
         with naming(name):
             array, text = _array(alias, value, signature, declared)
@@ -91,11 +94,11 @@ def arrays_from(
         if alias not in found and alias not in signature.proto.defaults and tensor.name
     ]
     if missing:
-        raise GraphError(
-            f"input '{missing[0]}' is missing; the model takes {listed(signature.inputs)} (--input)"
-        )
+        raise GraphError("input-missing", name=missing[0], inputs=listed(signature.inputs))
     if declared != Preprocessing() and not has_image:
-        raise GraphError("--preprocess has no effect here, only on images that are given as files")
+        raise GraphError(
+            "no-effect", option="--preprocess", where="on images that are given as files"
+        )
     say(fed)
     return found, fed
 
@@ -175,7 +178,11 @@ def _named(
             if alias not in signature.inputs:
                 hint = nearest(alias, list(signature.inputs))
                 raise GraphError(
-                    f"there is no input '{alias}'{hint}; the model takes {listed(signature.inputs)}"
+                    "unknown-name",
+                    kind="input",
+                    name=alias,
+                    hint=hint,
+                    known=listed(signature.inputs),
                 )
             yield alias, value, f"input '{alias}'"
         return
@@ -191,10 +198,7 @@ def _parted(text: str, signature: Signature) -> tuple[str, Any]:
     if len(signature.inputs) == 1 and (not sign or Path(text).exists()):
         return next(iter(signature.inputs)), _file_or_value(text)
     hint = nearest(alias, list(signature.inputs)) if sign else ""
-    raise GraphError(
-        f"{text}: expected NAME=VALUE with the name of an input{hint}; the model takes "
-        f"{listed(signature.inputs)}"
-    )
+    raise GraphError("input-argument-form", source=text, hint=hint, inputs=listed(signature.inputs))
 
 
 def _file_or_value(text: str) -> Any:
@@ -203,9 +207,7 @@ def _file_or_value(text: str) -> Any:
     try:
         return _of_json(json.loads(text))
     except (ValueError, RecursionError):
-        raise FileError(
-            f"{text}: there is no such file, nor is it a value such as 2.5 or [1, 2]"
-        ) from None
+        raise FileError("input-file-missing", source=text) from None
 
 
 def _array(
@@ -229,7 +231,7 @@ def _array(
         return np.array([read_bytes(path)], object), f"the bytes of {Path(path).name}, as they are"
     if _is_image(value, signature.inputs[alias]):
         return _of_image(alias, path, signature, declared)
-    raise GraphError(f"expected a .npy file or an image ({' '.join(IMAGE_ENDS)})")
+    raise GraphError("not-npy-or-image", endings=IMAGE_ENDS)
 
 
 def _is_image(value: Any, tensor: Tensor) -> bool:
@@ -241,10 +243,7 @@ def _is_image(value: Any, tensor: Tensor) -> bool:
 def _of_photo(alias: str, path: str, declared: Preprocessing) -> tuple[Array, str]:
     """Return the bytes of a photo, for a model that makes of them what it takes."""
     if declared != Preprocessing():
-        raise GraphError(
-            f"input '{alias}' takes photos as files and decodes them itself, so what becomes of "
-            "them is decided; leave out --preprocess"
-        )
+        raise GraphError("preprocess-decided", name=alias)
     image = open_image(path)
     return np.array([image.content], object), f"the file {Path(path).name} (the model decodes it)"
 
@@ -254,7 +253,7 @@ def _of_value(value: Any) -> Array:
     try:
         return np.asarray(value, object if isinstance(value, bytes) else None)
     except ValueError as error:
-        raise GraphError(f"this is no array: {error}") from None
+        raise GraphError("not-a", what="an array", reason=error) from None
 
 
 def _of_json(parsed: object) -> Array:
@@ -287,9 +286,16 @@ def _fitted(array: Array, alias: str, signature: Signature) -> Array:
     wanted = numpy_type(tensor.dtype)
     if wanted.kind == "O":
         if array.dtype.kind not in "OSU":
-            raise GraphError(f"this is {array.dtype}, but '{alias}' takes texts")
+            raise GraphError(
+                "does-not-fit", what="the value", got=array.dtype, expected=f"texts for '{alias}'"
+            )
     elif array.dtype.kind in "OSU" or not np.can_cast(array.dtype, wanted, "same_kind"):
-        raise GraphError(f"this is {array.dtype}, but '{alias}' takes {_described(tensor)}")
+        raise GraphError(
+            "does-not-fit",
+            what="the value",
+            got=array.dtype,
+            expected=f"{_described(tensor)} for '{alias}'",
+        )
     else:
         array = array.astype(wanted, copy=False)
     shape = tensor.shape
@@ -301,7 +307,5 @@ def _fitted(array: Array, alias: str, signature: Signature) -> Array:
         size in (-1, given) for size, given in zip(shape, array.shape, strict=True)
     )
     if not fits:
-        raise GraphError(
-            f"this has shape {list(array.shape)}, but '{alias}' takes {_described(tensor)}"
-        )
+        raise GraphError("value-shape", shape=array.shape, name=alias, expected=_described(tensor))
     return array

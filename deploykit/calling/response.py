@@ -45,10 +45,10 @@ def classes(
     if len(scores) != 1:
         known = ", ".join(scores or answer)
         said = "several outputs give" if scores else "no output gives"
-        raise GraphError(f"{said} a score for each class: {known} (--outputs names one)")
+        raise GraphError("response-without-scores", got=said, known=known)
     (alias, array), *_ = scores.items()
     if not np.isfinite(array.astype(np.float64)).all():
-        raise GraphError(f"output '{alias}' holds NaN or Inf, so there is no best class")
+        raise GraphError("class-scores-nan", name=alias)
     names = [""] * array.shape[1] if labels is None else labels
     return [predictions(each.astype(np.float64), names, top) for each in array]
 

@@ -1,6 +1,5 @@
 """The command line: loads a command's module when it runs, and turns errors into exit statuses."""
 
-import logging
 import os
 import signal
 import sys
@@ -9,12 +8,10 @@ from typing import NoReturn
 import click
 
 from deploykit import __version__
+from deploykit.cli import failures
 from deploykit.cli.progress import watcher
 from deploykit.text.progress import watch_with
-from deploykit.transforms.core.display.escaped import escaped
 from deploykit.transforms.core.display.log_format import log_to_stderr
-from deploykit.transforms.core.engines.extras import missing_package
-from deploykit.transforms.core.errors import BugError, Error, FileError, PipelineError, lacks_memory
 
 GROUPS = {
     "Start here": ("ship",),
@@ -29,7 +26,6 @@ COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 DOCS = "https://github.com/deploykit/deploykit/tree/main/docs"
 
 _READING_NOTHING = {"-h", "--help", "--version"}
-_OUT_OF_MEMORY = "out of memory; --memory-limit, or the machine, allows no more"
 
 
 class _Commands(click.Group):
@@ -91,23 +87,16 @@ def main() -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     """Run the command line and return the exit status; errors are one sentence on stderr."""
+    failures.begin()
     try:
         status = cli.main(arguments, prog_name="deploykit", standalone_mode=False)
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
-    except Error as error:
-        _complain(f"error: {error}", keep="\n" if isinstance(error, PipelineError) else "")
-        return error.exit_status
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return 2
-    except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        hint = f" (see {context.command_path} --help)" if context is not None else ""
-        _complain(f"error: {' '.join(error.format_message().split()).rstrip('.')}{hint}")
-        return 2
     except (click.Abort, KeyboardInterrupt):
-        _complain("interrupted")
+        failures.complain("interrupted")
         return 130
     except (BrokenPipeError, SystemExit) as error:
         if isinstance(error, SystemExit) and "PacifyFlush" not in repr(type(sys.stdout)):
@@ -115,21 +104,4 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        if isinstance(error, ImportError) and (missing := missing_package(error)) is not None:
-            _complain(f"error: {missing}")
-            return missing.exit_status
-        if lacks_memory(error):
-            _complain(f"error: {_OUT_OF_MEMORY}")
-            return 6
-        if isinstance(error, OSError) and error.filename is not None:
-            _complain(f"error: {str(error.filename)[:300]}: {error.strerror or error}")
-            return FileError.exit_status
-        text = str(error) if isinstance(error, BugError) else f"{type(error).__name__}: {error}"
-        if logging.getLogger("deploykit").isEnabledFor(logging.DEBUG):
-            raise
-        _complain(f"bug: {text} (please report it; --debug shows the traceback)")
-        return 1
-
-
-def _complain(message: str, keep: str = "") -> None:
-    click.echo(f"deploykit: {escaped(message, keep)}", err=True)
+        return failures.fail(error, arguments)

@@ -32,7 +32,13 @@ def _values(command: click.Command, table: str) -> dict[str, Any]:
     for name, value in _table(table).items():
         parameter = known.get(name.replace("_", "-"))
         if parameter is None:
-            raise GraphError(f"{NAME}: [{table}] has no option {name}{nearest(name, [*known])}")
+            raise GraphError(
+                "project-unknown-option",
+                source=NAME,
+                table=table,
+                name=name,
+                hint=nearest(name, [*known]),
+            )
         found[str(parameter.name)] = _as_typed(parameter, name, value)
     return found
 
@@ -52,10 +58,10 @@ def _table(name: str) -> Mapping[str, Any]:
     try:
         document = tomllib.loads(read_text(NAME, "project file"))
     except tomllib.TOMLDecodeError as error:
-        raise FileError(f"{NAME}: it is not TOML: {error}") from None
+        raise FileError("not-a", source=NAME, what="TOML", reason=error) from None
     for each, table in document.items():
         if each != name or not isinstance(table, Mapping):
-            raise GraphError(f"{NAME}: expected a table [{name}] and nothing else, got {each}")
+            raise GraphError("project-table-expected", source=NAME, name=name, got=each)
     found: Mapping[str, Any] = document.get(name, {})
     return found
 
@@ -65,7 +71,7 @@ def _as_typed(parameter: click.Parameter, name: str, value: Any) -> Any:
     is_flag = isinstance(parameter, click.Option) and parameter.is_flag
     if is_flag != isinstance(value, bool) or isinstance(value, Mapping):
         expected = "true or false" if is_flag else "a text, a number or a list"
-        raise GraphError(f"{NAME}: {name} should be {expected}, not {value!r}")
+        raise GraphError("unexpected", source=NAME, what=name, got=value, expected=expected)
     if isinstance(parameter, click.Option) and parameter.multiple:
         return [str(each) for each in value] if isinstance(value, list) else [str(value)]
     if isinstance(value, list):

@@ -5,14 +5,16 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from deploykit.cli.failures import note_document
 from deploykit.cli.outputs import standard_output_is_taken
 from deploykit.text.tables import drawn
 from deploykit.transforms.core.display.documents import Flat, Hidden, IfSet, document, written
 from deploykit.transforms.core.display.escaped import escaped
+from deploykit.transforms.core.errors import Error
 
 if TYPE_CHECKING:
     from deploykit.freezing.open_model import OpenedModel
@@ -45,6 +47,8 @@ class Report:
     more: Hidden[dict[str, Any]] = field(default_factory=dict)
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
+    error: Hidden[Error | None] = None
+    """What the command fails with; `show` raises it once this is shown."""
     started: Hidden[float] = field(default_factory=time.perf_counter)
 
     @property
@@ -57,6 +61,11 @@ class Report:
     @written("fed", if_set=True)
     def _fed(self) -> Mapping[str, str]:
         return self.fed or getattr(self.verification, "fed", {})
+
+    @property
+    @written("error", if_set=True)
+    def _error(self) -> dict[str, Any] | None:
+        return self.error and self.error.document()
 
     @property
     @written(flat=True)
@@ -90,6 +99,13 @@ class Report:
         self.verification = getattr(made, "verification", None)
         self.fed = getattr(made, "fed", {})
 
+    def check(self, found: Callable[..., None], *arguments: Any) -> None:
+        """Keep the Error that a check raises."""
+        try:
+            found(*arguments)
+        except Error as error:
+            self.error = error
+
 
 def show(
     report: Report,
@@ -102,8 +118,16 @@ def show(
     """Print a report on stdout: as JSON, as the lines and tables of `text`, or as its own tables.
 
     With `output`, the JSON document is written to that file first. Nothing is printed where an
-    option takes standard output. FileError: the file cannot be written.
+    option takes standard output. FileError: the file cannot be written. Error: the report's own.
     """
+    _show(report, as_json, own_text(report) if text is None else text, output, force)
+    if report.error is not None:
+        raise report.error
+
+
+def _show(
+    report: Report, as_json: bool, text: "Iterable[str | Table]", output: str | None, force: bool
+) -> None:
     text_of_document = json.dumps(document(report), indent=2, allow_nan=False)
     if output is not None:
         from deploykit.storage.files import write
@@ -113,8 +137,9 @@ def show(
         return
     if as_json:
         print(text_of_document)
+        note_document()
         return
-    for drawn_line in drawn(own_text(report) if text is None else text, _width()):
+    for drawn_line in drawn(text, _width()):
         line = escaped(drawn_line, keep="\n")
         try:
             print(line)

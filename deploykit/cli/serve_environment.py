@@ -29,4 +29,4 @@ def prepare_environment(tuned: Settings, show_log: bool) -> None:
         try:
             os.execve(sys.executable, sys.orig_argv, {**os.environ, _STARTED_ANEW: "1"})
         except OSError as error:
-            raise PipelineError(f"deploykit cannot start anew: {error}") from None
+            raise PipelineError("restart-failed", reason=error) from None

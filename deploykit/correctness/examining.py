@@ -154,8 +154,11 @@ def _outputs(first: OpenedModel, model: OpenedModel, whole: bool) -> Sequence[st
     names, others = first.frozen.outputs, model.frozen.outputs
     if whole and len(names) != len(others):
         raise GraphError(
-            f"it has {len(others)} outputs, and {first.source} has {len(names)}, so a metric of "
-            "all outputs cannot compare them; give --outputs"
+            "counts-differ",
+            what="its outputs",
+            count=len(others),
+            other=f"the outputs of {first.source}",
+            other_count=len(names),
         )
     return names if set(names[: None if whole else 1]) <= set(others) else others
 
@@ -216,11 +219,7 @@ def _labels(samples: Samples, count: int) -> Array | None:
 def _require_something(found: Findings, first: OpenedModel) -> None:
     """Raise GraphError where nothing was compared."""
     if all(each is None for each in found.scores) and found.agreement is None:
-        raise GraphError(
-            f"{first.source}: there are no labels, and the first outputs of the models hold no "
-            "scores of the same classes, so there is nothing to compare; give labels, or use "
-            "deploykit verify"
-        )
+        raise GraphError("models-not-comparable", source=first.source)
 
 
 def _doubts(found: Findings, labels: Array | None, count: int) -> tuple[str, ...]:

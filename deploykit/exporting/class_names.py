@@ -26,7 +26,7 @@ def best_classes(callee: NamedModel, scores: Tensor, labels: Sequence[str]) -> d
     names its classes itself.
     """
     if CLASSES in callee.outputs:
-        raise GraphError(f"it has an output '{CLASSES}' already, so --labels would name them twice")
+        raise GraphError("output-exists", name=CLASSES)
     count = scores.shape[1] if scores.shape is not None else -1
     if count != -1:
         check_labels(labels, count, scores.name)

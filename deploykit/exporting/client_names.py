@@ -40,16 +40,13 @@ def signature_names(given: str | Sequence[str] | None) -> list[str]:
         return []
     names = [given] if isinstance(given, str) else list(given)
     if not names:
-        raise GraphError("--signature-name names no signature; expected NAME or NAME,NAME")
+        raise GraphError("signature-name-empty")
     for name in names:
         _check_name("--signature-name", name)
         if name.startswith(_RESERVED):
-            raise GraphError(
-                f"--signature-name: TensorFlow reserves names that begin with '{_RESERVED}', such "
-                f"as '{name}'; choose another name"
-            )
+            raise GraphError("signature-name-reserved", prefix=_RESERVED, name=name)
         if names.count(name) > 1:
-            raise GraphError(f"--signature-name: '{name}' is given twice; give each name once")
+            raise GraphError("signature-name-twice", name=name)
     return names
 
 
@@ -69,10 +66,7 @@ def with_names(
     kept = {name: each for name, each in signatures.items() if name not in gone}
     for name in names:
         if name in kept:
-            raise GraphError(
-                f"--signature-name {name}: the version has another signature of that name; choose "
-                f"a name other than {_listed(kept)}"
-            )
+            raise GraphError("signature-name-taken", name=name, taken=_listed(kept))
     return kept | dict.fromkeys(names, given), dict.fromkeys(gone, names[0])
 
 
@@ -88,32 +82,32 @@ def _renamed(
         old = name if name in tensors else by_tensor.get(normal(name))
         if old is None:
             known = [*tensors, *by_tensor]
-            raise GraphError(f"{option} {alias}={name}: the model has no {side} "
-                             f"'{name}'{nearest(name, known)}; {valid}")  # fmt: skip
+            raise GraphError(
+                "alias-unknown-name",
+                option=option,
+                alias=alias,
+                name=name,
+                side=side,
+                hint=nearest(name, known),
+                valid=valid,
+            )
         if old in new:
             raise GraphError(
-                f"{option} {alias}={name}: this {side} has the alias '{new[old]}' already; give "
-                f"each {side} one alias"
+                "alias-twice", option=option, alias=alias, name=name, side=side, existing=new[old]
             )
         new[old] = alias
     found: dict[str, Tensor] = {}
     for old, tensor in tensors.items():
         alias = new.get(old, old)
         if alias in found:
-            raise GraphError(
-                f"{option}: '{alias}' would stand for two {side}s; give the other one another "
-                f"alias; {valid}"
-            )
+            raise GraphError("alias-ambiguous", source=option, alias=alias, side=side, valid=valid)
         found[alias] = tensor
     return found
 
 
 def _check_name(option: str, name: str) -> None:
     if not name or not name.isprintable() or name != name.strip():
-        raise GraphError(
-            f"{option}: {name!r} is not a name: expected printable characters without spaces "
-            "around them"
-        )
+        raise GraphError("name-not-printable", source=option, name=name)
 
 
 def _listed(names: Collection[str]) -> str:

@@ -59,8 +59,7 @@ class Manifests:
         GraphError: the settings are for no file, or no server has one of them.
         """
         if self.settings != Settings() and not (self.kinds or self.batching):
-            raise GraphError(f"{self.settings_from} is for files that run the model elsewhere; say "
-                             "which with --manifests")  # fmt: skip
+            raise GraphError("option-needs", option=self.settings_from, needed="--manifests")
         check_served(self.settings, self.settings_from, gpu=False)
         self._tell_what_is_left_out()
         if base.is_dir():
@@ -79,8 +78,7 @@ class Manifests:
         for alias, tensor in inputs.items() if self.batches else ():
             if tensor.shape is not None and (not tensor.shape or tensor.shape[0] >= 0):
                 raise GraphError(
-                    f"input '{alias}' has the shape {list(tensor.shape)}, so requests cannot be "
-                    f"put together; {wanted}"
+                    "input-shape-not-batchable", alias=alias, shape=tensor.shape, advice=wanted
                 )
 
     def write(self, base: Path, version: int) -> list[Path]:

@@ -111,7 +111,7 @@ def in_tensorflow(callee: NamedModel) -> NamedModel:
     )
     if not found.passed:
         kind = VerificationError if found.verified else UnverifiedError
-        raise kind(f"TensorFlow's 8-bit form of the graph is not like its codes: {found.reason}")
+        raise kind("onednn-form-differs", reason=found.reason)
     others = tuple(replace(each, graph=made) for each in callee.others)
     return replace(callee, graph=made, others=others)
 
@@ -137,7 +137,7 @@ def engine_part(
     VerificationError: it departs from TensorFlow.
     """
     if asked is not None and asked not in CHOICES:
-        raise GraphError(f"there is no engine {asked!r}; there are: {', '.join(CHOICES)}")
+        raise GraphError("not-one-of", what="the engine", known=CHOICES, got=asked)
     use = about(callee.graph).engine
     wanted = asked or (AUTO if use is not None and use.engine == OPENVINO else TENSORFLOW)
     if wanted == TENSORFLOW:
@@ -208,13 +208,13 @@ def _compared(
         checks |= dict.fromkeys(names, check)
         kept |= {name: taken[name] for name in names}
     if not kept:
-        raise GraphError(f"OpenVINO can compute no signature: {_listed(left)}")
+        raise GraphError("openvino-no-signature", reasons=_listed(left))
     split = {name: model for name, model in models.items() if model in kept}
     for name, model in split.items():
         ends = [[t.name for t in kept[model].outputs.values()],
                 [t.name for t in signatures[name].outputs.values()]]  # fmt: skip
         if why := differs_when_split(version, checks[model].cases, *ends):
-            raise VerificationError(f"signature '{name}' cannot be split: {why}")
+            raise VerificationError("signature-not-splittable", name=name, reason=why)
         del left[name]
     return replace(_part_of(use, callee.graph, kept, checks, left), split=tuple(split))
 
@@ -284,10 +284,7 @@ def _kept(cases: Sequence[EngineCase], signatures: int) -> Sequence[EngineCase]:
             most -= _bytes(case)
             kept.append(case)
     if not any(case.batch for case in kept):
-        raise GraphError(
-            f"the answers to one batch take {_bytes(cases[0])} bytes, too much to be kept beside "
-            "the version for the engine"
-        )
+        raise GraphError("engine-answers-too-large", bytes=_bytes(cases[0]))
     return sorted(kept, key=lambda case: -case.batch)
 
 

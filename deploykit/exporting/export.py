@@ -132,7 +132,9 @@ class ExportOptions:
 def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Exported:
     """Write a model as `base_dir/name/version/`; arguments and errors are those of `export`."""
     if not 1 <= how.warmup_samples <= MOST:
-        raise GraphError(f"{how.warmup_samples} samples to warm up with, expected 1 to {MOST}")
+        raise GraphError(
+            "out-of-range", name="warmup_samples", expected=f"1 to {MOST}", got=how.warmup_samples
+        )
     names = signature_names(how.signature_name)
     base = Path(base_dir)
     name = check_name(how.name or default_name(source.model))
@@ -197,11 +199,7 @@ def _photos(callee: NamedModel, inputs: Graph, how: ExportOptions) -> PhotoSides
     if callee.method == PREDICT:
         photos = photos_in_front(callee, inputs, declared_for(inputs, given), how.most_pixels)
     if photos is None:
-        raise GraphError(
-            f"--preprocess says what becomes of photos [N, height, width, 1 or 3], but no input "
-            f"takes any: {_said(callee)}; leave it out (--warmup-preprocess says what becomes of "
-            "the files of --warmup)"
-        )
+        raise GraphError("photos-without-input", inputs=_said(callee))
     return photos
 
 

@@ -24,11 +24,7 @@ def check_loads(folder: Path) -> None:
     except CrashError as error:
         refused = [f"TensorFlow's process ends while it loads: {error}"]
     if refused:
-        raise VerificationError(
-            f"the exported version cannot be loaded, so it is not written: {refused[0]}; export "
-            "another form of the model (such as the SavedModel or Keras file it was frozen from), "
-            "and report this as a bug of deploykit"
-        )
+        raise VerificationError("export-not-loadable", reason=refused[0])
 
 
 def refusals(folder: str) -> list[str]:
@@ -47,7 +43,7 @@ def refusals(folder: str) -> list[str]:
         try:
             load()
         except Exception as error:  # they raise much, from KeyError to errors of their own
-            reason = failed(f"{name} says: {sentence(error)}", error)
+            reason = failed("server-cannot-load", error, name=name, reason=sentence(error))
             if isinstance(reason, LimitError):
                 raise reason from None
             found.append(str(reason))

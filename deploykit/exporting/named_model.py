@@ -48,8 +48,11 @@ def callee_of_graph(
     known = dict(signatures)
     if chosen is not None and known and chosen not in known:
         raise GraphError(
-            f"no signature '{chosen}'{nearest(chosen, list(known))}; the signatures are: "
-            f"{', '.join(known)}; --signature-name {chosen} writes one under that name"
+            "unknown-name",
+            kind="signature",
+            name=chosen,
+            hint=nearest(chosen, list(known)),
+            known=known,
         )
     name = chosen or (DEFAULT if DEFAULT in known or not known else next(iter(known)))
     first = known.pop(name, SignatureNames({}, {}))

@@ -118,9 +118,7 @@ def _check(callee: NamedModel, alias: str) -> None:
     """Raise GraphError where nothing can be put in front of an input."""
     node = callee.graph.producer(callee.inputs[alias].name)
     if node.op not in FEEDABLE_OPS or node.data_inputs:
-        raise GraphError(
-            f"input '{alias}' is a {node.op}, but photos are put in front of placeholders"
-        )
+        raise GraphError("input-not-placeholder", name=alias, op=node.op, what="photos")
 
 
 def _free_scope(graph: Graph) -> str:
@@ -157,5 +155,5 @@ def _names(aliases: Sequence[str], name: str, callee: NamedModel) -> dict[str, s
     found = {alias: name if len(aliases) == 1 else f"{alias}_{name}" for alias in aliases}
     for each in found.values():
         if each in callee.inputs and each not in aliases:
-            raise GraphError(f"it has an input '{each}' already, so photos cannot be called so")
+            raise GraphError("input-exists", name=each)
     return found

@@ -57,13 +57,12 @@ def _filled(folder: Path, counts: ReplicaCounts) -> Iterator[tuple[Path, str]]:
     """Yield the files that there are and their new text."""
     there = [folder / name for name in FILES if (folder / name).is_file()]
     if not there:
-        raise FileError(f"{folder}: there is neither {' nor '.join(FILES)}; deploykit export "
-                        "--manifests kubernetes,kserve writes them")  # fmt: skip
+        raise FileError("manifests-missing", source=folder, files=FILES)
     for path in there:
         try:
             text = read_bytes(path).decode()
         except UnicodeDecodeError:
-            raise GraphError(f"{path}: this is no text of UTF-8") from None
+            raise GraphError("not-text", source=path, what="YAML") from None
         yield path, _with_counts(path, text, counts)
 
 
@@ -74,7 +73,7 @@ def _with_counts(path: Path, text: str, counts: ReplicaCounts) -> str:
         documents = [each for each in yaml.compose_all(text, yaml.SafeLoader) if each is not None]
     except yaml.YAMLError as error:
         line = " ".join(str(error).split())
-        raise GraphError(f"{path}: this is no YAML: {line}") from None
+        raise GraphError("not-a", source=path, what="YAML", reason=line) from None
     places = _places(path, documents, counts)
     found = text
     for place, value in sorted(places, key=lambda each: each[0].start_mark.index, reverse=True):
@@ -92,7 +91,14 @@ def _places(
         label = dns_label(counts.model)
         if label not in services:
             known = ", ".join(services) or "none"
-            raise GraphError(f"{path}: there is no InferenceService {label}, but: {known}")
+            raise GraphError(
+                "unknown-name",
+                source=path,
+                kind="InferenceService",
+                name=label,
+                hint="",
+                known=known,
+            )
         predictor = _at(services[label], "spec", "predictor")
         return _numbers(path, predictor, both, f"the predictor of {label}")
     for each in documents:
@@ -103,7 +109,7 @@ def _places(
         if _kind(each) == "Deployment":
             one = {"replicas": counts.least}
             return _numbers(path, _at(each, "spec"), one, "the Deployment, without an autoscaler,")
-    raise GraphError(f"{path}: there is neither a HorizontalPodAutoscaler nor a Deployment")
+    raise GraphError("replicas-nothing-to-fill", source=path)
 
 
 def _numbers(
@@ -113,7 +119,7 @@ def _numbers(
     for name, value in values.items():
         number = _at(node, name)
         if not str(getattr(number, "value", "")).isdecimal():
-            raise GraphError(f"{path}: {what} has no number {name} to fill")
+            raise GraphError("manifest-without-number", source=path, what=what, name=name)
         found.append((number, value))
     return found
 

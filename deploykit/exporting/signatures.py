@@ -59,8 +59,10 @@ def signatures_for(
     if method in ("classify", "regress") and own != METHODS[method]:
         if own != PREDICT:
             raise GraphError(
-                f"its signature '{callee.signature}' is for {own.rsplit('/', 1)[1]} already, so "
-                f"--method {method} cannot be put in front of it"
+                "signature-has-method",
+                signature=callee.signature,
+                present=own.rsplit("/", 1)[1],
+                method=method,
             )
         _check_free(signatures, method)
         chosen = _predicted(callee) if method == "regress" else named or _scored(callee)
@@ -69,7 +71,7 @@ def signatures_for(
         signatures[method] = signature_def(METHODS[method], {EXAMPLES: taken}, chosen)
     for name, each in signatures.items():
         if not each.outputs:
-            raise GraphError(f"signature '{name}' has no outputs; name some with --outputs")
+            raise GraphError("signature-without-outputs", name=name)
     return signatures
 
 
@@ -77,20 +79,14 @@ def _check_free(signatures: Mapping[str, SignatureDef], *names: str) -> None:
     """Raise GraphError where a signature has one of these names already."""
     for name in names:
         if name in signatures:
-            raise GraphError(
-                f"it has a signature '{name}' already; name the one to export with --signature, or "
-                "leave out what adds another of that name (--method, --preprocess)"
-            )
+            raise GraphError("signature-exists", name=name)
 
 
 def _scores(callee: NamedModel) -> Tensor:
     """Return the output that gives a score for each class."""
     found = _fitting(callee, "float32", SCORES, ranks=(2,))
     if found is None:
-        raise GraphError(
-            "--labels names the scores of an output float32 [batch, classes]; the outputs are: "
-            f"{_said(callee.outputs)}"
-        )
+        raise GraphError("labels-need-scores", outputs=_said(callee.outputs))
     return found
 
 
@@ -102,16 +98,10 @@ def _scored(callee: NamedModel) -> dict[str, Tensor]:
         if fitting is not None:
             found[alias] = fitting
     if not found:
-        raise GraphError(
-            "--method classify takes an output of shape [batch, classes], scores in float32 or "
-            f"names as strings; the outputs are: {_said(callee.outputs)}"
-        )
+        raise GraphError("classify-output", outputs=_said(callee.outputs))
     shapes = {each.shape for each in found.values() if each.shape is not None}
     if len(shapes) > 1:
-        raise GraphError(
-            "--method classify takes names and scores of the same shape; it found "
-            f"{_said(found)}; name others with --outputs"
-        )
+        raise GraphError("classify-outputs-differ", found=_said(found))
     return found
 
 
@@ -119,10 +109,7 @@ def _predicted(callee: NamedModel) -> dict[str, Tensor]:
     """Return the output of Regress: one float a sample."""
     found = _fitting(callee, "float32", RESULTS, ranks=(1, 2))
     if found is None or (found.shape is not None and found.shape[1:] not in ((), (1,), (-1,))):
-        raise GraphError(
-            "--method regress takes an output of one float32 a sample; the outputs are: "
-            f"{_said(callee.outputs)}"
-        )
+        raise GraphError("regress-output", outputs=_said(callee.outputs))
     return {RESULTS: found}
 
 
@@ -137,8 +124,7 @@ def _fitting(callee: NamedModel, dtype: str, alias: str, ranks: tuple[int, ...])
         return fitting[alias]
     if len(fitting) > 1:
         raise GraphError(
-            f"{len(fitting)} outputs could be the {alias} of the method: {_said(fitting)}; "
-            "name one with --outputs"
+            "method-outputs-ambiguous", count=len(fitting), alias=alias, outputs=_said(fitting)
         )
     return next(iter(fitting.values()), None)
 

@@ -66,9 +66,7 @@ def samples_for(
     taken, and arrays where tensors are.
     """
     if callee.method != PREDICT:
-        raise GraphError(
-            f"its signature '{callee.signature}' takes tf.Examples, of which --warmup makes none"
-        )
+        raise GraphError("warmup-takes-examples", signature=callee.signature)
     preprocess = None if preprocess == KNOWN else preprocess
     sizes = [tensor.shape[0] for tensor in callee.inputs.values() if tensor.shape]
     batch = None if max(sizes, default=-1) > 0 else 1

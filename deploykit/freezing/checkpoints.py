@@ -50,7 +50,7 @@ class Checkpoint:
         """Raise FileError for a file that is missing, GraphError for an index that is not sound."""
         ends = [path.name[len(self.base) :] for path in self.files]
         if not ends:
-            raise FileError(f"{self.prefix}.index: not found; the variables' values are missing")
+            raise FileError("checkpoint-index-missing", prefix=self.prefix)
         for path in self.files:
             check_regular(path)
         shards = {int(n) for end in ends for n in re.findall(r"-of-(\d{5})$", end)}
@@ -60,7 +60,7 @@ class Checkpoint:
             wanted = [".index", *(wanted or [".data-00000-of-00001"])]
         for end in wanted:
             if end not in ends:
-                raise FileError(f"{self.prefix}{end}: not found; the checkpoint is not whole")
+                raise FileError("checkpoint-part-missing", prefix=self.prefix, end=end)
         if ".index" in ends:
             check_index(self.prefix)
 
@@ -87,29 +87,27 @@ def _latest(folder: Path) -> Checkpoint:
     content = read_bytes(folder / "checkpoint", MOST_TEXT, "list of checkpoints")
     found = re.search(rb'model_checkpoint_path: "([^"]*)"', content)
     if found is None:
-        raise GraphError(f"{folder}/checkpoint: it names no model_checkpoint_path")
+        raise GraphError("checkpoint-state-empty", folder=folder)
     text = found.group(1).decode(errors="replace")
     written = PureWindowsPath(text.replace("\\\\", "\\")).name  # takes both kinds of slashes
     if not written.isprintable() or len(written.encode()) > _LONGEST_NAME:
-        raise GraphError(f"{folder}/checkpoint: it names {written[:60]!a}, which no file is called")
+        raise GraphError("checkpoint-state-name", folder=folder, name=written[:60])
     latest = Checkpoint(folder, "" if text.endswith("/") else written)
     if not latest.files:
         there = sorted(p.name[: -len(".index")] for p in folder.iterdir() if p.suffix == ".index")
         shown = f"; there are: {', '.join(there)}" if there else ""
-        raise FileError(
-            f"{folder}/checkpoint: it names '{latest.base}', which is not in the folder{shown}"
-        )
+        raise FileError("checkpoint-state-missing", folder=folder, name=latest.base, shown=shown)
     return latest
 
 
 def meta_bytes(path: Path) -> bytes:
     """Read a `.meta` file. FileError: there is none. GraphError: it is damaged, or huge."""
     if not path.exists():
-        raise FileError(f"{path}: not found; give the checkpoint's graph with --graph")
+        raise FileError("checkpoint-missing", source=path)
     content = read_bytes(path)
     with naming(path):
         try:
             check_growth(content, MetaGraphDef)
         except GraphError as error:
-            raise GraphError(f"this is no MetaGraphDef: {error}") from None
+            raise GraphError("not-a", what="a MetaGraphDef", reason=error) from None
     return content

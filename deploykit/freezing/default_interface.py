@@ -67,7 +67,7 @@ def guess_outputs(graph: Graph) -> tuple[str, ...]:
         ends = [n for n in graph if not graph.has_consumers(n.name) and _answers(n)]
         unread = [node for node in ends if node.name in taken] or ends
     if not unread:
-        raise GraphError("no node looks like an output; name one with --outputs")
+        raise GraphError("outputs-not-guessed")
     return tuple(node.name for node in unread)
 
 
@@ -95,7 +95,7 @@ def check_outputs(graph: Graph, tensors: Iterable[str], known: Sequence[str] = (
             with contextlib.suppress(GraphError):
                 known = guess_outputs(graph)
         listed = f" The model's outputs: {', '.join(known[:_MOST_LISTED])}." if known else ""
-        raise GraphError(f"{wrong}.{listed} Name a tensor of the graph with --outputs.")
+        raise GraphError("outputs-wrong", problem=wrong, hint=listed)
 
 
 def _fed(graph: Graph) -> set[str]:

@@ -87,7 +87,7 @@ def naming_errors(path: object) -> Iterator[None]:
     try:
         yield
     except Error as error:
-        raise error if str(path) in str(error) else type(error)(f"{path}: {error}") from None
+        raise error if str(path) in str(error) else error.within(path) from None
 
 
 @no_collection()
@@ -118,10 +118,7 @@ def _check_whole(graph: Graph) -> None:
         node, port = graph.producer(tensor), split(tensor)[1]
         types = output_types(node) if node.op in op_defs() else None
         if types and types[max(port, 0)] in ("resource", "variant"):
-            raise GraphError(
-                f"its input '{tensor}' is a {types[port]}, a handle to what is not in the graph, "
-                "so no caller could feed it; name other --inputs, or export the model again"
-            )
+            raise GraphError("input-is-handle", name=tensor, type=types[port])
     held = any(op == "VarHandleOp" or contents_of(op) != "nothing" for op in graph.ops)
     if not held and not graph.library.function:
         return
@@ -134,14 +131,14 @@ def _check_whole(graph: Graph) -> None:
         contents = contents_of(op)
         if contents == "refused":
             raise GraphError(
-                f"node '{name}' ({op}) holds {held_by(op)}, which no frozen graph brings along; "
-                f"feed the model with {cut_off(_behind_contents(graph))}"
+                "state-not-frozen",
+                name=name,
+                op=op,
+                what=held_by(op),
+                advice=cut_off(_behind_contents(graph)),
             )
         if op == "VarHandleOp" or (contents == "filled" and name not in graph):
-            raise GraphError(
-                f"node '{name}' ({op}) is a variable or table in a function that is not inlined, "
-                "which cannot be filled; make it outside of the function and save the model again"
-            )
+            raise GraphError("state-in-function", name=name, op=op)
 
 
 def _behind_contents(graph: Graph) -> tuple[str, ...]:

@@ -62,16 +62,18 @@ def graph_bytes(content: Content) -> Content | bytes:
     GraphError: it is empty, something else, damaged, or huge once it is read.
     """
     if not content:
-        raise GraphError("the file is empty, expected a GraphDef")
+        raise GraphError("file-empty", expected="a GraphDef")
     for magic, kind in _MAGIC.items():
         if content[: len(magic)] == magic:
-            raise GraphError(f"this is {kind}, expected a GraphDef")
+            raise GraphError("file-kind", got=kind, expected="a GraphDef")
     try:
         if _TEXT.match(content):
             return binary_form(content[:], GraphDef)
         check_growth(content, GraphDef)
     except GraphError as error:
-        raise GraphError(f"this is no GraphDef, neither binary nor text: {error}") from None
+        raise GraphError(
+            "not-a", what="a GraphDef, neither binary nor text", reason=error
+        ) from None
     return content
 
 
@@ -178,7 +180,7 @@ def save_graph(
         True
     """
     if path == "-":
-        raise FileError("a graph is not written to standard output; give the name of a file")
+        raise FileError("graph-to-stdout")
     check_graph_output(path, force)
     count, sha256 = write_graph(graph, path, force=force, as_text=as_text, check=check)
     write(sidecar_path(path), sidecar(graph, sha256), force=True)
@@ -223,7 +225,5 @@ def _within_limit(pieces: Iterable[bytes]) -> Iterator[bytes]:
     for piece in pieces:
         size += len(piece)
         if size > MAX_BYTES:
-            raise GraphError(
-                "the graph takes more than 2 GiB, which no GraphDef file holds; quantize it first"
-            )
+            raise GraphError("graph-too-large", container="GraphDef file")
         yield piece

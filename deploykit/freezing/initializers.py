@@ -81,11 +81,7 @@ class Initialisers:
             node = graph[missing[0]]
             more = f" (nor {len(missing) - 1} others)" if len(missing) > 1 else ""
             what = "variable" if node.op in VARIABLE_OPS else "table"
-            raise GraphError(
-                f"node '{node.name}' is a {what} ({node.op}) that nothing initialises{more}, so "
-                "the graph is not frozen; give the checkpoint or SavedModel with its contents "
-                "(--graph names the graph of a checkpoint without a .meta file)"
-            )
+            raise GraphError("not-initialised", node=node.name, what=what, op=node.op, more=more)
         values = {name: contents[key][0] for name, key in variables.items()}
         fill_variables(graph, values, updates.states, updates.idle)
         for name, key in tables.items():
@@ -279,10 +275,7 @@ def _entries(graph: Graph, table: Node, keys: Array, values: Array) -> tuple[Arr
     """
     marks = [graph.constant(tensor) for tensor in table.data_inputs]  # empty, and deleted
     if keys.size != len(keys) or None in marks:
-        raise GraphError(
-            f"node '{table.name}' is a dense table whose keys are no single numbers or strings, "
-            "which cannot be filled within the graph; use a StaticHashTable and save it again"
-        )
+        raise GraphError("table-not-fillable", node=table.name)
     keys = keys.reshape(-1)
     unused = {mark.value.item() for mark in marks if mark is not None}
     used = np.array([key not in unused for key in keys.tolist()])

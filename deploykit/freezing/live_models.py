@@ -63,11 +63,7 @@ def _export_subclassed(folder: str, model: Any) -> None:
         model.export(folder, **({"verbose": False} if is_keras_3 else {}))
     except Exception as error:  # Keras raises whatever the model happens to cause
         text = " ".join(str(error).split())[:300]
-        raise failed(
-            f"{name_of(model)}: Keras cannot export it ({text}); call it on data first, so that "
-            "its inputs are known",
-            error,
-        ) from None
+        raise failed("keras-cannot-export", error, source=name_of(model), reason=text) from None
 
 
 def _traced(function: Any) -> tuple[Any, list[Any]]:
@@ -77,9 +73,5 @@ def _traced(function: Any) -> tuple[Any, list[Any]]:
             function = function.get_concrete_function()
         except Exception as error:  # TensorFlow raises whatever the function happens to cause
             text = " ".join(str(error).split())[:200]
-            raise failed(
-                f"{name_of(function)}: its inputs are open ({text}); give it an input_signature, "
-                "or give function.get_concrete_function(tf.TensorSpec(...))",
-                error,
-            ) from None
+            raise failed("inputs-open", error, source=name_of(function), reason=text) from None
     return function, list(function.graph.variables)

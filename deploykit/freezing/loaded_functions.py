@@ -21,7 +21,9 @@ def resave(folder: str, path: str, tags: list[str], name: str) -> Resaved:
         function = getattr(loaded, name)
     except Exception as error:  # TensorFlow raises whatever the damage happens to cause
         said = " ".join(str(error).split())[:300] or type(error).__name__
-        raise failed(f"TensorFlow cannot load it: {said}", error) from None
+        raise failed(
+            "runtime-failed", error, runtime="TensorFlow", action="load it", reason=said
+        ) from None
     traced, notes = _inference(name, function.concrete_functions)
     return replace(write_function(folder, traced, loaded), notes=notes)
 
@@ -75,11 +77,7 @@ def _inference(name: str, traced: Sequence[Any]) -> tuple[Any, list[str]]:
     found = [each for each in least if all(_takes(each, other) for other in least)]
     if not found:
         shown = "; ".join(map(_shown, answering[:4]))
-        raise GraphError(
-            f"its function '{name}' is traced for {len(traced)} kinds of inputs ({shown}); save "
-            "the model again with signatures={'serving_default': function with one "
-            "input_signature}"
-        )
+        raise GraphError("function-traced-often", name=name, count=len(traced), signatures=shown)
     larger = list(dict.fromkeys(_shown(each) for each in answering if each not in least))
     if not larger:
         return found[0], []

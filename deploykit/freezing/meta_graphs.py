@@ -104,7 +104,7 @@ def answering_graph(whole: Graph, meta: MetaGraphDef, interface: Interface) -> G
     check_outputs(graph, (o for o in interface.outputs if o not in fetched), tuple(fetched))
     graph.outputs = tuple(fetched.get(o, o) for o in interface.outputs) or tuple(fetched.values())
     if not graph.outputs and meta.object_graph_def.nodes:
-        raise GraphError(f"choose what to freeze with --signature; {_what_answers(meta)}")
+        raise GraphError("signature-not-chosen", signatures=_what_answers(meta))
     if not graph.outputs:
         graph.outputs = guess_outputs(graph)
         logger.info("output guessed: %s (name others with --outputs)", ", ".join(graph.outputs))
@@ -132,13 +132,15 @@ def chosen_signature(meta: MetaGraphDef, wanted: str | None) -> str | None:
     if wanted is not None:
         if wanted not in known:
             hint = nearest(wanted, known)
-            raise GraphError(f"it has no signature '{wanted}'{hint}; {_what_answers(meta)}")
+            raise GraphError(
+                "unknown-meta-signature", name=wanted, hint=hint, signatures=_what_answers(meta)
+            )
         return wanted
     for default in (DEFAULT_SIGNATURE, _HUB_SIGNATURE):
         if default in known:
             return default
     if len(known) > 1:
-        raise GraphError(f"choose one of its signatures with --signature: {', '.join(known)}")
+        raise GraphError("signature-ambiguous", known=known)
     return known[0] if known else None
 
 

@@ -76,20 +76,16 @@ def _shipped_in(folder: Path) -> Location:
     try:
         report = ship_report(folder)
     except Error as error:
-        raise FileError(f"{folder}: {_what_lies_in(folder)}: {error}") from None
-    if report is None:
-        raise FileError(f"{folder}: {_what_lies_in(folder)}")
-    if not report.finished:
         raise FileError(
-            f"{folder}: the shipment in this folder is not finished, so its graph may be wrong or "
-            "missing; run the same deploykit ship again, which goes on with it"
-        )
+            "ship-report-damaged", source=folder, what=_no_model(folder), reason=error
+        ) from None
+    if report is None:
+        raise _no_model(folder).within(folder)
+    if not report.finished:
+        raise FileError("shipment-unfinished", source=folder)
     for path, what in ((report.model, "graph"), (sidecar_path(report.model), "preprocessing")):
         if not path.is_file():
-            raise FileError(
-                f"{path}: the file is missing, but {report.path} says that a model was shipped, "
-                f"whose {what} lies there; run the same deploykit ship again"
-            )
+            raise FileError("shipped-graph-missing", file=path, report=report.path, what=what)
     return Location("graph", report.model, name=report.name)
 
 
@@ -101,12 +97,14 @@ def _is_keras(path: Path) -> bool:
         with opened(path) as file:
             return file.read(8).startswith(_KERAS_MAGIC)
     except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
+        raise FileError("file-error", source=path, reason=error.strerror or error) from None
 
 
-def _what_lies_in(folder: Path) -> str:
+def _no_model(folder: Path) -> FileError:
     versions = [p.name for p in folder.iterdir() if any((p / n).exists() for n in _SAVED_MODEL)]
     if versions:
         newest = max(versions, key=lambda name: (name.isdigit() and int(name), name))
-        return f"it holds the SavedModels {', '.join(sorted(versions)[:5])}; give {folder / newest}"
-    return "this folder holds neither saved_model.pb nor a checkpoint, expected a model"
+        return FileError(
+            "folder-of-saved-models", names=sorted(versions)[:5], example=folder / newest
+        )
+    return FileError("folder-without-model")

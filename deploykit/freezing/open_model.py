@@ -272,9 +272,7 @@ def _signatures(files: ModelFiles, source: Source, graph: Graph) -> dict[str, Si
             tensors = list(graph.inputs)
         fed = dict(zip(source.inputs, tensors, strict=True))
     if not fetched:
-        raise GraphError(
-            f"the signature '{name}' has no outputs; name another --signature, or --outputs"
-        )
+        raise GraphError("signature-without-outputs", name=name)
     outputs = dict(zip(source.outputs or fetched, graph.outputs, strict=True))
     method = files.meta.signature_def[name].method_name
     found = SignatureNames(inputs_by_alias(graph, fed), outputs)

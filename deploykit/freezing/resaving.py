@@ -89,9 +89,7 @@ def writing(folder: str) -> Iterator[None]:
         yield
     except (OSError, tf.errors.OpError) as error:
         text = str(getattr(error, "message", error)).splitlines()[0].rpartition("; ")[2][:200]
-        raise FileError(
-            f"{folder}: the model cannot be saved again there: {text} (TMPDIR names another folder)"
-        ) from None
+        raise FileError("model-not-resaved", source=folder, reason=text) from None
 
 
 def input_name(place: int) -> str:

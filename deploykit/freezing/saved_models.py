@@ -33,10 +33,10 @@ def meta_graph_bytes(path: Path) -> list[bytes]:
             content = binary_form(content, SavedModel)
         check_growth(content, SavedModel)
     except GraphError as error:
-        raise GraphError(f"its saved_model file is no SavedModel: {error}") from None
+        raise GraphError("not-a", what="a SavedModel", reason=error) from None
     metas = [content[begin:end] for _, begin, end in fields(content, _META_GRAPHS)]
     if not metas:
-        raise GraphError("its saved_model file holds no graph; it may be cut short")
+        raise GraphError("saved-model-without-graph")
     return metas
 
 
@@ -53,7 +53,7 @@ def parse_saved_model(path: Path, tags: Sequence[str] = ()) -> MetaGraphDef:
         by_tags.setdefault(frozenset(tags_of(meta)), []).append(meta)
     wanted = frozenset(filter(None, tags)) if tags else _default_tags(list(by_tags))
     if wanted not in by_tags:
-        raise GraphError(f"it has no graph with {_shown(wanted)}; {_listed(by_tags)}")
+        raise GraphError("saved-model-tags-missing", wanted=_shown(wanted), known=_listed(by_tags))
     first, *others = by_tags[wanted]
     if others:
         logger.warning(
@@ -76,10 +76,7 @@ def _default_tags(known: Sequence[frozenset[str]]) -> frozenset[str]:
     for unusable in _UNUSABLE:
         left = [tags for tags in left if unusable not in tags] or left
     if len(left) > 1:
-        raise GraphError(
-            f"choose one of its graphs with --tags, as none has exactly the tag '{_SERVE}'; "
-            f"{_listed(known)}"
-        )
+        raise GraphError("saved-model-tags-ambiguous", tag=_SERVE, known=_listed(known))
     chosen = ",".join(sorted(left[0]))
     unfit = ", ".join(sorted(left[0] & _NOT_FOR_SERVING))
     logger.log(

@@ -128,10 +128,7 @@ def check_graph_output(path: str | os.PathLike[str], force: bool, *sources: str)
     check_output(path, force, *sources)
     beside = sidecar_path(path)
     if not force and beside.exists() and _document(beside) is None:
-        raise FileError(
-            f"{beside}: the file exists, and what is known of the graph is written there (use "
-            "--force to replace it)"
-        )
+        raise FileError("sidecar-exists", source=beside)
 
 
 def sidecar(graph: Graph, sha256: str) -> Iterable[bytes]:
@@ -168,9 +165,7 @@ def load_sidecar(path: Path, sha256: str | None) -> tuple[list[str], list[str], 
     if plain is None:
         return None
     if plain.get("format") != FORMAT:
-        raise GraphError(
-            f"{beside}: its format is {plain.get('format')!r}, but this deploykit reads {FORMAT}"
-        )
+        raise GraphError("format-unsupported", source=beside, got=plain.get("format"), known=FORMAT)
     if "sha256" not in plain:
         logger.warning("%s holds no SHA-256, so it may be of another graph than %s; write the "
                        "graph again", beside, path)  # fmt: skip
@@ -180,12 +175,10 @@ def load_sidecar(path: Path, sha256: str | None) -> tuple[list[str], list[str], 
     try:
         ends, known = converted(plain, _Ends), converted(plain, About)
         if not all(said == "" or wanted_from(said) for said in known.photos.values()):
-            raise GraphError("photos")
+            raise GraphError("sidecar-invalid", source=beside, name=path.name)
         return ends.inputs, ends.outputs, replace(known, labels=tuple(known.labels))
     except GraphError:
-        raise GraphError(
-            f"{beside}: it lacks what deploykit writes there; remove it, or write {path.name} again"
-        ) from None
+        raise GraphError("sidecar-invalid", source=beside, name=path.name) from None
 
 
 def _identity(graph: Graph) -> str:

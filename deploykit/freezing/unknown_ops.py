@@ -35,9 +35,7 @@ def leave_out_unknown_ops(graph: Graph) -> bool:
         except GraphError as error:
             behind = inputs_behind(graph, {name for name, _ in left})
             such = f", such as {cut_off(behind)}" if behind else ""
-            raise GraphError(
-                f"{error}. Name --inputs behind the node{such}, or --outputs that do not need it."
-            ) from None
+            raise GraphError("unknown-op-in-graph", reason=error, such=such) from None
     name, op = unknown[0]
     more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
     logger.info(

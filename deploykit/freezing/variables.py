@@ -94,10 +94,7 @@ def needs_variable(node: Node, graph: Graph, why: str = "") -> GraphError:
     switches = [n.name for n in graph if n.op in FEEDABLE_OPS and n.attr("dtype") == "bool"]
     ways = [f"pin the placeholder that switches training (--pin {n}=false)" for n in switches[:1]]
     ways += ["name other --outputs", "save the model with a function that only reads the variable"]
-    return GraphError(
-        f"node '{node.name}' ({node.op}) needs the variable itself, as updates do, and a frozen "
-        f"graph has none{why}; {', or '.join(ways)}"
-    )
+    return GraphError("variable-not-frozen", node=node.name, op=node.op, reason=why, advice=ways)
 
 
 def _check_shape(node: Node, value: Array) -> None:
@@ -108,10 +105,7 @@ def _check_shape(node: Node, value: Array) -> None:
         s in (-1, v) for s, v in zip(shape, value.shape, strict=True)
     )
     if not same:
-        raise GraphError(
-            f"node '{node.name}': the graph gives it the shape {list(shape)}, "
-            f"but the checkpoint {list(value.shape)}"
-        )
+        raise GraphError("shape-mismatch", node=node.name, shape=shape, found=value.shape)
 
 
 def _ports(inputs: Sequence[str], tensor: str) -> list[int]:

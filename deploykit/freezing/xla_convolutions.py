@@ -54,11 +54,7 @@ def rewrite_convolutions(graph: Graph) -> None:
         node = graph.replace(node, node.with_attrs(_output_shapes=None, **{_MARK: None}))
         axis = 1 if channels_first(node) else -1
         if not image or not weights or min(image[axis], weights[-2]) < 0:
-            raise GraphError(
-                f"node '{node.name}' ({node.op}) is computed by XLA in the model, and its channels "
-                "are not known, so it cannot be written for a processor; save the model with all "
-                "sizes but the batch"
-            )
+            raise GraphError("xla-channels-unknown", node=node.name, op=node.op)
         groups = image[axis] // weights[-2]
         if axis == 1:
             node = _channels_last(graph, node)

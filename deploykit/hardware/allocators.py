@@ -81,8 +81,7 @@ def in_force(maps: Path = Path("/proc/self/maps")) -> tuple[str, ...]:
 def check_in_force(name: str | None) -> None:
     """Raise GraphError in a process that was to have tcmalloc, and was started without."""
     if name == "tcmalloc" and not in_force():
-        raise GraphError("the process was to start with tcmalloc, and the loader left it out; "
-                         "measure without it")  # fmt: skip
+        raise GraphError("tcmalloc-not-loaded")
 
 
 @functools.cache

@@ -13,7 +13,6 @@ import numpy as np
 from deploykit.input.preprocessing import Steps, is_computed, keeps_files, result_of
 from deploykit.photos.sizes import too_large
 from deploykit.records.features import Feature
-from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array, numpy_type
 from deploykit.verification.fitting import in_type
 
@@ -136,8 +135,8 @@ def _cropped(steps: Steps, value: Any, sizes: Any) -> Any:
 def _decoded(image: bytes, channels: int) -> Array:
     import tensorflow as tf
 
-    if reason := too_large(image):
-        raise GraphError(reason)
+    if refused := too_large(image):
+        raise refused
     with tf.init_scope():
         found: Array = tf.io.decode_image(image, channels, expand_animations=False).numpy()
     return found

@@ -41,16 +41,17 @@ def without_damaged(pipeline: Pipeline, folder: Path) -> tuple[Pipeline, tuple[s
     data = pipeline.data
     if data.kind not in ("images", "records"):
         raise GraphError(
-            f"{data.path}: --on-error skip leaves out images, as files or in TFRecords; a damaged "
-            "line should be written again"
+            "only-for",
+            source=data.path,
+            option="--on-error skip",
+            what="images, as files or in TFRecords; a damaged line should be written again",
         )
     found: Sequence[Damaged] = call(f"{__name__}:damaged", pipeline)
     if not found:
         return pipeline, ()
     if len(found) == data.records:
         raise GraphError(
-            f"{data.path}: no record is left, all {len(found)} are damaged; the first: "
-            f"{found[0].where}"
+            "records-all-damaged", source=data.path, count=len(found), first=found[0].where
         )
     if data.kind == "images":
         kept = data.without([each.where for each in found])

@@ -107,11 +107,11 @@ def open_data(path: str, columns: Columns | None = None, graph: Graph | None = N
         check_regular(place)
         found = _csv(path, [place], columns)
     elif place.suffix == ".tfrecord":
-        raise GraphError(f"{path}: give the folder of the TFRecords, which holds their index too")
+        raise GraphError("records-folder-expected", source=path)
     else:
         found = _arrays(path)
     if columns is not None and found.kind != "csv":
-        raise GraphError(f"{path}: columns are declared, but these data are no CSV files")
+        raise GraphError("columns-not-csv", source=path)
     return found
 
 
@@ -155,8 +155,7 @@ def _folder(folder: Path, columns: Columns | None) -> Data:
     names = index_names(folder)
     if len(names) > 1:
         raise GraphError(
-            f"{folder}: there are records of several names: {', '.join(names)}; give one of them, "
-            f"such as {folder / names[0]}"
+            "record-names-several", folder=folder, names=names, example=folder / names[0]
         )
     if names:
         return _records(folder, names[0])
@@ -173,22 +172,16 @@ def _folder(folder: Path, columns: Columns | None) -> Data:
     if tables:
         return _csv(str(folder), tables, columns)
     if any(file.suffix == ".tfrecord" for file in files):
-        raise FileError(
-            f"{folder}: these TFRecords have no index, so what they hold is not known; write them "
-            "with deploykit records"
-        )
+        raise FileError("records-without-index", source=folder)
     state = "holds nothing of the kind" if files else "is empty"
-    raise FileError(
-        f"{folder}: expected TFRecords with their index, CSV files or images, but the folder "
-        f"{state}"
-    )
+    raise FileError("data-folder-kind", source=folder, got=state)
 
 
 def _records(folder: Path, name: str, is_named: bool = False) -> Data:
     index = load_index(folder, name)
     counts = shard_counts(folder, index, is_named)
     if not any(counts):
-        raise FileError(f"{folder}: the index says that there are no records")
+        raise FileError("index-without-records", source=folder)
     return Data(
         str(folder), "records", tuple(index.files(folder)), dict(index.features),
         counts=counts,
@@ -207,8 +200,12 @@ def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
         start, end = _ends(each)
         if not 0 <= start < end <= width:
             raise GraphError(
-                f"{files[0]}: '{name}' is columns {start} to {end - 1}, but a line has {width} "
-                "numbers, the first of which is column 0"
+                "csv-columns-range",
+                source=files[0],
+                name=name,
+                start=start,
+                last=end - 1,
+                width=width,
             )
         features[name] = Feature("float32", () if isinstance(each, int) else (end - start,))
     if max(_ends(each)[1] for each in columns.values()) < width:
@@ -223,7 +220,9 @@ def _images(folder: Path, images: Sequence[Path]) -> Data:
         names = _listed_labels(listed)
         for file in images:
             if str(file.relative_to(folder)) not in names:
-                raise GraphError(f"{listed}: there is no label for {file.relative_to(folder)}")
+                raise GraphError(
+                    "image-label-missing", source=listed, file=file.relative_to(folder)
+                )
         labels = [names[str(file.relative_to(folder))] for file in images]
     else:
         labels = [file.parent.name if file.parent != folder else "" for file in images]
@@ -247,7 +246,7 @@ def _listed_labels(listed: Path) -> dict[str, str]:
     for number, line in enumerate(text_lines(listed, "CSV file"), 1):
         name, comma, label = line.strip().rpartition(",")
         if not (comma and name and label.strip()):
-            raise GraphError(f"{listed}: line {number} has no label, expected FILE,LABEL")
+            raise GraphError("csv-label-missing", source=listed, number=number)
         found[name] = label.strip()
     return found
 
@@ -257,9 +256,9 @@ def _arrays(path: str) -> Data:
     counts = {name: len(each) for name, each in arrays.items()}
     if len(set(counts.values())) > 1:
         said = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise GraphError(f"{path}: the arrays hold different numbers of samples: {said}")
+        raise GraphError("sample-counts-differ", source=path, counts=said)
     if not any(counts.values()):
-        raise GraphError(f"{path}: the data hold no samples")
+        raise GraphError("no-samples", source=path, purpose="run")
     features = {
         name: Feature("string" if each.dtype.kind in "OSU" else each.dtype.name, each.shape[1:])
         for name, each in arrays.items()
@@ -270,7 +269,7 @@ def _arrays(path: str) -> Data:
 def _first_line(file: Path) -> str:
     line = next(text_lines(file, "CSV file"), "").strip()
     if not line:
-        raise GraphError(f"{file}: line 1 is empty, expected numbers separated by commas")
+        raise GraphError("csv-line-empty", source=file)
     return line
 
 

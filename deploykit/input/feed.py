@@ -99,10 +99,10 @@ def prepared(
             for name, steps in pipeline.steps.items()
         }
     except GraphError as error:
-        raise GraphError(f"{where}: {error}") from None
+        raise error.within(where) from None
     except Error:
         raise
     except Exception as error:  # of TensorFlow's kernels, or of NumPy
         said = _NODE.sub("", sentence(error))
         cause = said.split("} ")[-1].split(" [Op:")[0]
-        raise failed(f"{where}: the record cannot be used: {cause[:200]}", error) from None
+        raise failed("record-not-usable", error, source=where, reason=cause[:200]) from None

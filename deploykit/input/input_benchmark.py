@@ -70,9 +70,7 @@ def pipeline_for(
     """
     demanded = None if graph is None else demanded_batch(graph)
     if demanded and batch and batch != demanded:
-        raise GraphError(
-            f"the model takes {demanded} samples at once, so a batch of {batch} cannot be run"
-        )
+        raise GraphError("batch-fixed", what="the model", fixed=demanded, batch=batch)
     if threads is None:
         threads = max(2, min(_MOST_THREADS, usable_cores()))
     planned = plan(data, graph, preprocessing or piping.declared(graph))
@@ -90,8 +88,7 @@ def pipeline_for(
         private_threads=piping.private_threads,
     )
     if found.buckets and not found.padded:
-        raise GraphError(f"{data.path}: no input takes texts of different lengths, so there is "
-                         "nothing to put in buckets")  # fmt: skip
+        raise GraphError("no-texts-to-bucket", source=data.path)
     return found
 
 
@@ -186,7 +183,7 @@ def _sound(
 ) -> tuple[Pipeline, tuple[str, ...]]:
     """Return the pipeline over records that can be used, and where the others lie."""
     if on_error not in ON_ERROR:
-        raise GraphError(f"on_error '{on_error}' is neither {' nor '.join(ON_ERROR)}")
+        raise GraphError("not-one-of", what="on_error", known=ON_ERROR, got=on_error)
     if on_error == "stop" or pipeline.data.kind == OWN:
         return pipeline, ()
     advance("look for damage", 0)
@@ -288,7 +285,7 @@ def _asked(style: str, worker: Worker, method: str, *arguments: object) -> Any:
     try:
         return worker.ask(method, *arguments)
     except (CrashError, LimitError) as error:
-        raise LimitError(f"{style}: {error}") from None
+        raise error.within(style, LimitError) from None
 
 
 def refuse_own_queues(graph: Graph, fetches: Sequence[str]) -> None:
@@ -303,10 +300,7 @@ def refuse_own_queues(graph: Graph, fetches: Sequence[str]) -> None:
         if graph.is_input(node.name):
             continue
         if node.op.startswith(("QueueDequeue", "ReaderRead")):
-            raise GraphError(
-                f"node '{node.name}' takes from a queue that nothing fills, because a GraphDef has "
-                f"no queue runners; feed what it gives: --inputs {node.name}"
-            )
+            raise GraphError("queue-not-fed", node=node.name)
         new = {producer_name(tensor) for tensor in node.inputs} - seen
         seen |= new
         waiting += new

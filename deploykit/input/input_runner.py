@@ -124,10 +124,10 @@ class InputRunner:
         except self._failures as error:
             self._explain(error)
         except StopIteration:
-            said = f"{job.pipeline.data.path}: the data hold no whole batch of {job.pipeline.batch}"
             if job.own is not None:
-                said = f"pipeline {job.own.name}: its dataset has no element"
-            raise GraphError(said) from None
+                raise GraphError("pipeline-empty", source=f"pipeline {job.own.name}") from None
+            data, batch = job.pipeline.data, job.pipeline.batch
+            raise GraphError("no-whole-batch", source=data.path, batch=batch) from None
 
     def _behind_input(self) -> "Queue | TfData":
         """Open a session in which the model reads what the style gives.
@@ -310,11 +310,24 @@ class InputRunner:
         Ops of a graph tell neither file nor line, so the records are gone through in Python.
         """
         if self.job.own is not None:
-            name, said = self.job.own.name, sentence(error)
-            raise failed(f"pipeline {name}: TensorFlow cannot run this: {said}", error)
+            raise failed(
+                "runtime-failed",
+                error,
+                source=f"pipeline {self.job.own.name}",
+                runtime="TensorFlow",
+                action="run this",
+                reason=sentence(error),
+            )
         if self.job.style != "feed":  # where Python has read them already
             check_records(self.job.pipeline)
-        raise failed(f"{self.job.style}: TensorFlow cannot run this: {sentence(error)}", error)
+        raise failed(
+            "runtime-failed",
+            error,
+            source=self.job.style,
+            runtime="TensorFlow",
+            action="run this",
+            reason=sentence(error),
+        )
 
 
 def _element(name: str) -> Any:

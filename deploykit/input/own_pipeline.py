@@ -70,7 +70,7 @@ def own_pipeline(given: Any, path: str | None, batch: int | None, graph: Graph) 
     name, folders = _name_of(given) if callable(given) else (str(given), ())
     module, colon, function = name.partition(":")
     if not (colon and module and function):
-        raise GraphError(f"pipeline {name!r} is not of the form module:function")
+        raise GraphError("unexpected", what="pipeline", got=name, expected="module:function")
     inputs = {}
     for tensor, names in names_of_inputs(graph).items():
         dtype, shape, _ = type_and_shape(graph, tensor)
@@ -88,10 +88,7 @@ def _name_of(function: Callable[..., Any]) -> tuple[str, tuple[str, ...]]:
         file = getattr(sys.modules[module], "__file__", None)
         module = Path(file).stem if file else ""
     if not (module and name.isidentifier()):
-        raise GraphError(
-            "the pipeline has no name in a module, so no child process can import it; write it as "
-            "a function of a module"
-        )
+        raise GraphError("pipeline-not-importable")
     return f"{module}:{name}", folders
 
 
@@ -106,7 +103,7 @@ class OwnDataset:
         sys.path += [folder for folder in own.folders if folder not in sys.path]
         found = self._called()
         if not isinstance(found, tf.data.Dataset):
-            raise self._error(f"it returned a {type(found).__name__}, expected a tf.data.Dataset")
+            raise self._error("pipeline-returned", got=type(found).__name__)
         self.spec = found.element_spec
         self._places = self._fitting()
         self._check()
@@ -118,7 +115,7 @@ class OwnDataset:
             ).numpy()
         except tf.errors.OpError as error:
             said = error.message[:200]
-            raise self._error(f"its dataset cannot be taken into a session: {said}") from None
+            raise self._error("pipeline-not-in-session", reason=said) from None
 
     def dataset(self, feeds: dict[Any, Any]) -> Any:
         """Return the dataset in the current graph; `feeds` takes what its iterator is fed.
@@ -149,9 +146,9 @@ class OwnDataset:
         except GraphError:
             raise
         except Error as error:
-            raise self._error(str(error)) from None
+            raise error.within(f"pipeline {self._own.name}", GraphError) from None
         except (Exception, SystemExit) as error:
-            raise self._error(f"it raised {raised(error, function)}") from None
+            raise self._error("transform-raised", reason=raised(error, function)) from None
 
     def _arguments(self, signature: inspect.Signature) -> tuple[list[str], dict[str, Any]]:
         """Return what the function is called with: the path, the batch, and epochs without end."""
@@ -166,13 +163,13 @@ class OwnDataset:
         needed = [each.name for each in positional[len(path) :] if each.default is each.empty]
         if needed:
             given = "--data" if path else "nothing, for there is no --data"
-            raise self._error(f"it takes {', '.join(needed)}, and is called with {given}")
+            raise self._error("pipeline-parameters", needed=needed, given=given)
         named: dict[str, Any] = {"epochs": None} if "epochs" in parameters else {}
         size = next((name for name in _BATCH if name in parameters), None)
         if size and self._own.batch:
             named[size] = self._own.batch
         elif size and parameters[size].default is inspect.Parameter.empty:
-            raise self._error(f"it takes {size}; give --batch")
+            raise self._error("pipeline-needs-batch", parameter=size)
         return path, named
 
     def _fitting(self) -> dict[str, tuple[Any, ...]]:
@@ -188,7 +185,7 @@ class OwnDataset:
             return places
         wanted = ", ".join(each.names[0] for each in inputs.values())
         gives = ", ".join(map(str, spec)) if isinstance(spec, Mapping) else _described(spec)
-        raise self._error(f"its elements are {gives}, but the model has the inputs {wanted}")
+        raise self._error("pipeline-inputs-differ", got=gives, expected=wanted)
 
     def _parts(self, spec: Any) -> dict[str, tuple[Any, ...]] | None:
         inputs = self._own.inputs
@@ -211,16 +208,15 @@ class OwnDataset:
             found = _at(self.spec, self._places[tensor])
             name = split(tensor)[0]
             if not isinstance(found, tf.TensorSpec):
-                raise self._error(f"for input '{name}' it gives a {type(found).__name__}, "
-                                  "expected a tensor")  # fmt: skip
+                raise self._error("pipeline-gives-no-tensor", name=name, got=type(found).__name__)
             gives = f"{found.dtype.name} {_shape(found.shape)}"
             fits = found.dtype.name == each.dtype and found.shape.is_compatible_with(each.shape)
             if not fits or found.shape.rank == 0:
                 wanted = f"{each.dtype} {_shape(tf.TensorShape(each.shape))}"
-                raise self._error(f"for input '{name}' it gives {gives}, but it takes {wanted}")
+                raise self._error("pipeline-input-differs", name=name, got=gives, expected=wanted)
 
-    def _error(self, said: str) -> GraphError:
-        return GraphError(f"pipeline {self._own.name}: {said}")
+    def _error(self, code: str, /, **fields: object) -> GraphError:
+        return GraphError(code, source=f"pipeline {self._own.name}", **fields)
 
 
 def _at(element: Any, place: tuple[Any, ...]) -> Any:

@@ -79,13 +79,13 @@ class Piping:
             return asked or not is_arrays(path)
         if style not in (None, *INPUTS):
             known = ", ".join(map(repr, INPUTS))
-            raise GraphError(
-                f"input '{style}' is not one of {known}, which are those without files to read; "
-                "such files are given as data (--data)"
-            )
+            raise GraphError("input-style-without-files", got=style, known=known)
         if asked:
-            raise GraphError("how input is read from files was said, but there are no files: they "
-                             "need data, a path (--data)")  # fmt: skip
+            raise GraphError(
+                "option-needs",
+                option="how input is read from files",
+                needed="data, a path (--data)",
+            )
         return False
 
     def styles(self, style: str | None = None) -> tuple[str, ...]:
@@ -93,20 +93,24 @@ class Piping:
         from deploykit.input.pipeline import STYLES
 
         if style not in (None, "all", PIPELINE, *STYLES):
-            raise GraphError(f"input '{style}' is not one of {', '.join(map(repr, STYLES))}, 'all'")
+            raise GraphError("not-one-of", what="the input", known=[*STYLES, "all"], got=style)
         if style == PIPELINE and self.pipeline is None:
-            raise GraphError("input 'pipeline' is a tf.data function of your own; name it: "
-                             "module:function (--pipeline)")  # fmt: skip
+            raise GraphError("input-style-pipeline")
         served = self.workers is not None or self.address is not None
         if served and (style != "tfdata" or self.pipeline is not None):
-            raise GraphError("a tf.data service feeds tf.data alone; give input tfdata (--input)")
+            raise GraphError("only-for", option="a tf.data service", what="input tfdata (--input)")
         if (self.cache or self.buckets or self.private_threads or served) and style not in (
             None, "all", "tfdata", PIPELINE,
         ):  # fmt: skip
-            raise GraphError("cache, buckets and private threads are for input tfdata (--input)")
+            raise GraphError(
+                "only-for",
+                option="cache, buckets and private threads",
+                what="input tfdata (--input)",
+            )
         if self.workers is not None and self.address is not None:
-            raise GraphError("a tf.data service is given twice: by its workers and its address; "
-                             "give one")  # fmt: skip
+            raise GraphError(
+                "give-one", options=["the workers of a tf.data service", "its address"]
+            )
         if self.pipeline is None:
             return STYLES if style in (None, "all") else (str(style),)
         beside = {"all": STYLES, None: ("tfdata",), PIPELINE: ()}.get(style, (str(style),))

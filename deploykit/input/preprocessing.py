@@ -124,10 +124,15 @@ class Preprocessing:
         inputs: dict[str, Steps] = {}
         for name, steps in self.inputs.items():
             if name not in nodes:
-                raise GraphError(f"the preprocessing names '{name}', which is no input; there are: "
-                                 f"{', '.join(known)}")  # fmt: skip
+                raise GraphError(
+                    "unknown-name",
+                    kind="input for the preprocessing",
+                    name=name,
+                    hint="",
+                    known=known,
+                )
             if nodes[name] in inputs:
-                raise GraphError(f"the preprocessing names input '{nodes[name]}' twice")
+                raise GraphError("given-twice", what="the preprocessing of input", name=nodes[name])
             inputs[nodes[name]] = steps
         return replace(self, inputs=inputs)
 
@@ -138,7 +143,7 @@ def load_preprocessing(path: str | os.PathLike[str]) -> Preprocessing:
     try:
         return preprocessing_from(document)
     except GraphError as error:
-        raise GraphError(f"{path}: {error}") from None
+        raise error.within(path) from None
 
 
 def preprocessing_of(given: Any) -> Preprocessing:
@@ -156,7 +161,7 @@ def preprocessing_of(given: Any) -> Preprocessing:
         try:
             return preprocessing_from(json.loads(text))
         except (ValueError, RecursionError):
-            raise GraphError(f"--preprocess {text[:60]!r} is no JSON document") from None
+            raise GraphError("preprocess-not-json", got=text[:60]) from None
     return _of_ranges(text) or load_preprocessing(text)
 
 
@@ -207,18 +212,16 @@ def preprocessing_from(document: Any) -> Preprocessing:
     """Return what a document states. GraphError: it names the first thing that cannot be."""
     known = ("format", "columns", "range", "inputs")
     if not isinstance(document, Mapping) or document.get("format") != FORMAT:
-        raise GraphError(
-            f'this is no preprocessing: expected {{"format": {FORMAT}, "inputs": ...}}'
-        )
+        raise GraphError("not-preprocessing", format=FORMAT)
     for name in document:
         if name not in known:
-            raise GraphError(f"there is no '{name}', only {', '.join(known)}")
+            raise GraphError("unknown-name", kind="key", name=name, hint="", known=known)
     inputs, columns = document.get("inputs", {}), document.get("columns")
     if not isinstance(inputs, Mapping) or not isinstance(columns, Mapping | None):
-        raise GraphError("inputs and columns should be given by name")
+        raise GraphError("needs-by-name", what="inputs and columns")
     range_ = document.get("range")
     if range_ is not None and not (isinstance(range_, str) and range_from(range_)):
-        raise GraphError(f'range cannot be {range_!r}, expected such as "0..1"')
+        raise GraphError("unexpected", what="range", got=range_, expected='such as "0..1"')
     return Preprocessing(
         {str(name): _steps(str(name), each) for name, each in inputs.items()},
         None if columns is None else {str(k): _columns(str(k), v) for k, v in columns.items()},
@@ -228,20 +231,25 @@ def preprocessing_from(document: Any) -> Preprocessing:
 
 def _steps(name: str, plain: Any) -> Steps:
     if not isinstance(plain, Mapping):
-        raise GraphError(f"the steps of '{name}' should be given by name")
+        raise GraphError("needs-by-name", what=f"the steps of '{name}'")
     known = tuple(each.name for each in fields(Steps))
     for key in plain:
         if key not in known:
-            raise GraphError(f"'{name}' has no step '{key}'{nearest(str(key), known)}; there are: "
-                             f"{', '.join(known)}")  # fmt: skip
+            raise GraphError(
+                "unknown-name",
+                kind=f"step for '{name}'",
+                name=key,
+                hint=nearest(str(key), known),
+                known=known,
+            )
     try:
         found = converted(plain, Steps)
     except GraphError as error:
-        raise GraphError(f"'{name}': {error}") from None
+        raise error.within(f"'{name}'") from None
     if 0 in found.std:
-        raise GraphError(f"'std' of '{name}' cannot be {[*found.std]}")
+        raise GraphError("preprocessing-step-value", step="std", name=name, got=[*found.std])
     if found.dtype and not _is_type(found.dtype):
-        raise GraphError(f"'dtype' of '{name}' cannot be {found.dtype!r}")
+        raise GraphError("preprocessing-step-value", step="dtype", name=name, got=found.dtype)
     return found
 
 
@@ -256,7 +264,9 @@ def _columns(name: str, value: Any) -> int | tuple[int, int]:
         return value
     if isinstance(value, list | tuple) and len(value) == 2 and all(type(v) is int for v in value):
         return (value[0], value[1])
-    raise GraphError(f"the columns of '{name}' cannot be {value!r}, expected 3 or [0, 3]")
+    raise GraphError(
+        "unexpected", what=f"the columns of '{name}'", got=value, expected="3 or [0, 3]"
+    )
 
 
 class Planned(NamedTuple):
@@ -288,8 +298,14 @@ def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, 
         steps = declared.of(known[tensor])
         name = steps.feature or _feature_for(known[tensor], len(wanted), data, type_)
         if name not in data.features:
-            raise GraphError(f"{data.path}: there is no feature '{name}' for input '{tensor}'; "
-                             f"there are: {', '.join(data.features)}")  # fmt: skip
+            raise GraphError(
+                "unknown-name",
+                source=data.path,
+                kind=f"feature for input '{tensor}'",
+                name=name,
+                hint="",
+                known=data.features,
+            )
         feature, why = data.features[name], ""
         if feature.content == "image" and type_ == "string":
             steps = _as_files(data, tensor, declared.of_photos(known[tensor]), name)
@@ -314,8 +330,14 @@ def _refuse_unused(data: Data, steps: Steps, feature: Feature) -> None:
         ("corners", steps.corners, steps.resize is not None, "with resize"),
     ):
         if is_given and not is_used:
-            raise GraphError(f"{data.path}: '{name}' of feature '{steps.feature}' ({feature}) has "
-                             f"no effect here, only {where} (--preprocess)")  # fmt: skip
+            raise GraphError(
+                "step-no-effect",
+                source=data.path,
+                step=name,
+                feature=steps.feature,
+                description=feature,
+                where=where,
+            )
 
 
 def steps_for(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, Steps]:
@@ -333,8 +355,10 @@ def _as_files(data: Data, tensor: str, steps: Steps, name: str) -> Steps:
     asked = document(replace(steps, feature="", dtype=""))
     if asked:
         raise GraphError(
-            f"{data.path}: input '{split(tensor)[0]}' takes photos as files and decodes them "
-            f"itself, so '{next(iter(asked))}' has no place; leave out --preprocess"
+            "preprocess-step-decided",
+            source=data.path,
+            name=split(tensor)[0],
+            step=next(iter(asked)),
         )
     return Steps(feature=name, dtype="string")
 
@@ -362,10 +386,7 @@ def _valued(
         return Planned(steps, f"{steps.dtype} input")
     likely = (_INT8, _HALF) if steps.dtype == "int8" else (UNIT, SIGNED)
     lines = " or ".join(_line(declared, each) for each in likely)
-    raise GraphError(
-        f"{data.path}: neither the model nor --preprocess says which values of photos input "
-        f"'{split(tensor)[0]}' takes; give {lines}"
-    )
+    raise GraphError("photo-range-unknown", source=data.path, name=split(tensor)[0], advice=lines)
 
 
 def wanted_of(graph: Graph, tensor: str) -> Wanted | None:
@@ -393,8 +414,12 @@ def _feature_for(names: tuple[str, ...], inputs: int, data: Data, type_: str) ->
             tell_only(names[0], only[0])
         return only[0]
     raise GraphError(
-        f"{data.path}: there is no feature '{names[0]}' for the input of that name; there are: "
-        f"{', '.join(data.features)} (--preprocess says which to take)"
+        "unknown-name",
+        source=data.path,
+        kind="feature for the input",
+        name=names[0],
+        hint="",
+        known=data.features,
     )
 
 
@@ -447,7 +472,7 @@ def _refuse_unfit(where: str, steps: Steps, feature: Feature) -> None:
         (is_text and steps.state_values, "cannot be scaled, or have mean and std"),
     ):  # fmt: skip
         if is_wrong:
-            raise GraphError(f"{where} is {feature}, so it {why}")
+            raise GraphError("preprocess-refused", what=where, feature=feature, reason=why)
 
 
 def _check(
@@ -467,30 +492,30 @@ def _check(
         and steps.resize
         and any(c > r for c, r in zip(steps.crop, steps.resize, strict=True))
     ):
-        raise GraphError(f"{where} is cropped to {steps.crop}, more than the {steps.resize} that "
-                         "it is resized to")  # fmt: skip
+        raise GraphError("preprocess-crop", what=where, crop=steps.crop, resize=steps.resize)
     result = result_of(steps, feature)
     takes_images = shape is None or len(shape) == 4
     if feature.content == "image" and None in result.shape and takes_images:
-        raise GraphError(f"{where} has a size of its own in each image, so none fits a batch; give "
-                         "resize, such as [224, 224] (--preprocess)")  # fmt: skip
+        raise GraphError("preprocess-needs-resize", what=where)
     if is_text != (result.dtype == "string"):
-        raise GraphError(f"{where} is {feature}, but it should become {result.dtype}")
+        raise GraphError("preprocess-type-between", what=where, got=feature, expected=result.dtype)
     if type_ and result.dtype != type_:
-        raise GraphError(f"{where} becomes {result.dtype}, but it takes {type_}")
+        raise GraphError("does-not-fit", what=where, got=result.dtype, expected=type_)
     # The numbers of a CSV file have no type of their own.
     cast = is_text or is_computed(steps, feature) or data.kind == "csv"
     if not cast and not np.can_cast(
         numpy_type(feature.dtype), numpy_type(result.dtype), "same_kind"
     ):
         if data.kind != "arrays":
-            raise GraphError(f"{where} is {feature.dtype}, but it takes {result.dtype}")
+            raise GraphError("does-not-fit", what=where, got=feature.dtype, expected=result.dtype)
         # GraphError now: a value is not whole. What is out of range is found when it is read.
         of_type(split(tensor)[0], load_data(data.path)[steps.feature], result.dtype)
     for name, values in (("mean", steps.mean), ("std", steps.std)):
         last = result.shape[-1] if result.shape else None
         if len(values) > 1 and last != len(values):
-            raise GraphError(f"{where} has {last} channels, but {len(values)} numbers for {name}")
+            raise GraphError(
+                "preprocess-channels", what=where, channels=last, count=len(values), name=name
+            )
     if shape is None:
         return
     fits = len(shape) - 1 == len(result.shape) and all(
@@ -498,8 +523,10 @@ def _check(
     )
     if not fits:
         raise GraphError(
-            f"{where} has shape {_listed((None, *result.shape))}, but it takes "
-            f"{_listed(tuple(None if s < 0 else s for s in shape))}"
+            "does-not-fit",
+            what=where,
+            got=_listed((None, *result.shape)),
+            expected=_listed(tuple(None if s < 0 else s for s in shape)),
         )
 
 

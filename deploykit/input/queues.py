@@ -66,10 +66,7 @@ class Queue:
         try:
             found: dict[str, Array] = session.run(self.tensors, options=options)
         except self._errors.DeadlineExceededError:
-            raise GraphError(
-                f"the queue gave no batch within {PATIENCE:g} seconds, because no queue runner was "
-                "started: call start(session) before"
-            ) from None
+            raise GraphError("queue-gave-nothing", seconds=PATIENCE) from None
         except self._errors.OutOfRangeError:
             self.stop()
             raise StopIteration from None

@@ -98,16 +98,14 @@ def line_values(
         if "\0" in text:
             raise ValueError
     except ValueError:
-        raise GraphError(
-            f"{where}: this is no text in UTF-8, expected the lines of a CSV file"
-        ) from None
+        raise GraphError("not-text", source=where, what="the lines of a CSV file") from None
     fields = text.rstrip("\r\n").split(",")
     try:
         if len(fields) != data.width:
             raise ValueError
         numbers = [float(field) for field in fields]
     except ValueError:
-        raise GraphError(f"{where} {_wrong(data, fields)}") from None
+        raise GraphError("example-wrong", what=where, reason=_wrong(data, fields)) from None
     found: dict[str, Any] = {}
     for name in features:
         columns = data.columns[name]
@@ -158,9 +156,13 @@ def contents(data: Data, number: int) -> Iterator[tuple[str, bytes]]:
             yield f"{file}: record {count}", content
             count += 1
     except tf.errors.OpError as error:
-        raise FileError(f"{file}: record {count} is damaged: {error.message[:200]}") from None
+        raise FileError(
+            "record-damaged", source=file, number=count, reason=error.message[:200]
+        ) from None
     if data.counts and count != data.counts[number]:
-        raise FileError(f"{file}: {count} records, but the index says {data.counts[number]}")
+        raise FileError(
+            "index-differs", source=file, got=count, unit="records", expected=data.counts[number]
+        )
 
 
 def example(data: Data, where: str, content: bytes, features: tuple[str, ...]) -> dict[str, Any]:
@@ -171,12 +173,19 @@ def example(data: Data, where: str, content: bytes, features: tuple[str, ...]) -
     try:
         given = tf.train.Example.FromString(content).features.feature
     except DecodeError:
-        raise GraphError(f"{where} holds no Example") from None
+        raise GraphError("example-missing", what=where) from None
     found: dict[str, Any] = {}
     for name in features:
         feature = data.features[name]
         if name not in given:
-            raise GraphError(f"{where} has no {name}; it has: {', '.join(sorted(given))}")
+            raise GraphError(
+                "unknown-name",
+                source=where,
+                kind="feature",
+                name=name,
+                hint="",
+                known=sorted(given),
+            )
         as_bytes = feature.dtype == "string" or feature.content == "raw"
         kind = "bytes_list" if as_bytes else (
             "int64_list" if feature.dtype == "int64" else "float_list"
@@ -187,8 +196,12 @@ def example(data: Data, where: str, content: bytes, features: tuple[str, ...]) -
             expected = math.prod(size or 0 for size in feature.shape)
         if expected is not None and len(listed) != expected:
             raise GraphError(
-                f"{where} has {len(listed)} values of type {feature.dtype} for {name}, expected "
-                f"{expected}"
+                "example-feature-values",
+                what=where,
+                count=len(listed),
+                dtype=feature.dtype,
+                name=name,
+                expected=expected,
             )
         if feature.content:
             found[name] = listed[0]

@@ -20,11 +20,7 @@ def open_runnable(
     """
     opened = open_model(model, **options)
     if (piping.fetches or piping.init) and not _stands(opened):
-        raise GraphError(
-            f"{opened.source}: --fetch and --init take a GraphDef (.pb) as it stands, and this "
-            "model loses its variables when it is read; give --outputs, or write its training "
-            "graph as a .pb"
-        )
+        raise GraphError("graph-as-it-stands", source=opened.source)
     graph = opened.graph.copy()
     graph.outputs = tuple(piping.fetches) or graph.outputs
     run = graph.copy()

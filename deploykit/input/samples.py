@@ -86,7 +86,9 @@ def open_samples(
         say(found.fed, said)
         return found
     if preprocess is not None:
-        raise GraphError("preprocess is for files; arrays and datasets are fed as they are")
+        raise GraphError(
+            "only-for", option="preprocess", what="files; arrays and datasets are fed as they are"
+        )
     if hasattr(data, "as_numpy_iterator"):
         found = of(_gathered(data, graph), source="the dataset")
         names = getattr(data, "class_names", ())  # Keras keeps there what its folders are called
@@ -114,10 +116,7 @@ def open_alike(
     """
     pairs = paired_inputs(reference, graph)
     if pairs is None:
-        raise GraphError(
-            f"the inputs are {', '.join(graph.inputs)}, and the samples are for "
-            f"{', '.join(reference.inputs)}"
-        )
+        raise GraphError("samples-inputs-differ", inputs=graph.inputs, other=reference.inputs)
     if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), graph, preprocess):
         path = os.fspath(data)
         here, there = _pipeline(path, reference, preprocess), _pipeline(path, graph, preprocess)
@@ -206,7 +205,7 @@ def _read(pipeline: Pipeline, graph: Graph, labelled: bool, group_by: str | None
         pipeline = replace(pipeline, steps=steps)
     batches = list(Feeds(pipeline))
     if not batches:
-        raise GraphError(f"{data.path}: the data hold no samples")
+        raise GraphError("no-samples", source=data.path, purpose="run")
     found = {
         producer_name(name): np.concatenate([batch[name] for batch in batches])
         for name in pipeline.steps
@@ -230,7 +229,7 @@ def _by_name(data: Any, graph: Graph) -> dict[str, Any]:
     values = data if isinstance(data, tuple) else (data,)
     if len(graph.inputs) != 1 or not 1 <= len(values) <= 2:
         names = ", ".join(split(tensor)[0] for tensor in graph.inputs)
-        raise GraphError(f"give the data as arrays by input name; the inputs are: {names}")
+        raise GraphError("samples-by-name", inputs=names)
     return dict(zip((split(graph.inputs[0])[0], "labels"), values, strict=False))
 
 
@@ -240,15 +239,15 @@ def _gathered(dataset: Any, graph: Graph) -> dict[str, Any]:
     GraphError: it has no end, or no element.
     """
     if int(dataset.cardinality()) == -1:
-        raise GraphError("the dataset never ends; give dataset.take(N)")
+        raise GraphError("dataset-endless")
     elements = [
         {name: np.asarray(value) for name, value in _by_name(each, graph).items()}
         for each in islice(dataset.as_numpy_iterator(), MOST_ELEMENTS + 1)
     ]
     if not elements:
-        raise GraphError("the dataset is empty")
+        raise GraphError("no-samples", purpose="take from the dataset")
     if len(elements) > MOST_ELEMENTS:
-        raise GraphError(f"the dataset has more than {MOST_ELEMENTS} elements; give .take(N)")
+        raise GraphError("dataset-too-long", most=MOST_ELEMENTS)
     join = np.concatenate if _is_batched(elements[0], graph) else np.stack
     return {name: join([each[name] for each in elements]) for name in elements[0]}
 

@@ -76,12 +76,17 @@ def reachable(address: str) -> str:
     """
     host, colon, port = address.removeprefix(PROTOCOL).rpartition(":")
     if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
-        raise GraphError(f"{address} is no address of a tf.data service, expected HOST:PORT")
+        raise GraphError(
+            "unexpected",
+            what="the address of the tf.data service",
+            got=address,
+            expected="HOST:PORT",
+        )
     try:
         socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
     except OSError as error:
         reason = error.strerror or error
-        raise GraphError(f"{address}: no tf.data service answers there ({reason})") from None
+        raise GraphError("service-unreachable", source=address, reason=reason) from None
     return f"{PROTOCOL}{host}:{port}"
 
 
@@ -103,13 +108,11 @@ def check_epoch(data: Data, address: str, sharding: str = SHARDING) -> int:
     found, times = np.unique(_found(data, address, sharding), return_counts=True)
     where = f"{data.path}: an epoch by the tf.data service at {address}"
     if (again := int(times.sum()) - len(found)) > 0:
-        raise VerificationError(
-            f"{where} gave {len(found)} records, and {again} times one that had come before"
-        )
+        raise VerificationError("service-repeats", what=where, count=len(found), repeats=again)
     lost, strange = len(np.setdiff1d(expected, found)), len(np.setdiff1d(found, expected))
     if lost or strange:
         raise VerificationError(
-            f"{where} lost {lost} of {len(expected)} records, and gave {strange} of no such number"
+            "service-loses", what=where, lost=lost, count=len(expected), strange=strange
         )
     return len(found)
 
@@ -140,12 +143,11 @@ def _found(data: Data, address: str, sharding: str) -> Array:
         except tf.errors.OutOfRangeError:
             return np.concatenate(found)
         except tf.errors.DeadlineExceededError:
-            raise GraphError(
-                f"the tf.data service at {address} gave nothing for {PATIENCE:g} seconds; it may "
-                "have no worker, or its workers cannot read the files"
-            ) from None
+            raise GraphError("service-silent", address=address, seconds=PATIENCE) from None
         except tf.errors.OpError as error:
-            raise GraphError(f"the tf.data service at {address}: {error.message[:200]}") from None
+            raise GraphError(
+                "service-failed", address=address, reason=error.message[:200]
+            ) from None
 
 
 def _ids(data: Data) -> Any:

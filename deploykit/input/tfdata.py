@@ -33,13 +33,10 @@ def check_cache(cache: str) -> None:
     if cache in ("", MEMORY):
         return
     if not path.parent.is_dir():
-        raise FileError(f"{path}: the folder {path.parent} does not exist")
+        raise FileError("folder-missing", source=path, folder=path.parent, more="")
     found = sorted(path.parent.glob(f"{glob.escape(path.name)}[._]*"))
     if found or path.is_dir():
-        raise FileError(
-            f"{found[0] if found else path}: the cache is to be a new file, because an old one may "
-            "hold other data; remove it, or give another name"
-        )
+        raise FileError("cache-exists", source=found[0] if found else path)
 
 
 class TfData:
@@ -103,10 +100,7 @@ def _served(pipeline: Pipeline, batches: Any) -> Any:
     Each worker ends its share with a smaller batch, so they are joined and divided anew.
     """
     if pipeline.padded and pipeline.whole:
-        raise GraphError(
-            f"the model takes {pipeline.batch} samples at once, but a tf.data service gives texts "
-            "of different lengths in smaller batches too; leave the service out"
-        )
+        raise GraphError("service-batch-fixed", batch=pipeline.batch)
     found = distributed(batches, pipeline.service)
     if pipeline.padded:
         return found

@@ -198,7 +198,7 @@ def _shards(data: Data) -> str:
     names = [Path(file).name for file in data.files]
     name, count = names[0].rpartition("-00000-of-")[0], len(names)
     if names != [shard_name(name, number, count) for number in range(count)]:
-        raise GraphError(f"{data.path}: the shards are not all there, or not in order: {names[0]}")
+        raise GraphError("shards-incomplete", source=data.path, name=names[0])
     for character in "{}":
         name = name.replace(character, character * 2)
     return f"f{_quoted(f'{name}-{{n:05}}-of-{count:05}.tfrecord')}"

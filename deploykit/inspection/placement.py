@@ -149,7 +149,7 @@ def find_placement(
         except GraphError as error:
             raise _in_a_sentence(error, soft_placement) from None
     if "executed" not in seen:
-        raise GraphError(gpu_refusal() or "TensorFlow sees no GPU")
+        raise GraphError("gpu-unavailable", reason=gpu_refusal() or "TensorFlow sees no GPU")
     return _placement(model, seen)
 
 
@@ -192,7 +192,4 @@ def _in_a_sentence(error: GraphError, soft_placement: bool) -> GraphError:
         return error
     why = found[1].partition(". Make sure")[0].replace("{{", "").replace("}}", "")
     leave_out = "" if soft_placement else "leave out --no-soft-placement, or "
-    return GraphError(
-        f"{why}; {leave_out}change what the model asks for with deploykit transform (set_device, "
-        "remove_device)"
-    )
+    return GraphError("device-not-assignable", reason=why, hint=leave_out)

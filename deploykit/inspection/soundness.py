@@ -210,9 +210,7 @@ class _Excused:
         wanted = [*signature_tensors(meta), *init_ops(meta)]
         for tensor in wanted:
             if producer_name(tensor) not in live:
-                raise GraphError(
-                    f"a signature or init op names '{tensor}', but no such node exists"
-                )
+                raise GraphError("signature-node-missing", tensor=tensor)
         called = set(meta.object_graph_def.concrete_functions)
         live.outputs = tuple(dict.fromkeys(wanted))
         check_ends(live)

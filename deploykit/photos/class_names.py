@@ -19,7 +19,7 @@ def read_labels(path: str | os.PathLike[str]) -> list[str]:
     while lines and not lines[-1]:
         lines.pop()
     if not lines:
-        raise GraphError(f"{path}: the file is empty, expected a label on each line")
+        raise GraphError("file-empty", source=path, expected="a label on each line")
     return lines
 
 
@@ -27,5 +27,5 @@ def check_labels(labels: Sequence[str], scores: int, output: str) -> None:
     """Raise GraphError where there are labels, but not one for each score of an output."""
     if labels and len(labels) != scores:
         raise GraphError(
-            f"there are {len(labels)} labels, but the model gives {scores} scores ({output})"
+            "counts-differ", what="labels", count=len(labels), other="scores", other_count=scores
         )

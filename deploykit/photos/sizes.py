@@ -2,24 +2,24 @@
 
 import struct
 
+from deploykit.transforms.core.errors import GraphError
+
 HEAD = 1 << 18  # bytes that are read of a file; what cameras write ahead of the size fits
 MOST_PIXELS = (1 << 29) // 3  # TensorFlow makes no more than 512 MiB of an image; a pixel has 3
 _ALONE = frozenset({0x01, *range(0xD0, 0xDA)})  # markers of a JPEG that have no length
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
-def too_large(content: bytes) -> str:
-    """Say in a phrase that an image would be larger than any that is decoded, or nothing.
+def too_large(content: bytes) -> GraphError | None:
+    """Return the error for an image that would be larger than any that is decoded, or None.
 
     The head says it, before any room is made for pixels.
     """
     size = size_of(content[:HEAD])
     if size is None or size[0] * size[1] <= MOST_PIXELS:
-        return ""
-    return (
-        f"the image says that it is {size[0]}x{size[1]}, but TensorFlow decodes at most "
-        f"{MOST_PIXELS // 10**6} million pixels; make it smaller"
-    )
+        return None
+    most = MOST_PIXELS // 10**6
+    return GraphError("image-pixels", width=size[0], height=size[1], most=most)
 
 
 def size_of(head: bytes) -> tuple[int, int] | None:

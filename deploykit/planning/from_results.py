@@ -98,11 +98,10 @@ def recorded(path: str | os.PathLike[str], model: str | None) -> Recorded:
         if kind == "benchmark":
             return _from_benchmark(document, path, model)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise GraphError(f"{path}: this is no result of deploykit {kind}: {error!r}") from None
-    raise GraphError(
-        f"{path}: a plan is made from a result of deploykit load-test (-o) or of deploykit "
-        f"benchmark --scenario server (-o), and this is neither (its kind is {kind!r})"
-    )
+        raise GraphError(
+            "not-a", source=path, what=f"a result of deploykit {kind}", reason=repr(error)
+        ) from None
+    raise GraphError("plan-not-a-result", source=path, kind=kind)
 
 
 def _from_load_test(
@@ -113,16 +112,23 @@ def _from_load_test(
     loads = [each for each in document["loads"] if each["latency_ms"]]
     for each in loads:
         if each["generator_limited"]:
-            raise GraphError(f"{path}: at {load_name(each['callers'], each['rate'])} the generator "
-                             "was the limit, not the server, so it tells nothing")  # fmt: skip
+            raise GraphError(
+                "plan-generator-limited", source=path, load=load_name(each["callers"], each["rate"])
+            )
     several = [float(each["throughput"]) for each in loads if each["callers"] > 1]
     if not several:
-        raise GraphError(f"{path}: {_wanted('how many calls several callers get answered')}")
+        raise GraphError(
+            "plan-wanted",
+            source=path,
+            reason=_wanted("how many calls several callers get answered"),
+        )
     capacity = max(several)
     lone = [each for each in loads if each["callers"] == 1]
     light = [each for each in loads if 0 < each["rate"] <= _LIGHT * capacity]
     if not lone + light:
-        raise GraphError(f"{path}: {_wanted('how long a call takes that meets no other')}")
+        raise GraphError(
+            "plan-wanted", source=path, reason=_wanted("how long a call takes that meets no other")
+        )
     latency = (lone + light)[0]["latency_ms"]
     alone = _like(latency)
     slots = slots_of(float(latency["mean"]) / 1e3, capacity)
@@ -178,12 +184,11 @@ def _from_benchmark(
         if each.scenario is not None and each.scenario.name == SERVER
     ]
     if not found:
-        raise GraphError(f"{path}: no model was measured in scenario server, whose calls come at "
-                         "random (benchmark --scenario server --rate R)")  # fmt: skip
+        raise GraphError("plan-no-server-scenario", source=path)
     _check_model(path, model, [each.name for each in found])
     if model is None and len(found) > 1:
         names = ", ".join(each.name for each in found)
-        raise GraphError(f"{path}: several were measured, so say which: {names}")
+        raise GraphError("plan-several-models", source=path, names=names)
     chosen = next(each for each in found if model in (None, each.name))
     trace = _replayed(chosen, path)
     slots = chosen.settings.concurrency
@@ -214,16 +219,25 @@ def _replayed(measurement: Measurement, path: str | os.PathLike[str]) -> Trace:
     arrivals = poisson(rate, scenario.seconds + 1.0, SEED)
     due = np.array(list(itertools.islice(arrivals, len(latencies))))
     if len(due) < len(latencies) or len(due) < _FEWEST:
-        raise GraphError(f"{path}: {measurement.name} had {len(latencies)} calls, and {_FEWEST} "
-                         "are the least: let it last longer (--duration)")  # fmt: skip
+        raise GraphError(
+            "plan-too-few-calls",
+            source=path,
+            name=measurement.name,
+            count=len(latencies),
+            least=_FEWEST,
+        )
     return Trace(rate, np.stack([due, due + latencies], axis=1))
 
 
 def _check_model(path: str | os.PathLike[str], model: str | None, names: Sequence[str]) -> None:
     if model is not None and model not in names:
         raise GraphError(
-            f"{path}: it is not about {model}{nearest(model, list(names))}, but about: "
-            f"{', '.join(names)}"
+            "unknown-name",
+            source=path,
+            kind="measurement of model",
+            name=model,
+            hint=nearest(model, list(names)),
+            known=names,
         )
 
 

@@ -32,7 +32,7 @@ def held(rounds: Sequence[Sequence[Load]], needed: int) -> HeldLoads:
     for number, alike in enumerate(loads):
         why, way_out = _refused(alike) or _limited(alike) or ("", "")
         if why and number < needed:
-            raise VerificationError(f"{why}, so nothing can be planned: {way_out}")
+            raise VerificationError("plan-impossible", reason=why, advice=way_out)
         if why:
             return HeldLoads(number, why)
     return HeldLoads(len(loads), "")

@@ -154,11 +154,7 @@ def _check_one_queue(order: Order, lone: Sequence[Trace], traces: Sequence[Trace
     pairs = zip(lone, traces, strict=True)
     share = float(np.median([overtaken(each, _LONG * alone.p99()) for alone, each in pairs]))
     if order.slots > 1 and share > MOST_OVERTAKEN:
-        raise VerificationError(
-            f"calls wait in several queues there: {100 * share:.0f} % of them were answered "
-            "long after others that came later, as behind a balancer, or where deploykit "
-            "serve has --workers; measure one server with one process, and count each as a replica"
-        )
+        raise VerificationError("plan-several-queues", percent=100 * share)
 
 
 def overtaken(trace: Trace, seconds: float) -> float:
@@ -206,8 +202,12 @@ def traced(generators: Generators, step: LoadStep, advance: Advance) -> tuple[Lo
     if len(calls) < _FEWEST_CALLS:
         failed = f" ({failures(load.statuses)})" if load.failed else ""
         raise VerificationError(
-            f"{load.name} brought {len(calls)} answers in {step.seconds:g} s{failed}, and "
-            f"{_FEWEST_CALLS} are the least: give each load longer (--seconds)"
+            "plan-too-few-answers",
+            load=load.name,
+            count=len(calls),
+            seconds=step.seconds,
+            failed=failed,
+            least=_FEWEST_CALLS,
         )
     return load, Trace(step.rate or load.throughput, calls, open=not step.callers)
 
@@ -245,5 +245,5 @@ def probed(generators: Generators, advance: Advance) -> int:
             break
         best = more.throughput
     if not (lone.latency_ms and best):
-        raise VerificationError(f"no call was answered ({failures(lone.statuses)})")
+        raise VerificationError("plan-no-answer", failures=failures(lone.statuses))
     return slots_of(lone.latency_ms["mean"] / 1e3, best)

@@ -65,13 +65,23 @@ class PlanOptions:
         """Raise Error for what cannot be planned."""
         for name, value in (("rate", self.rate), ("p99", self.p99_ms)):
             if value is None:
-                raise Error(f"a plan needs a {name} (--{name})")
+                raise Error("option-needs", option="a plan", needed=f"a {name} (--{name})")
             if not value > 0:
-                raise Error(f"the {name} is {value:g}, and has to be above 0 (--{name})")
+                raise Error(
+                    "out-of-range",
+                    name=f"the {name} (--{name})",
+                    expected="above 0",
+                    got=f"{value:g}",
+                )
         low, high = self.replicas
         if not 1 <= low <= high:
-            raise Error(f"--replicas {low}..{high} holds no number of replicas")
+            raise Error("plan-replicas-range", low=low, high=high)
         if self.survive not in LOSSES:
-            raise Error(f"survive is {self.survive!r}, and may be one of: {', '.join(LOSSES)}")
+            raise Error("not-one-of", what="survive", known=LOSSES, got=self.survive)
         if self.zones < 1:
-            raise Error(f"there are {self.zones} zones, and one is the least (--zones)")
+            raise Error(
+                "out-of-range",
+                name="the number of zones (--zones)",
+                expected="1 or more",
+                got=self.zones,
+            )

@@ -92,12 +92,20 @@ class Judge:
         """
         self._samples = samples_in(feeds)
         if not self._samples:
-            raise GraphError("there is no sample to judge by")
+            raise GraphError("no-samples", purpose="judge by")
         if labels is not None and len(labels) != self._samples:
-            raise GraphError(f"there are {len(labels)} labels for {self._samples} samples")
+            raise GraphError(
+                "counts-differ",
+                what="labels",
+                count=len(labels),
+                other="samples",
+                other_count=self._samples,
+            )
         if labels is None and ":" not in metric:
             if metric != "top1":  # which nobody needs to have asked for
-                raise GraphError(f"metric {metric} needs labels, which the data do not hold")
+                raise GraphError(
+                    "metric-needs-labels", metric=metric, reason="which the data do not hold"
+                )
             metric = ""
         self._metric, self._graph = metric, graph
         self._arguments = (
@@ -170,7 +178,7 @@ class Judge:
         """Ask the child something of a graph in an engine."""
         inputs = paired_inputs(self._graph, graph)
         if inputs is None or len(graph.outputs) != len(self._graph.outputs):
-            raise GraphError("the graph has not the inputs and outputs of the float graph")
+            raise GraphError("graph-interface-differs")
         paired = paired_outputs(self._graph, graph)
         judged = sorted(judged_outputs(self._graph, paired))
         message = (b"".join(graph.serialized()), inputs, dict(paired.pairs), judged, engine)

@@ -94,15 +94,13 @@ def calibrate(
     cannot run the graph.
     """
     if method not in METHODS:
-        raise GraphError(f"the method should be minmax or mse, not {method!r}")
+        raise GraphError("not-one-of", what="the method", known=["minmax", "mse"], got=method)
     live = graph.copy()
     live.prune()
     depths = conditional_depths(live)
     tensors = _observed(live, depths)
     if not tensors:
-        raise GraphError(
-            "no float32 tensor depends on the model's inputs, so there is nothing to calibrate"
-        )
+        raise GraphError("calibrate-nothing")
     started = time.perf_counter()
     again = method == "mse"  # the histograms need the whole ranges
     steps = len(feeds) * (1 + again) if isinstance(feeds, Sequence) else 0
@@ -121,7 +119,7 @@ def calibrate(
             worker.ask("observe", feed, samples, count)
             samples += count
         if not samples:
-            raise GraphError("there is no sample to calibrate with")
+            raise GraphError("no-samples", purpose="calibrate with")
         for feed in feeds if again else ():
             advance("histograms", steps)
             worker.ask("count", feed)

@@ -135,7 +135,7 @@ def choose_among(
         return FloatChoice(trials[holding], True, made)
     judged = [trial for trial in made if trial.judgement is not None]
     if not judged:
-        raise GraphError(made[-1].fault)
+        raise GraphError("quantized-not-runnable", reason=made[-1].fault)
     return FloatChoice(max(judged, key=_sqnr), False, made)
 
 

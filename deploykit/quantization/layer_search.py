@@ -253,7 +253,7 @@ def _judging(
         judgement = target.judged(found.judge, int8)
         is_known = agrees or target.is_tensorflow
         if not is_known and found.judge.departs(int8, target.engine):
-            raise GraphError(f"{target.title} computes it otherwise than TensorFlow")
+            raise GraphError("engine-differs", engine=target.title)
         if found.by_labels is not None and judgement.certain_db >= task.bar:
             scored = target.judged(found.by_labels, int8)
             judgement = replace(

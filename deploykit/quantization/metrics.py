@@ -81,11 +81,11 @@ def metric_named(name: str) -> Metric:
     module, colon, function = name.partition(":")
     if not (colon and module and function):
         known = ", ".join(METRICS)
-        raise GraphError(f"there is no metric {name}; expected {known} or module:function")
+        raise GraphError("metric-unknown", name=name, known=known)
     try:
         return _Own(name, user_function(name))
     except Error as error:
-        raise GraphError(f"metric {name}: {error}") from None
+        raise GraphError("metric-invalid", name=name, reason=error) from None
 
 
 @dataclass(frozen=True)
@@ -102,14 +102,14 @@ class _Own:
             found = self.function(given, None if labels is None else labels.copy())
         except (Exception, SystemExit) as error:
             said = raised(error, self.function)
-            raise GraphError(f"metric {self.name}: it raised {said}") from None
+            raise GraphError("metric-raised", name=self.name, reason=said) from None
         try:
             value = math.nan if isinstance(found, str) else float(found)
         except (TypeError, ValueError):
             value = math.nan
         if not math.isfinite(value):
             shown = repr(found)[:100]
-            raise GraphError(f"metric {self.name}: it returned {shown}, expected a number")
+            raise GraphError("metric-result", name=self.name, got=shown)
         return Score(value)
 
     def of_each(self, outputs: Mapping[str, Array], labels: Array | None) -> Array | None:
@@ -134,9 +134,11 @@ class _Top:
         output, scores = next(iter(outputs.items()))
         if scores.ndim != 2 or scores.dtype.kind != "f":
             raise GraphError(
-                f"metric {self.name}: output '{output}' is {scores.dtype} of shape "
-                f"{list(scores.shape)}, expected scores [samples, classes]; give "
-                "--metric module:function"
+                "metric-output-form",
+                name=self.name,
+                output=output,
+                dtype=scores.dtype,
+                shape=scores.shape,
             )
         labels = _required_numbers(labels, output, scores)
         own = np.take_along_axis(scores, labels[:, np.newaxis], 1)
@@ -157,14 +159,16 @@ def _required_numbers(labels: Array | None, output: str, scores: Array) -> Array
         return numbers
     if labels.dtype.kind not in "iu" or labels.size != count:
         raise GraphError(
-            f"the labels are {labels.dtype} of shape {list(labels.shape)}, expected one class "
-            f"number for each of {count} samples, or rows of {classes} with a single 1"
+            "metric-labels-form",
+            dtype=labels.dtype,
+            shape=labels.shape,
+            count=count,
+            classes=classes,
         )
     labels = labels.reshape(-1)
     at = int(np.flatnonzero((labels < 0) | (labels >= classes))[0])
     raise GraphError(
-        f"label {labels[at]} of sample {at} (from 0) is none of the {classes} classes of "
-        f"output '{output}'"
+        "metric-label-beyond", label=labels[at], sample=at, classes=classes, output=output
     )
 
 
@@ -182,8 +186,11 @@ class _MeanAbsoluteError:
         output, values = next(iter(outputs.items()))
         if values.size != labels.size or labels.dtype.kind not in "iuf" or not values.size:
             raise GraphError(
-                f"metric mae: the labels are {labels.dtype} of shape {list(labels.shape)}, output "
-                f"'{output}' has shape {list(values.shape)}"
+                "metric-mae-shape",
+                dtype=labels.dtype,
+                shape=labels.shape,
+                output=output,
+                output_shape=values.shape,
             )
         wide = values.astype(np.float64).reshape(-1)
         apart: Array = np.abs(wide - labels.reshape(-1)).reshape(len(np.atleast_1d(labels)), -1)

@@ -165,9 +165,9 @@ class Observer:
         where = f"sample {at}" if of_samples else f"samples {first} to {first + samples - 1}"
         kind = "NaN" if np.isnan(value).any() else "Inf"
         if full_name(name) in map(full_name, feed):
-            raise GraphError(f"the data for input '{name}' hold {kind} in {where} (from 0)")
+            raise GraphError("data-hold-nan", name=name, what=kind, where=where)
         node = self._tensors[name].op
-        raise GraphError(f"node '{node.name}' ({node.type}) gives {kind} for {where} (from 0)")
+        raise GraphError("node-gives-nan", node=node.name, type=node.type, what=kind, where=where)
 
 
 def _short(value: float, digits: int = 9) -> float:

@@ -25,14 +25,10 @@ EIGHT_BIT_OPS = frozenset({*OPS.values(), "Dequantize", "QuantizeV2", "Quantized
 def refuse_quantized(graph: Graph) -> None:
     """Raise GraphError where a graph is in 8 bits already."""
     if holds_codes(graph):
-        raise GraphError("the graph is quantized already (in codes, for OpenVINO); give the float "
-                         "model")  # fmt: skip
+        raise GraphError("quantized-already", sign="in codes, for OpenVINO")
     found = next((node for node in graph if node.op in EIGHT_BIT_OPS), None)
     if found is not None:
-        raise GraphError(
-            f"the graph is quantized already (node '{found.name}' is a {found.op}); give the float "
-            "model"
-        )
+        raise GraphError("quantized-already", sign=f"node '{found.name}' is a {found.op}")
 
 
 def is_quantized(graph: Graph) -> bool:
@@ -55,7 +51,7 @@ def refuse_unknown_layers(graph: Graph, names: Iterable[str]) -> None:
             hint = nearest(name, layers)
             if not hint and layers:
                 hint = f"; layers are {', '.join(layers[:NAMED])}"
-            raise GraphError(f"{what}{hint}")
+            raise GraphError("inside-with-hint", reason=what, hint=hint)
 
 
 def has_layers(graph: Graph) -> bool:
@@ -78,7 +74,7 @@ def doubts(judge: Judge, labels: Array | None, how: Quantization) -> list[str]:
     if found is None or not said:
         return []
     if not how.allow_low_accuracy and (found.are_sure or labels is not None):
-        raise VerificationError(f"{said[:-1]}; --allow-low-accuracy goes on)")
+        raise VerificationError("outputs-doubtful", doubt=said[:-1])
     return warned([said])
 
 

@@ -96,22 +96,20 @@ class Quantization:
         mode = self.mode
         if self.prefer not in PREFERENCES:
             known = " or ".join(PREFERENCES)
-            raise GraphError(f"prefer should be {known}, not {self.prefer!r}")
+            raise GraphError("not-one-of", what="prefer", known=known, got=self.prefer)
         if self.engine not in CHOICES:
-            raise GraphError(
-                f"the engine should be one of {', '.join(CHOICES)}, not {self.engine!r}"
-            )
+            raise GraphError("not-one-of", what="the engine", known=CHOICES, got=self.engine)
         if mode not in MODES:
-            raise GraphError(f"the mode should be one of {', '.join(MODES)}, not {mode!r}")
+            raise GraphError("not-one-of", what="the mode", known=MODES, got=mode)
         if mode == "auto":
             mode = "static" if is_calibrated or states_scales else "weights"
         is_stated = states_scales and mode == "static"
         if mode == "static" and not is_calibrated and not is_stated:
-            raise GraphError("--mode static needs --calibration DATA")
+            raise GraphError("option-needs", option="--mode static", needed="--calibration DATA")
         if mode != "static" and is_calibrated:
-            raise GraphError(f"--calibration is for --mode static, not {mode}")
+            raise GraphError("only-for", option="--calibration", what=f"--mode static, not {mode}")
         if not is_calibrated and is_evaluated:
-            raise GraphError("--eval needs --calibration DATA")
+            raise GraphError("option-needs", option="--eval", needed="--calibration DATA")
         if is_stated:
             self._refuse(_WEIGHTS, "is for --mode weights")
             self._refuse(_SEARCHED, "does nothing for a model that states its int8 scales")
@@ -135,7 +133,7 @@ class Quantization:
         for name in names:
             value = getattr(self, name)
             if value != defaults[name] and value not in ([], ()):
-                raise GraphError(f"--{name.replace('_', '-')} {why}")
+                raise GraphError("option-reason", option=name.replace("_", "-"), reason=why)
 
 
 DEFAULT = Quantization()

@@ -81,9 +81,7 @@ class Scorer:
         self._seconds = time.monotonic() - start
         # Whole numbers have no noise: they are right or wrong.
         if not any(array.dtype.kind == "f" for array in self._expected.values()):
-            raise GraphError(
-                "no output holds floats, so there is no noise to judge; give --outputs"
-            )
+            raise GraphError("no-float-output")
         self._samples = samples_in(feeds)
         self._before = self._score(self._expected)
 

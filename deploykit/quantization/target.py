@@ -143,7 +143,7 @@ def targets(task: SearchTask) -> tuple[list[EngineTarget], str]:
         with task.step("engine"):
             why = compared_in(task.graph, data=task.samples.held_out).why
     if why and engine == OPENVINO:
-        raise GraphError(f"{IN_OPENVINO.title} is not to compute this graph: {why}")
+        raise GraphError("engine-not-for-graph", engine=IN_OPENVINO.title, reason=why)
     if why:
         return [IN_TENSORFLOW], f"TensorFlow is to compute the graph: {why}"
     return [IN_OPENVINO] if engine == OPENVINO else [IN_OPENVINO, IN_TENSORFLOW], ""

@@ -111,10 +111,9 @@ def quantize_stored(
 
         def require(result: Graph) -> None:
             if not _in_8_bits(result):
+                skipped = " and is not skipped (--skip)" if how.skip else ""
                 raise NotQuantizedError(
-                    "there is nothing to quantize: no float32 weight has at least "
-                    f"{how.minimum_size} elements (--minimum-size)"
-                    + (" and is not skipped (--skip)" if how.skip else "")
+                    "weights-too-small", least=how.minimum_size, skipped=skipped
                 )
 
         try:

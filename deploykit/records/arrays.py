@@ -24,10 +24,7 @@ class Arrays:
         counts = {name: len(each) if each.ndim else None for name, each in arrays.items()}
         if not counts or None in counts.values() or len(set(counts.values())) > 1:
             shown = ", ".join(f"{name} {list(each.shape)}" for name, each in arrays.items())
-            raise GraphError(
-                f"{where}: expected arrays with the same number of samples along the first axis, "
-                f"got {shown or 'none'}"
-            )
+            raise GraphError("arrays-expected", source=where, got=shown or "none")
         self.files = facts_of(map(str, files))
         self.classes = tuple(classes)
         self._arrays = {}
@@ -36,7 +33,7 @@ class Arrays:
             try:
                 self._arrays[name], self.features[name] = _stored(array)
             except GraphError as error:
-                raise GraphError(f"{where}: array '{name}' {error}") from None
+                raise error.within(f"{where}: array '{name}'") from None
 
     def parts(self) -> list[SourcePart]:
         """Return runs of samples."""
@@ -62,10 +59,10 @@ def _stored(array: Array) -> tuple[Array, Feature]:
         return array, Feature(array.dtype.name, shape)
     if array.dtype.kind in "biu" and (not shape or array.dtype.name not in RAW):
         if array.size and int(array.max()) > np.iinfo(np.int64).max:
-            raise GraphError(f"holds {array.max()}, which is no int64")
+            raise GraphError("array-not-int64", got=array.max())
         return array.astype(np.int64), Feature("int64", shape)
     if array.dtype.name not in RAW:
-        raise GraphError(f"is {array.dtype}, which records cannot hold")
+        raise GraphError("array-type-not-storable", dtype=array.dtype)
     return array, Feature(array.dtype.name, shape, "raw")
 
 
@@ -80,7 +77,9 @@ def npz(path: Path, label: str | None) -> Arrays:
     """
     arrays: dict[str, Array] = load_data(path)
     if label is not None and label not in arrays:
-        raise GraphError(f"{path}: there is no array '{label}'; it has: {', '.join(arrays)}")
+        raise GraphError(
+            "unknown-name", source=path, kind="array", name=label, hint="", known=arrays
+        )
     chosen = label or next((each for each in ("label", "labels") if each in arrays), None)
     classes: tuple[str, ...] = ()
     if chosen is not None:

@@ -29,9 +29,7 @@ def cifar(files: Sequence[Path]) -> Arrays:
     """
     read = [_pickled(path) if _is_pickle(path) else _binary(path) for path in files]
     if len({tuple(each) for each in read}) > 1:
-        raise GraphError(
-            f"{', '.join(map(str, files))}: these are files of CIFAR-10 and of CIFAR-100"
-        )
+        raise GraphError("cifar-mixed", files=files)
     arrays = {name: np.concatenate([each[name] for each in read]) for name in read[0]}
     return Arrays(arrays, files, _classes(files[0].parent, "coarse_label" in arrays))
 
@@ -50,8 +48,7 @@ def _binary(path: Path) -> dict[str, Array]:
         if int(rows[:, labels - 1].max()) < most:
             return _named(rows[:, labels:], rows[:, :labels].astype(np.int64))
     raise GraphError(
-        f"{path}: {len(content)} bytes are no records of CIFAR-10 ({PIXELS + 1} bytes) or "
-        f"CIFAR-100 ({PIXELS + 2}); it may be cut short"
+        "cifar-size", source=path, size=len(content), size_10=PIXELS + 1, size_100=PIXELS + 2
     )
 
 
@@ -61,15 +58,13 @@ def _pickled(path: Path) -> dict[str, Array]:
     pixels = found.get("data")
     labels = [found[each] for each in ("coarse_labels", "fine_labels", "labels") if each in found]
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or not labels:
-        raise GraphError(f"{path}: this is no batch of CIFAR, expected data and labels")
+        raise GraphError("cifar-batch", source=path)
     if pixels.ndim != 2 or pixels.shape[1] != PIXELS:
-        raise GraphError(
-            f"{path}: the data have shape {list(pixels.shape)}, expected [?, {PIXELS}]"
-        )
+        raise GraphError("cifar-shape", source=path, shape=pixels.shape, pixels=PIXELS)
     for each in labels:
         whole = isinstance(each, list) and all(type(label) is int for label in each)
         if not whole or len(each) != len(pixels) or not all(0 <= label < 100 for label in each):
-            raise GraphError(f"{path}: expected {len(pixels)} labels, each a whole number")
+            raise GraphError("cifar-labels", source=path, count=len(pixels))
     return _named(pixels, np.array(labels, np.int64).T)
 
 
@@ -96,7 +91,7 @@ def _classes(folder: Path, hundred: bool) -> tuple[str, ...]:
     found = {_text(name): each for name, each in data.items()} if isinstance(data, Mapping) else {}
     names = found.get(key, [])
     if not isinstance(names, list) or not all(isinstance(name, str | bytes) for name in names):
-        raise GraphError(f"{folder / metas}: {key} is no list of names")
+        raise GraphError("cifar-names", source=folder / metas, key=key)
     return tuple(map(_text, names))
 
 

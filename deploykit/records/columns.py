@@ -81,7 +81,7 @@ def columns_of(
     row = _cells_or_fail(where, lines[1], delimiter) if header else first
     columns = Columns(delimiter, len(first), place, "", lines[0] if header else None)
     if len(row) != len(first):
-        raise GraphError(f"{where}: line 2: {columns.problem(row)}")
+        raise GraphError("csv-problem", source=where, reason=columns.problem(row))
     if place is None:
         return columns, lines[header]
     sample = row[place].strip() or next(filter(None, _labels(files, columns)), "")
@@ -113,7 +113,7 @@ def _cells_or_fail(where: str, line: bytes, delimiter: str) -> list[str]:
     try:
         return cells(line, delimiter)
     except ValueError as error:
-        raise GraphError(f"{where}: the first lines are no text in UTF-8 ({error})") from None
+        raise GraphError("csv-first-lines", source=where, reason=error) from None
 
 
 def _place(where: str, first: Sequence[str], label: str | None) -> int | None:
@@ -123,13 +123,12 @@ def _place(where: str, first: Sequence[str], label: str | None) -> int | None:
     if label is None or label.lstrip("-").isdecimal():
         number = -1 if label is None else int(label)
         if not -len(first) <= number < len(first):
-            raise GraphError(f"{where}: there is no column {number}, the first line has "
-                             f"{len(first)}, from 0")  # fmt: skip
+            raise GraphError("csv-column-number", source=where, number=number, count=len(first))
         return number % len(first)
     names = [cell.strip() for cell in first]
     if label not in names:
         hint = nearest(label, names) or f": {', '.join(names)[:80]}"
-        raise GraphError(f"{where}: the first line has no column {label}{hint}")
+        raise GraphError("missing", source=where, kind="column", name=label, hint=hint)
     return names.index(label)
 
 

@@ -164,7 +164,7 @@ class _ShardWriting:
         for block in blocks:
             for problem in block.problems:
                 if not self.skip:
-                    raise GraphError(f"{said(problem, self.lines)} (--on-error skip leaves it out)")
+                    raise GraphError("item-failed", reason=said(problem, self.lines))
                 self.shard["skipped"] += 1
                 if self.shard["skipped"] <= MOST_SHOWN:
                     self.shard["problems"].append(said(problem, self.lines))
@@ -192,8 +192,7 @@ def check_apart(sources: Sequence[str | Path], folder: Path) -> None:
     """Raise FileError for an output within the folder that is read: it would be read as well."""
     for source in map(Path, sources):
         if source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
-            raise FileError(f"{folder}: the output lies inside the source {source}; "
-                            "give a folder elsewhere")  # fmt: skip
+            raise FileError("output-inside-source", source=folder, input=source)
 
 
 def _bound(source: RecordSource, options: Options) -> dict[str, Any]:
@@ -240,8 +239,9 @@ def _finished(
         for name in names:
             (folder / name).unlink(missing_ok=True)
         state.forget()
-        raise GraphError(f"no item could be converted; the first: {problems[0]}" if problems
-                         else "the source holds no items")  # fmt: skip
+        if problems:
+            raise GraphError("no-item-converted", first=problems[0])
+        raise GraphError("source-empty")
     write(index_path(folder, options.name), [index.text().encode()], force=True)
     return Conversion(index, sum(each["skipped"] for each in facts), problems, kept)
 

@@ -19,14 +19,14 @@ class Decoder:
 
         found: list[Array | str] = []
         for content in contents:
-            if reason := too_large(content):
-                found.append(reason)
+            if refused := too_large(content):
+                found.append(str(refused))
                 continue
             try:
                 image = tf.io.decode_image(content, channels, expand_animations=False)
                 found.append(image.numpy())
             except tf.errors.ResourceExhaustedError as error:
-                raise LimitError(f"an image: {error.message.splitlines()[0]}") from None
+                raise LimitError("image-too-large", reason=error.message.splitlines()[0]) from None
             except tf.errors.OpError as error:
                 reason = error.message.splitlines()[0] if error.message else "no reason given"
                 found.append(f"it cannot be decoded: {reason}")

@@ -30,9 +30,7 @@ def idx(files: Sequence[Path]) -> Arrays:
         array = read_idx(path)
         name = "label" if array.ndim == 1 else "pixels" if array.dtype == np.uint8 else "x"
         if name in arrays:
-            raise GraphError(
-                f"{path}: there are several files of {name}; name the two files of one set"
-            )
+            raise GraphError("idx-several-files", source=path, name=name)
         arrays[name] = array[..., np.newaxis] if name == "pixels" and array.ndim == 3 else array
     return Arrays(arrays, files)
 
@@ -49,10 +47,15 @@ def read_idx(path: Path) -> Array:
                 or magic[2] not in TYPES
                 or not 0 < magic[3] <= MOST_AXES
             ):
-                raise GraphError(f"{path}: this is no IDX file (it begins with {magic.hex(' ')})")
+                raise GraphError(
+                    "not-a",
+                    source=path,
+                    what="an IDX file",
+                    reason=f"it begins with {magic.hex(' ')}",
+                )
             sizes = file.read(4 * magic[3])
             if len(sizes) < 4 * magic[3]:
-                raise GraphError(f"{path}: the file is cut short in its header")
+                raise GraphError("idx-header-truncated", source=path)
             shape = struct.unpack(f">{magic[3]}I", sizes)
             dtype = np.dtype(TYPES[magic[2]])
             expected = dtype.itemsize
@@ -62,12 +65,10 @@ def read_idx(path: Path) -> Array:
                 check_unpacked(expected, path.stat().st_size, str(path))
             content = read_up_to(file, expected + 1)
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise GraphError(f"{path}: gzip: {error}") from None
+        raise GraphError("not-a", source=path, what="a gzip file", reason=error) from None
     except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
+        raise FileError("file-error", source=path, reason=error.strerror or error) from None
     if len(content) != expected:
         more = "more" if len(content) > expected else f"{len(content)}"
-        raise GraphError(
-            f"{path}: {more} bytes of values, but the header says {list(shape)}, {expected} bytes"
-        )
+        raise GraphError("idx-size", source=path, size=more, shape=shape, expected=expected)
     return np.frombuffer(content, dtype).reshape(shape).astype(dtype.newbyteorder("="))

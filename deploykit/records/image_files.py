@@ -23,8 +23,8 @@ def image_problem(content: bytes) -> str:
     """Say in a phrase what is wrong with the bytes of a JPEG, PNG, BMP or GIF file, or nothing."""
     if not content:
         return "the file is empty"
-    if reason := too_large(content):
-        return reason
+    if refused := too_large(content):
+        return str(refused)
     if content.startswith(b"\xff\xd8\xff"):
         return _jpeg_problem(content)
     if content.startswith(_PNG):

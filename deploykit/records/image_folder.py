@@ -135,7 +135,7 @@ def _listed(folder: str) -> tuple[list[str], list[str]]:
 
 
 def _unreadable(error: OSError) -> None:
-    raise FileError(f"{error.filename}: {error.strerror or error}")
+    raise FileError("file-error", source=error.filename, reason=error.strerror or error)
 
 
 def _by_folder(
@@ -143,10 +143,7 @@ def _by_folder(
 ) -> tuple[list[int | None], tuple[str, ...]]:
     """Return the class of each image: the folder directly below, also where that is empty."""
     if _HERE in tops:
-        raise GraphError(
-            f"{found[tops.index(_HERE)]}: this image lies beside the folders of classes, so it has "
-            "no class; move it, or give --labels"
-        )
+        raise GraphError("image-without-class", source=found[tops.index(_HERE)])
     with os.scandir(folder) as listed:
         classes = sorted(e.name for e in listed if e.is_dir() and not e.name.startswith("."))
     places = {name: number for number, name in enumerate(classes)}
@@ -164,16 +161,15 @@ def _labelled(
         text = read_text(labels, "CSV file of labels")
         rows = list(csv.reader(text.splitlines(), strict=True))
     except csv.Error as error:
-        raise GraphError(f"{labels}: this is no CSV file: {error}") from None
+        raise GraphError("not-a", source=labels, what="a CSV file", reason=error) from None
     for number, row in enumerate(rows, 1):
         if not row or (number == 1 and not row[0].lower().endswith(ENDS)):
             continue  # a blank line, or the header
         if len(row) != 2 or not row[1].strip():
-            raise GraphError(f"{labels}: line {number}: expected a file name and a label, got "
-                             f"{','.join(row)[:80]!r}")  # fmt: skip
+            raise GraphError("labels-line", source=labels, number=number, got=",".join(row)[:80])
         path = os.path.normpath(os.path.join(folder, row[0].strip()))
         if path in given:
-            raise GraphError(f"{labels}: line {number}: {row[0]} has a label already")
+            raise GraphError("labels-line-twice", source=labels, number=number, file=row[0])
         given[path] = row[1].strip()
     numbers, classes = numbered(list(given.values()))
     by_path = dict(zip(given, numbers, strict=True))
@@ -194,7 +190,7 @@ def _first_shape(images: Sequence[str]) -> tuple[int, ...]:
                 return tuple(found.shape)
     finally:
         worker.close()
-    raise GraphError(f"{os.path.dirname(images[0])}: no image can be decoded")
+    raise GraphError("images-all-damaged", source=os.path.dirname(images[0]))
 
 
 def _sizes(shape: Sequence[int]) -> str:

@@ -100,15 +100,14 @@ def find_index(folder: str | Path, name: str | None = None) -> Path | None:
     folder = Path(folder)
     if not folder.is_dir():
         missing = "this is a file" if folder.exists() else "No such directory"
-        raise FileError(f"{folder}: {missing}, expected a folder of records")
+        raise FileError("records-folder-missing", source=folder, reason=missing)
     if name is not None:
         path = index_path(folder, name)
         return path if path.exists() else None
     names = index_names(folder)
     if len(names) > 1:
         raise GraphError(
-            f"{folder}: there are records of several names: {', '.join(names)}; give one of them "
-            "with --name"
+            "same-names", source=folder, what="there are records", names=names, how=" with --name"
         )
     return index_path(folder, names[0]) if names else None
 
@@ -136,24 +135,21 @@ def load_index(folder: str | Path, name: str | None = None) -> Index:
     path = find_index(folder, name)
     if path is None:
         wanted = f"{name or 'NAME'}{END}"
-        raise FileError(f"{folder}: there is no {wanted}, so no records of deploykit records")
+        raise FileError("records-index-missing", source=folder, name=wanted)
     try:
         return _parsed(read_json(path, "index of records"))
     except GraphError as error:
-        raise error if str(path) in str(error) else GraphError(f"{path}: {error}") from None
+        raise error if str(path) in str(error) else error.within(path) from None
 
 
 def _parsed(plain: Any) -> Index:
     if not isinstance(plain, dict) or plain.get("format") != FORMAT:
-        raise GraphError(f"this is no index of records of format {FORMAT}")
+        raise GraphError("not-records-index", format=FORMAT)
     if plain.get("kind") == "infer" and "features" not in plain:
-        raise GraphError(
-            "these are results of deploykit infer that are no records; --format tfrecord makes "
-            "records of them"
-        )
+        raise GraphError("results-not-records")
     index = converted(plain, Index)
     for name, feature in index.features.items():
         feature.check(name)
     if (index.records, index.bytes) != (plain.get("records"), plain.get("bytes")):
-        raise GraphError("the numbers of records or bytes are not the sums of the shards'")
+        raise GraphError("index-invalid", field="the sum of records or bytes")
     return index

@@ -19,7 +19,7 @@ def first_lines(path: str, count: int) -> list[bytes]:
             file.seek(0)
         while len(found) < count and (line := file.readline(LONGEST_LINE)):
             if len(line) == LONGEST_LINE or b"\0" in line:
-                raise GraphError(f"{path}: this is no text, expected lines of values")
+                raise GraphError("not-text", source=path, what="lines of values")
             if line.strip():
                 found.append(line.rstrip(b"\r\n"))
     return found
@@ -60,7 +60,7 @@ def text_of(part: SourcePart, header: bytes | None = None) -> tuple[int, bytes]:
     except OSError as error:
         raise cannot_be_read(part.file, error) from None
     if len(text) >= LONGEST_LINE:
-        raise GraphError(f"{part.file}: this is no text, expected lines of values")
+        raise GraphError("not-text", source=part.file, what="lines of values")
     if header is not None and part.start == 0 and text.startswith(header):
         end = text.find(b"\n") + 1
         if text[:end].rstrip(b"\r\n") == header:

@@ -48,7 +48,7 @@ def open_source(
     paths = [Path(source) for source in sources]
     if any(map(os.path.isdir, paths)):
         if len(paths) > 1:
-            raise GraphError(f"{paths[0]}: give one folder, or files, not both")
+            raise GraphError("give-one", source=paths[0], options=["one folder", "files"])
         folder = paths[0]
         kind, paths = in_folder(folder, kind)
         if kind == "cifar":
@@ -58,16 +58,23 @@ def open_source(
             check_regular(path)
         kind = kind or _kind_of(paths[0])
     if (labels is not None or raw) and kind != "images":
-        raise GraphError(f"{sources[0]}: --labels and --raw are for images, but this is {kind}")
+        raise GraphError(
+            "only-for", source=sources[0], option="--labels and --raw", what=f"images, not {kind}"
+        )
     if label is not None and kind not in ("csv", "npz", "text"):
-        raise GraphError(f"{sources[0]}: --label-column is for csv, npz and text, not for {kind}")
+        raise GraphError(
+            "only-for",
+            source=sources[0],
+            option="--label-column",
+            what=f"csv, npz and text, not {kind}",
+        )
     if kind == "images":
         if len(paths) > 1 or not os.path.isdir(paths[0]):
-            raise GraphError(f"{paths[0]}: give the folder that holds the images")
+            raise GraphError("images-folder-expected", source=paths[0])
         return Images(paths[0], None if labels is None else Path(labels), raw)
     if kind == "npz":
         if len(paths) > 1:
-            raise GraphError(f"{paths[1]}: give one .npz file at a time")
+            raise GraphError("npz-one-file", source=paths[1])
         return npz(paths[0], label)
     if kind == "idx":
         return idx(paths)
@@ -84,7 +91,7 @@ def in_folder(folder: Path, kind: str | None) -> tuple[str, list[Path]]:
     try:
         visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
-        raise FileError(f"{folder}: {error.strerror or error}") from None
+        raise FileError("file-error", source=folder, reason=error.strerror or error) from None
     if kind is None and any(path.is_dir() or path.suffix.lower() in ENDS for path in visible):
         return "images", [folder]
     for each in [kind] if kind else _FILES:
@@ -97,9 +104,7 @@ def in_folder(folder: Path, kind: str | None) -> tuple[str, list[Path]]:
 def _check_one_set(folder: Path, found: Sequence[Path]) -> None:
     tests = [path for path in found if path.name.startswith("test")]
     if 0 < len(tests) < len(found):
-        raise GraphError(
-            f"{folder}: there are files to train on and to test on; name those of one set"
-        )
+        raise GraphError("several-sets", source=folder)
 
 
 def _kind_of(path: Path) -> str:

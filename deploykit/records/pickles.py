@@ -27,13 +27,13 @@ class _Type:
     def __init__(self, name: object, *_: object) -> None:
         text = _text(name)
         if text not in _TYPES:
-            raise RefusedError(f"it holds an array of type {text[:20]}")
+            raise RefusedError("pickle-array-type", type=text[:20])
         self.dtype = np.dtype(text)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         order = _text(state[1])
         if order not in ("<", ">", "|", "="):
-            raise RefusedError(f"it holds an array of byte order {order[:20]}")
+            raise RefusedError("pickle-array-order", order=order[:20])
         self.dtype = np.dtype(order + self.dtype.str[1:])
 
 
@@ -46,7 +46,7 @@ class _Array:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, of, by_column, content = state
         if not (isinstance(of, _Type) and isinstance(content, bytes)):
-            raise RefusedError("it holds an array of objects")
+            raise RefusedError("pickle-array-objects")
         array = np.frombuffer(content, of.dtype)
         self.made = array.reshape(shape, order="F" if by_column else "C")
 
@@ -61,7 +61,7 @@ def _text(value: object) -> str:
 def _latin_bytes(text: object, encoding: object) -> bytes:
     """Stand for _codecs.encode, which is how protocol 2 writes bytes."""
     if not isinstance(text, str) or encoding != "latin1":
-        raise RefusedError("it encodes something else than bytes")
+        raise RefusedError("pickle-encodes")
     return text.encode("latin1")
 
 
@@ -73,7 +73,7 @@ class _Steps(dict[int, Any]):
     def __getitem__(self, code: int) -> Any:
         self.left -= 1
         if self.left < 0:
-            raise GraphError(f"it has more than {MOST_STEPS} steps")
+            raise GraphError("pickle-too-long", most=MOST_STEPS)
         return super().__getitem__(code)
 
 
@@ -101,14 +101,14 @@ class _Unpickler(pickle._Unpickler):
             ("_codecs", "encode"): _latin_bytes,
         }
         if (module, name) not in stand_ins:
-            raise RefusedError(f"it names {module}.{name}")
+            raise RefusedError("pickle-names", module=module, name=name)
         return stand_ins[module, name]
 
     def get_extension(self, code: int) -> Any:
-        raise RefusedError("it names an extension")
+        raise RefusedError("pickle-extension")
 
     def persistent_load(self, pid: object) -> Any:
-        raise RefusedError("it names an object outside")
+        raise RefusedError("pickle-outside")
 
 
 def read_pickle(path: Path) -> Any:
@@ -120,15 +120,13 @@ def read_pickle(path: Path) -> Any:
     try:
         return _plain(_Unpickler(content).load())
     except RefusedError as error:
-        raise RefusedError(
-            f"{path}: this pickle is no plain data: {error}; deploykit runs nothing from a data set"
-        ) from None
+        raise RefusedError("pickle-refused", source=path, reason=error) from None
     except GraphError as error:
-        raise GraphError(f"{path}: {error}") from None
+        raise error.within(path) from None
     except MemoryError as error:
-        raise failed(f"{path}: this pickle cannot be read", error) from None
+        raise failed("pickle-unreadable", error, source=path) from None
     except Exception as error:  # what pickle raises depends on the byte that is wrong
-        raise GraphError(f"{path}: this pickle is damaged ({type(error).__name__})") from None
+        raise GraphError("pickle-damaged", source=path, reason=type(error).__name__) from None
 
 
 def _plain(data: Any) -> Any:

@@ -128,4 +128,4 @@ def numbered(labels: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
 
 def none_found(sources: Iterable[object], wanted: str) -> GraphError:
     """Return the error for sources that hold nothing of their kind."""
-    return GraphError(f"{', '.join(map(str, sources))}: there is nothing to convert: {wanted}")
+    return GraphError("nothing-to-convert", sources=sources, wanted=wanted)

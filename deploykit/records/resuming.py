@@ -28,7 +28,7 @@ def check_free(folder: Path, name: str, force: bool) -> None:
 def check_name(name: str, what: str) -> None:
     """Raise GraphError for what the files of records, or of something else, cannot be called."""
     if not _NAME.fullmatch(name):
-        raise GraphError(f"{name!r} is no name for {what}; use letters, digits, . _ and -")
+        raise GraphError("name-invalid", name=name, what=what)
 
 
 @contextlib.contextmanager
@@ -45,12 +45,11 @@ def alone(folder: Path, name: str, what: str = "records") -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
             path.touch()
         except OSError as error:
-            raise FileError(f"{folder}: {error.strerror or error}") from None
+            raise FileError("file-error", source=folder, reason=error.strerror or error) from None
         with locked(path) as is_ours:
             if is_ours is False:
                 if path.exists():
-                    raise FileError(f"{folder}: another process writes {what} '{name}' there; "
-                                    "wait for its end, or give another --name")  # fmt: skip
+                    raise FileError("other-process-writes", source=folder, what=what, name=name)
                 continue  # it has ended meanwhile
             try:
                 yield
@@ -86,7 +85,9 @@ def remove(*paths: Path) -> None:
         try:
             each.unlink(missing_ok=True)
         except OSError as error:
-            raise FileError(f"{each}: cannot be removed: {error.strerror or error}") from None
+            raise FileError(
+                "file-action-failed", source=each, action="removed", reason=error.strerror or error
+            ) from None
 
 
 def forget(folder: Path, names: Iterable[str]) -> None:
@@ -109,4 +110,4 @@ def _state_file(folder: Path, name: str) -> Path:
 def _refuse(*paths: Path) -> None:
     for path in paths:
         if path.exists():
-            raise FileError(f"{path}: these records exist (use --force to replace them)")
+            raise FileError("exists", source=path, what="a set of records")

@@ -79,8 +79,7 @@ def _files(
         return None
     missing = [file.name for files in found.values() for file in files if not file.is_file()]
     if missing:
-        raise GraphError(f"{folder}: {', '.join(missing)} of CIFAR is missing; name the files to "
-                         "convert instead of the folder")  # fmt: skip
+        raise GraphError("cifar-incomplete", source=folder, missing=missing)
     return found
 
 

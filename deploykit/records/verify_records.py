@@ -53,7 +53,7 @@ def check_folder(
         files = record_files(folder)
         jobs: list[tuple[Path, Shard | None]] = [(each, None) for each in files]
         if not jobs:
-            raise FileError(f"{folder}: there are no TFRecord files")
+            raise FileError("not-found", source=folder, expected="TFRecord files")
         index = None
     else:
         index = load_index(folder, name)
@@ -146,18 +146,14 @@ def _count(
     if size == shard.bytes and not (is_hashed and sha256_of(path) != shard.sha256):
         return shard.records
     if is_named:
-        raise MismatchError(
-            f"{said[0]}: this index was written for another {path}. Write the records again with "
-            "deploykit records, or give their folder"
-        )
+        raise MismatchError("index-other-file", source=said[0], file=path)
     try:
         records = sum(1 for _ in read_records(path, compression == "GZIP"))
     except (VerificationError, FileError):
         if size == shard.bytes:
             return shard.records  # whoever reads it says which record is damaged
         raise FileError(
-            f"{path}: {size} bytes, but the index says {shard.bytes}; write it again with "
-            "deploykit records"
+            "index-differs", source=path, got=size, unit="bytes", expected=shard.bytes
         ) from None
     logger.warning("%s was written for another %s: what it says of this file is ignored, and its "
                    "%d records are read", said[0], path, records)  # fmt: skip
@@ -178,7 +174,7 @@ def sample(path: Path) -> dict[str, Any] | None:
         try:
             features = Example.FromString(record).features.feature
         except message.DecodeError:
-            raise GraphError(f"{path}: the first record is no tf.train.Example") from None
+            raise GraphError("not-an-example", source=path) from None
         return {name: _values(features[name]) for name in sorted(features)}
     return None
 
@@ -234,9 +230,9 @@ def inspection(
     index = load_index(folder, name) if find_index(folder, name) is not None else None
     files = record_files(folder) if index is None else list(map(Path, index.files(folder)))
     if not files:
-        raise FileError(f"{folder}: there are no TFRecord files")
+        raise FileError("not-found", source=folder, expected="TFRecord files")
     for path in files:
         values = sample(path)
         if values is not None:
             return index, guessed(values) if index is None else dict(index.features), values
-    raise GraphError(f"{folder}: there are no records in its {len(files)} files")
+    raise GraphError("records-empty", source=folder, files_count=len(files))

@@ -100,9 +100,9 @@ def _value(kind: str, value: Any) -> Any:
 
 def _death(status: int) -> Error:
     if status == -signal.SIGKILL:
-        return LimitError("a process was killed, perhaps for want of memory; try fewer --processes")
+        return LimitError("reader-killed")
     name = signal.Signals(-status).name if status < 0 else f"status {status}"
-    return Error(f"a process that read the data ended with {name}")
+    return Error("reader-died", signal=name)
 
 
 def _work(

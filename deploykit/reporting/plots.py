@@ -93,5 +93,5 @@ def _draw_column(sheet: Sheet, place: Place, column: Column) -> float:
 def _kind(file_name: str) -> str:
     kind = Path(file_name).suffix.lower().removeprefix(".")
     if kind not in _METADATA:
-        raise GraphError(f"{file_name}: a plot is a .png or an .svg, so let its name end with that")
+        raise GraphError("plot-ending", source=file_name)
     return kind

@@ -47,7 +47,9 @@ class Dump:
             for path in _dumped(self.folder) if self.force else ():
                 path.unlink()
         except OSError as error:
-            raise FileError(f"{self.folder}: cannot be written: {error.strerror}") from None
+            raise FileError(
+                "file-action-failed", source=self.folder, action="written", reason=error.strerror
+            ) from None
 
 
 def check_folder(path: str, force: bool, source: str | None = None) -> None:
@@ -56,16 +58,18 @@ def check_folder(path: str, force: bool, source: str | None = None) -> None:
     if not folder.exists():
         parent = folder.absolute().parent
         if not (parent.is_dir() and os.access(parent, os.W_OK)):
-            raise FileError(f"{folder}: the folder {parent} does not exist or is not writable")
+            raise FileError(
+                "folder-missing", source=folder, folder=parent, more=" or is not writable"
+            )
         return
     if not folder.is_dir():
-        raise FileError(f"{folder}: this is a file, expected a folder for --dump")
+        raise FileError("dump-is-file", source=folder)
     if any(folder.iterdir()) and not force:
-        raise FileError(f"{folder}: the folder is not empty (--force replaces an earlier dump)")
+        raise FileError("dump-not-empty", source=folder)
     if not os.access(folder, os.W_OK):
-        raise FileError(f"{folder}: the folder cannot be written to")
+        raise FileError("folder-not-writable", source=folder, folder=path)
     if source and any(os.path.samefile(path, source) for path in _dumped(folder)):
-        raise FileError(f"{source}: the input lies in the folder for --dump; give another folder")
+        raise FileError("dump-holds-input", source=source)
 
 
 def _dumped(folder: Path) -> Sequence[Path]:

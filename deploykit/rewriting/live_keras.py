@@ -107,9 +107,7 @@ def checked_against_live(
         _check(live, graph, str(path), feeds)
     except VerificationError as error:
         if strict:
-            raise type(error)(
-                f"{error}. Nothing was written (--allow-unverified writes it)"
-            ) from None
+            raise type(error)("nothing-written", reason=error) from None
         logger.warning("%s", error)
         is_verified = not isinstance(error, UnverifiedError)
         return replace(found, verified=is_verified, passed=False, reason=str(error))
@@ -134,15 +132,11 @@ def _check(live: LiveModel, graph: Graph, path: str, feeds: Sequence[Feed]) -> N
         if found.failure:
             found = _with_layer(live.model, feeds, found, tolerance)
     if found.not_possible:
-        raise UnverifiedError(
-            f"{live.name}: not compared with an eager call: {found.not_possible}. Give sizes "
-            "with --shape, or another --input-range"
-        )
+        raise UnverifiedError("keras-not-compared", source=live.name, reason=found.not_possible)
     if found.failure:
         where = f" (layer '{found.layer}')" if found.layer else ""
         raise VerificationError(
-            f"{live.name}: Keras traces the model into a graph that differs from an eager call"
-            f"{where}: {found.failure}"
+            "keras-differs", source=live.name, where=where, reason=found.failure
         )
 
 

@@ -31,7 +31,11 @@ class Compare(Protocol):
 
 def by_calibration(error: UnverifiedError) -> UnverifiedError:
     """Return an error that names the option by which some commands take samples."""
-    return UnverifiedError(str(error).replace("--data", "--calibration"))
+    error.fields = {
+        name: value.replace("--data", "--calibration") if isinstance(value, str) else value
+        for name, value in error.fields.items()
+    }
+    return error
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,7 @@ class Proof:
         except LimitError as error:
             if not self.allow_unverified:
                 raise LimitError(
-                    f"{self.model.source}: {error}, so nothing was compared or written "
-                    "(--allow-unverified writes it all the same)"
+                    "not-compared-limit", source=self.model.source, reason=error
                 ) from None
             found = Verification(False, False, "", str(error), not_possible=str(error))
         except GraphError as error:
@@ -94,10 +97,7 @@ class Proof:
         """Compare likewise. VerificationError, too: the result differs from the model."""
         found = self.of(result, path)
         if found.differs:
-            raise VerificationError(
-                f"{self.model.source}: what was made of it differs from it: {found.reason}; "
-                "nothing was written"
-            )
+            raise VerificationError("result-differs", source=self.model.source, reason=found.reason)
         return found
 
     def _tell(self, reason: str) -> None:
@@ -105,7 +105,7 @@ class Proof:
         if not self.allow_unverified:
             advice = self._pins() if reason == CHANGES else ADVICE
             raise UnverifiedError(
-                f"{self.model.source}: not verified: {reason}. Nothing was written. {advice}"
+                "not-verified-unwritten", source=self.model.source, reason=reason, advice=advice
             )
         logger.warning("%s: not verified: %s", self.model.source, reason)
 
@@ -125,6 +125,6 @@ class Proof:
         """Warn that the model's own answers cannot be right, or raise UnverifiedError."""
         if self.stops_at_doubt and found.is_classifier:
             raise UnverifiedError(
-                f"{self.model.source}: {found.doubt[:-1]}; --allow-low-accuracy goes on)"
+                "outputs-doubtful", source=self.model.source, doubt=found.doubt[:-1]
             )
         logger.warning("%s: %s", self.model.source, found.doubt)

@@ -120,9 +120,13 @@ def rewrite(
             place, broken = _blame(proof, graph, transforms, found)
             step = "" if place < 0 else steps[place].transform
             what = f"step {place + 1} of {len(steps)}, {step}," if step else "freezing it"
-            why = f"{what} breaks the bar: {broken.reason}"
-            kept = _kept(dumped, max(place, 0), target)
-            raise StepError(f"{model.source}: {why}; {kept}", step, why)
+            raise StepError(
+                "step-differs",
+                source=model.source,
+                step=step,
+                reason=f"{what} breaks the bar: {broken.reason}",
+                kept=_kept(dumped, max(place, 0), target),
+            )
         return found
 
     count, verification = target.write(result, None if proof is None else check)
@@ -141,10 +145,7 @@ def _check_import(model: OpenedModel, result: Graph) -> None:
     try:
         check_import(result, is_validated=False)
     except (LoadError, CrashError) as error:
-        raise LoadError(
-            f"{model.source}: the transforms made a graph that TensorFlow cannot import: "
-            f"{error}; nothing was written"
-        ) from None
+        raise LoadError("transforms-not-importable", source=model.source, reason=error) from None
 
 
 def _blame(

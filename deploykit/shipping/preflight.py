@@ -24,7 +24,7 @@ def check_files(how: ShipOptions) -> None:
         preprocessing_of(how.preprocess)
     for data in (how.calibration, how.evaluation):
         if isinstance(data, str) and not any(files_of(Path(data))):
-            raise FileError(f"{data}: no such file or folder, expected samples")
+            raise FileError("not-found", source=data, expected="samples")
 
 
 def check_fits(shipment: Shipment) -> None:

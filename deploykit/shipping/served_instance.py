@@ -83,14 +83,12 @@ class ServedInstance:
             timed_out = not deadline.is_alive()
             deadline.cancel()
         if timed_out:
-            raise LimitError(
-                f"{self._folder}: the server did not listen within {limits.seconds:g} s (--timeout)"
-            )
+            raise LimitError("server-not-listening", source=self._folder, seconds=limits.seconds)
         self._process.wait()
         self._said.seek(0)
         said = self._said.read().decode(errors="replace").strip().splitlines()
         why = said[-1].removeprefix("deploykit: ") if said else "it said nothing"
-        raise VerificationError(f"{self._folder}: what was shipped cannot be served: {why}")
+        raise VerificationError("shipped-not-servable", source=self._folder, reason=why)
 
 
 def _with_own(path: str) -> str:

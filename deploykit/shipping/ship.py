@@ -99,8 +99,11 @@ def ship(
     how.check()
     if from_stage is not None and from_stage not in NAMES:
         raise GraphError(
-            f"there is no stage {from_stage}{nearest(from_stage, NAMES)}; there are: "
-            f"{', '.join(NAMES)}"
+            "unknown-name",
+            kind="stage",
+            name=from_stage,
+            hint=nearest(from_stage, NAMES),
+            known=NAMES,
         )
     name = check_name(how.name or default_name(source.model))
     source, how = _in_memory(source, how)
@@ -134,7 +137,7 @@ def _planned_or_shipped(shipment: Shipment, from_stage: str | None, dry_run: boo
         place = Kept(own.resumed_in(folder, kept))
         return Shipped(folder, shipment.name, _plan(shipment, place, inputs, from_stage))
     if how.device == "gpu" and (refusal := gpu_refusal()) is not None:
-        raise GraphError(f"--device gpu: {refusal}")
+        raise GraphError("device-gpu-refused", reason=refusal)
     with own.own_folder(folder, kept, *read) as shipment.folder:
         place = Kept(shipment.folder)
         if from_stage is not None:

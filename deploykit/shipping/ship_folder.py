@@ -69,10 +69,12 @@ def _held(folder: Path) -> Iterator[None]:
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(f"{folder}: cannot be made: {error.strerror or error}") from None
+        raise FileError(
+            "file-action-failed", source=folder, action="made", reason=error.strerror or error
+        ) from None
     with locked(place) as is_ours:
         if is_ours is False:
-            raise FileError(f"{folder}: another deploykit ship is at work in it")
+            raise FileError("other-ship-at-work", source=folder)
         yield
 
 
@@ -107,7 +109,9 @@ def _build_folder(folder: Path, kept: Callable[[Path], int]) -> Path:
         link_missing(folder, partial)
         partial.rename(build)
     except OSError as error:
-        raise FileError(f"{build}: cannot be made: {error.strerror or error}") from None
+        raise FileError(
+            "file-action-failed", source=build, action="made", reason=error.strerror or error
+        ) from None
     return build
 
 
@@ -116,13 +120,9 @@ def check(folder: Path, *sources: str) -> None:
     check_output_folder(folder)
     for source in sources:
         if Path(source).resolve().is_relative_to(folder.resolve()):
-            raise FileError(f"{source}: it lies in {folder}, which is to be written; give another "
-                            "folder with -o")  # fmt: skip
+            raise FileError("model-inside-output", source=source, folder=folder)
     if folder.is_dir() and not (folder / FOLDER).is_dir() and any(folder.iterdir()):
-        raise FileError(
-            f"{folder}: this folder holds something that deploykit ship did not write; give a new "
-            "one with -o"
-        )
+        raise FileError("ship-folder-foreign", source=folder)
 
 
 def write_report(folder: Path, document: Mapping[str, Any]) -> None:

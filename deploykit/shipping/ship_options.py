@@ -74,17 +74,21 @@ class ShipOptions:
             ("engine", self.engine, CHOICES),
         ):
             if value not in known:
-                raise GraphError(f"the {name} should be one of {', '.join(known)}, not {value!r}")
+                raise GraphError("not-one-of", what=f"the {name}", known=known, got=value)
         for kind in self.manifests:
             if kind not in KINDS:
-                raise GraphError(f"manifests: {kind!r} is none of {', '.join(KINDS)}")
+                raise GraphError("not-one-of", what="manifests", known=KINDS, got=kind)
         if not self.budget > 0:
-            raise GraphError(f"the budget is {self.budget:g} minutes, and has to be above 0")
+            raise GraphError(
+                "out-of-range", name="the budget in minutes", expected="above 0", got=self.budget
+            )
         if self.max_drop < 0:
-            raise GraphError(f"the accuracy may fall by {self.max_drop:g}, which is below 0")
+            raise GraphError(
+                "out-of-range", name="max_drop", expected="0 or more", got=self.max_drop
+            )
         if self.engine != AUTO:
             check_engine(self.engine)
         if self.device == "gpu" and self.engine not in (AUTO, TENSORFLOW):
-            raise GraphError("OpenVINO computes on the CPU here; a GPU needs --engine tensorflow")
+            raise GraphError("openvino-cpu-only")
         if self.name is not None:
             check_name(self.name)

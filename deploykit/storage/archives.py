@@ -48,11 +48,11 @@ def open_archive(path: str | os.PathLike[str], what: str) -> Iterator[zipfile.Zi
         except OSError as error:
             raise cannot_be_read(path, error) from None
         except GraphError as error:
-            text = str(error)
-            raise GraphError(text if text.startswith(f"{path}:") else f"{path}: {text}") from None
+            is_named = str(error).startswith(f"{path}:")
+            raise (error if is_named else error.within(path)) from None
         except DAMAGE as error:
             reason = " ".join(str(error).split())[:100] or type(error).__name__
-            raise GraphError(f"{path}: this is no {what}, or it is damaged ({reason})") from None
+            raise GraphError("damaged-or-not", source=path, what=what, reason=reason) from None
 
 
 def _check_list(file: BinaryIO) -> None:
@@ -68,10 +68,7 @@ def _check_list(file: BinaryIO) -> None:
         before = tail.rfind(b"PK\x06\x06", 0, place)
         length = struct.unpack_from("<Q", tail, before + 40)[0] if before >= 0 else length
     if length > MOST_LISTED:
-        raise GraphError(
-            f"its list of entries takes {said(length)}, at most {said(MOST_LISTED)} are read; "
-            "write several smaller files"
-        )
+        raise GraphError("archive-list-too-long", size=said(length), most=said(MOST_LISTED))
 
 
 def _check_entries(archive: zipfile.ZipFile, size: int) -> None:
@@ -82,16 +79,13 @@ def _check_entries(archive: zipfile.ZipFile, size: int) -> None:
         name = entry.filename
         parts = name.replace("\\", "/").split("/")
         if name in names:
-            raise GraphError(f"its entry {name[:100]!r} is there twice; write it again")
+            raise GraphError("archive-entry-twice", name=name[:100])
         if name.startswith(("/", "\\")) or ".." in parts:
-            raise GraphError(f"its entry {name[:100]!r} leads out of the archive; write it again")
+            raise GraphError("archive-entry-outside", name=name[:100])
         if entry.compress_type not in _PACKINGS or entry.flag_bits & _ENCRYPTED:
-            raise GraphError(
-                f"its entry {name[:100]!r} is packed or encrypted in a way that is not read; write "
-                "it again, plain or deflated"
-            )
+            raise GraphError("archive-entry-packed", name=name[:100])
         if entry.header_offset < end:
-            raise GraphError(f"its entry {name[:100]!r} overlaps another one; write it again")
+            raise GraphError("archive-entry-overlaps", name=name[:100])
         names.add(name)
         end = entry.header_offset + _HEADER + len(name) + entry.compress_size
     if end > size:

@@ -57,7 +57,7 @@ def load_forms(path: str | os.PathLike[str]) -> dict[str, tuple[Any, tuple[int, 
 def _each(path: str | os.PathLike[str], read: Callable[[IO[bytes], int, str], T]) -> dict[str, T]:
     """Return what is read of each array of a `.npz` file, by name."""
     if _begins_with(path, MAGIC):
-        raise GraphError(f"{path}: this is a single array, expected a .npz file by name")
+        raise GraphError("single-array-given", source=path)
     found = {}
     with open_archive(path, ".npz file of plain arrays") as archive:
         for entry in archive.infolist():
@@ -70,7 +70,7 @@ def _each(path: str | os.PathLike[str], read: Callable[[IO[bytes], int, str], T]
 def load_array(path: str | os.PathLike[str]) -> Array:
     """Read the one array of a `.npy` file; errors are those of `load_data`."""
     if _begins_with(path, b"PK\x03\x04"):
-        raise GraphError(f"{path}: this is a .npz file, expected a single array")
+        raise GraphError("npz-given", source=path)
     with opened(path) as file:
         try:
             return _read(file, os.fstat(file.fileno()).st_size, f"{path}: this")
@@ -112,15 +112,12 @@ def read_header(file: IO[bytes], size: int, where: str) -> ArrayHeader:
         shape, by_column, dtype = _header(file)
     except Exception as error:  # its parser raises even MemoryError for what is nested too deep
         reason = " ".join(str(error).split())[:100] or type(error).__name__
-        raise GraphError(f"{where} is no plain array of NumPy ({reason})") from None
+        raise GraphError("array-not-plain", what=where, reason=reason) from None
     if problem := _problem(shape, dtype):
-        raise GraphError(f"{where} {problem}")
+        raise GraphError("array-problem", what=where, reason=problem)
     header = ArrayHeader(shape, by_column, dtype, file.tell())
     if header.size != size - header.begin:
-        raise GraphError(
-            f"{where} has {size - header.begin} bytes of values, but its header says "
-            f"{_said(shape, dtype)}, {header.size} bytes; it may be cut short"
-        )
+        raise GraphError("truncated", what=where, size=size - header.begin, expected=header.size)
     return header
 
 
@@ -132,7 +129,7 @@ def _read(file: IO[bytes], size: int, where: str) -> Array:
     try:
         found: Array = np.empty(math.prod(header.shape), dtype)
     except MemoryError:
-        raise LimitError(f"{where} takes {said(expected)} of memory (--memory-limit)") from None
+        raise LimitError("array-too-large", what=where, size=said(expected)) from None
     read_values(file, found, where)
     file.read(1)  # behind the last byte, its checksum is compared
     return found.reshape(header.shape, order="F" if header.by_column else "C")
@@ -146,7 +143,7 @@ def read_values(file: IO[bytes], array: Array, where: str) -> None:
     while place < expected:
         piece = file.read(min(_PIECE, expected - place))
         if not piece:
-            raise GraphError(f"{where} is cut short after {place} of {expected} bytes")
+            raise GraphError("truncated", what=where, size=place, expected=expected)
         view[place : place + len(piece)] = np.frombuffer(piece, np.uint8)
         place += len(piece)
 

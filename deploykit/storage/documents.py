@@ -13,9 +13,9 @@ def load_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     document: dict[str, Any] = read_json(path, f"{kind} document")
     found = document.get("kind") if isinstance(document, dict) else None
     if found != kind:
-        raise GraphError(f"{path}: this is no {kind} document (its kind is {found!r})")
+        raise GraphError("document-kind", source=path, kind=kind, got=found)
     if document.get("format") != FORMAT:
         raise GraphError(
-            f"{path}: its format is {document.get('format')!r}, but this deploykit reads {FORMAT}"
+            "format-unsupported", source=path, got=document.get("format"), known=FORMAT
         )
     return document

@@ -56,7 +56,9 @@ def write(
         finally:
             os.close(folder)
     except OSError as error:
-        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise FileError(
+            "file-action-failed", source=path, action="written", reason=error.strerror or error
+        ) from None
     return size
 
 
@@ -82,7 +84,7 @@ def _take_name(partial: Path, path: Path, force: bool) -> None:
 
 
 def _exists(path: Path) -> FileError:
-    return FileError(f"{path}: the file exists (use --force to replace it)")
+    return FileError("exists", source=path, what="the file")
 
 
 @contextlib.contextmanager
@@ -114,17 +116,17 @@ def check_output(path: str | os.PathLike[str], force: bool, *sources: str) -> No
         return  # what is to be read is not there either, which is said when it is read
     for source in sources if path.exists() else ():
         if os.path.exists(source) and os.path.samefile(path, source):
-            raise FileError(f"{path}: the output is the input; give another name with -o")
+            raise FileError("output-is-input", source=path)
     if path.is_dir():
-        raise FileError(f"{path}: this is a folder, expected the name of a file to write")
+        raise FileError("folder-given", source=path)
     if path.exists() and not path.is_file():
-        raise FileError(f"{path}: this is no regular file, and nothing is written in its place")
+        raise FileError("not-a-regular-file", source=path)
     if os.path.lexists(path) and not force:
         raise _exists(path)
     if not path.parent.is_dir():
-        raise FileError(f"{path}: the folder {path.parent} does not exist")
+        raise FileError("folder-missing", source=path, folder=path.parent, more="")
     if not os.access(path.parent, os.W_OK):
-        raise FileError(f"{path}: the folder {path.parent} cannot be written to")
+        raise FileError("folder-not-writable", source=path, folder=path.parent)
     remove_leftovers(path.parent, glob.escape(path.name))
 
 
@@ -133,9 +135,9 @@ def check_output_folder(path: str | os.PathLike[str]) -> None:
     folder = Path(path).absolute()
     there = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
     if not there.is_dir():
-        raise FileError(f"{path}: {there} is no folder")
+        raise FileError("not-a-folder", source=path, folder=there)
     if not os.access(there, os.W_OK):
-        raise FileError(f"{path}: the folder {there} cannot be written to")
+        raise FileError("folder-not-writable", source=path, folder=there)
 
 
 def remove_leftovers(folder: Path, name: str) -> None:

@@ -23,10 +23,7 @@ def check_hdf5(file: Any, size: int) -> None:
         group = waiting.pop()
         for name in group:
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise RefusedError(
-                    f"its entry '{group.name}/{name}' is a link to elsewhere, which is not "
-                    "followed; write the model again"
-                )
+                raise RefusedError("hdf5-link", group=group.name, name=name)
             each = group[name]
             address = h5py.h5o.get_info(each.id).addr
             if address in seen:
@@ -36,9 +33,6 @@ def check_hdf5(file: Any, size: int) -> None:
                 waiting.append(each)
             elif isinstance(each, h5py.Dataset):
                 if each.external or each.is_virtual:
-                    raise RefusedError(
-                        f"its values '{each.name}' lie in other files, which are not read; write "
-                        "the model again"
-                    )
+                    raise RefusedError("hdf5-external", name=each.name)
                 declared += (each.size or 0) * each.dtype.itemsize
     check_unpacked(declared, size, "its HDF5 file")

@@ -18,17 +18,11 @@ def room() -> int:
 def check_room(size: int, what: str) -> None:
     """Raise LimitError for more bytes than there are; `what` takes them."""
     if size > (most := room()):
-        raise LimitError(
-            f"{what}, it takes {said(size)}, more than the {said(most)} of memory there are "
-            "(--memory-limit)"
-        )
+        raise LimitError("too-large-for-memory", what=what, size=said(size), most=said(most))
 
 
 def check_unpacked(unpacked: int, packed: int, where: str) -> None:
     """Raise GraphError for a file that would unpack to what none does; LimitError: no room."""
     if unpacked > MOST_UNPACKED and unpacked > MOST_RATIO * packed:
-        raise GraphError(
-            f"{where}: {said(packed)} would unpack to {said(unpacked)}, which no file of values "
-            "does; write it again without compression"
-        )
+        raise GraphError("archive-bomb", source=where, packed=said(packed), unpacked=said(unpacked))
     check_room(unpacked, f"{where}: unpacked")

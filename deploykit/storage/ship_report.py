@@ -54,9 +54,9 @@ def ship_report(folder: str | os.PathLike[str]) -> ShipReport | None:
         return None
     if document.get("format") != FORMAT:
         raise GraphError(
-            f"{path}: its format is {document.get('format')!r}, but this deploykit reads {FORMAT}"
+            "format-unsupported", source=path, got=document.get("format"), known=FORMAT
         )
     name = document.get("name")
     if not isinstance(name, str) or not name or name in (".", "..") or Path(name).name != name:
-        raise GraphError(f"{path}: it names no model")
+        raise GraphError("ship-report-without-model", source=path)
     return ShipReport(Path(folder), name, bool(document.get("stages")))

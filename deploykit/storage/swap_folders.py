@@ -47,7 +47,7 @@ def swap(new: Path, folder: Path) -> None:
     except OSError as error:
         recover(folder)
         raise FileError(
-            f"{folder}: cannot be replaced: {error.strerror or error}. The new folder is {new}"
+            "folder-not-replaced", source=folder, reason=error.strerror or error, new=new
         ) from None
     shutil.rmtree(old, ignore_errors=True)
 
@@ -66,7 +66,9 @@ def recover(folder: Path) -> None:
     try:
         old.rename(folder.resolve())
     except OSError as error:
-        raise FileError(f"{old}: cannot be renamed: {error.strerror or error}") from None
+        raise FileError(
+            "file-action-failed", source=old, action="renamed", reason=error.strerror or error
+        ) from None
 
 
 def link_missing(source: Path, target: Path, skip: frozenset[str] = frozenset()) -> None:

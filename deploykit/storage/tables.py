@@ -85,15 +85,15 @@ def _csv(path: str | os.PathLike[str]) -> dict[str, Array]:
             text = io.StringIO(content.decode("utf-8-sig"), newline="")
             rows = list(csv.reader(text, strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise GraphError(f"{path}: the file is not a CSV file in UTF-8 ({error})") from None
+        raise GraphError("not-a", source=path, what="a CSV file in UTF-8", reason=error) from None
     rows = [row for row in rows if row]
     names = [cell.strip() for cell in rows[0]] if rows else []
     if len(set(names)) < len(names):
-        raise GraphError(f"{path}: two columns have the same name in the header")
+        raise GraphError("two-columns-same-name", source=path)
     for number, row in enumerate(rows[1:], 1):
         if len(row) != len(names):
             raise GraphError(
-                f"{path}: row {number} has {len(row)} values, but the header {len(names)} names"
+                "csv-row-length", source=path, number=number, count=len(row), expected=len(names)
             )
     return CsvTable({name: [row[n] for row in rows[1:]] for n, name in enumerate(names)})
 
@@ -157,8 +157,13 @@ def _parquet(path: str | os.PathLike[str]) -> dict[str, Array]:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise GraphError(
-            f"{path}: reading a Parquet file takes pyarrow, which cannot be imported ({error}); "
-            f"{how_to_install('pyarrow')}, or give a .npz or CSV file"
+            "format-package-missing",
+            source=path,
+            what="reading a Parquet file",
+            package="pyarrow",
+            reason=error,
+            install=how_to_install("pyarrow"),
+            otherwise="give a .npz or CSV file",
         ) from None
     try:
         source = pq.ParquetFile(pa.BufferReader(content))
@@ -167,9 +172,11 @@ def _parquet(path: str | os.PathLike[str]) -> dict[str, Array]:
         table = source.read()
     except (pa.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise GraphError(f"{path}: the file is not a Parquet file, or damaged ({reason})") from None
+        raise GraphError(
+            "damaged-or-not", source=path, what="Parquet file", reason=reason
+        ) from None
     if len(set(table.column_names)) < len(table.column_names):
-        raise GraphError(f"{path}: two columns have the same name")
+        raise GraphError("two-columns-same-name", source=path)
     found = {}
     for name, values in zip(table.column_names, table.columns, strict=True):
         try:

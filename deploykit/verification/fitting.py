@@ -30,7 +30,9 @@ def name_in(
     only = only_of_type(are_texts, type_)
     if not only:
         known = ", ".join(sorted(data))
-        raise GraphError(f"the data has no array for input '{names[0]}'; it has: {known}")
+        raise GraphError(
+            "unknown-name", kind="array for input", name=names[0], hint="", known=known
+        )
     tell_only(names[0], only[0])
     return only[0]
 
@@ -79,15 +81,22 @@ def in_type(name: str, array: Array, type_: str) -> Array:
         return array.astype(wanted, copy=False)
     is_real = array.dtype.kind in "biuf" and wanted.kind in "biuf"
     if wanted.kind == "O" or not (is_real or np.can_cast(array.dtype, wanted, "same_kind")):
-        raise GraphError(f"the data for input '{name}' is {array.dtype}, but it takes {type_}")
+        raise GraphError(
+            "does-not-fit", what=f"the data for input '{name}'", got=array.dtype, expected=type_
+        )
     with np.errstate(invalid="ignore", over="ignore"):
         found = array.astype(wanted)
         fits = _is_kept(array, found)
     if not fits.all():
         place = tuple(np.argwhere(~fits)[0].tolist())
         raise GraphError(
-            f"the data for input '{name}' is {array.dtype}, but it takes {type_}: the value "
-            f"{array[place]} at index {list(place)} {_misfit(array.dtype, wanted)}"
+            "data-value-misfit",
+            name=name,
+            dtype=array.dtype,
+            expected=type_,
+            value=array[place],
+            index=place,
+            misfit=_misfit(array.dtype, wanted),
         )
     return np.asarray(found)
 
@@ -137,10 +146,7 @@ def _numbers_of(name: str, array: Array, type_: str) -> Array:
         return numbers_of(cells, are_whole="int" in type_).reshape(array.shape)
     shown = cells[wrong]
     shown = shown.decode(errors="replace") if isinstance(shown, bytes) else str(shown)
-    raise GraphError(
-        f"the data for input '{name}' is string, but it takes {type_}: '{shown[:80]}' is not a "
-        f"number (value {wrong}, from 0)"
-    )
+    raise GraphError("data-not-number", name=name, type=type_, got=shown[:80], index=wrong)
 
 
 def _bytes_of(array: Array) -> Array:
@@ -169,8 +175,7 @@ def of_rank(name: str, array: Array, shape: tuple[int, ...] | None) -> Array:
             logger.warning(words, name, len(array))
         return array[:, None]  # a column of a table: rows of one value
     raise GraphError(
-        f"the data for input '{name}' has shape {list(array.shape)}, "
-        f"but it takes {[None if s < 0 else s for s in shape]}"
+        "data-shape", name=name, shape=array.shape, expected=[None if s < 0 else s for s in shape]
     )
 
 

@@ -64,17 +64,20 @@ def group_names(data: Mapping[str, Any], name: str, samples: int) -> Array:
     """
     if name not in data:
         known = ", ".join(sorted(data))
-        raise GraphError(f"there is no '{name}' to group the samples by: the data hold {known}")
+        raise GraphError("unknown-name", kind="array to group by", name=name, hint="", known=known)
     values = np.asarray(data[name])
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if not are_groups(values):
-        raise GraphError(
-            f"'{name}' is {values.dtype} of shape {list(values.shape)}, expected one text or "
-            "integer for each sample, to group them by"
-        )
+        raise GraphError("group-form", name=name, dtype=values.dtype, shape=values.shape)
     if len(values) != samples:
-        raise GraphError(f"'{name}' holds {len(values)} groups for {samples} samples")
+        raise GraphError(
+            "counts-differ",
+            what=f"groups of '{name}'",
+            count=len(values),
+            other="samples",
+            other_count=samples,
+        )
     if values.dtype.kind == "f":
         values = values.astype(np.int64)
     texts = [

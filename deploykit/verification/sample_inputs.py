@@ -123,15 +123,14 @@ def asked_for(graph: Graph, shapes: Shaped) -> dict[str, tuple[int, ...]]:
     for name, given in shapes.items():
         tensor = inputs.get(name.removesuffix(":0"))
         if tensor is None:
-            raise GraphError(f"the graph has no input '{name}'; it has: {', '.join(inputs)}")
+            raise GraphError("unknown-name", kind="input", name=name, hint="", known=inputs)
         declared = type_and_shape(graph, tensor)[1]
         if declared is not None and not (
             len(given) == len(declared)
             and all(d < 0 or d == g for d, g in zip(declared, given, strict=True))
         ):
             raise GraphError(
-                f"input '{name}' is [{listed(declared, '?')}], so it cannot be "
-                f"[{listed(given, '?')}]"
+                "input-size-fixed", name=name, shape=listed(declared, "?"), got=listed(given, "?")
             )
         found[tensor] = tuple(given)
     return found
@@ -165,7 +164,7 @@ class MadeUp:
     def of(self, tensor: str, type_: str, sizes: Sequence[int]) -> Array:
         """Return values for an input: floats over the range, ids that their tables have, words."""
         if math.prod(sizes) > _MOST:
-            raise GraphError(f"{_too_large(tensor, sizes)}; give data")
+            raise GraphError("input-too-large", reason=_too_large(tensor, sizes))
         default = _default(self._graph, tensor)
         return default if default is not None else self._of(self._graph, tensor, type_, sizes)
 

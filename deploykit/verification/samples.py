@@ -84,15 +84,17 @@ class Samples:
             arrays = {t: _array(graph, t, data, known[t], others) for t in graph.inputs}
             counts = {len(array) for array in arrays.values() if array.ndim}
             if len(counts) > 1:
-                raise GraphError(
-                    f"the arrays of the data hold different numbers of samples: {counts}"
-                )
+                raise GraphError("array-sample-counts-differ", counts=counts)
             taken = {name for names in known.values() for name in names}
             names = [each for each in LABELS if each in data and each not in taken and labelled]
             labels = np.asarray(data[names[0]]) if names else None
             if labels is not None and counts and counts != {len(np.atleast_1d(labels))}:
                 raise GraphError(
-                    f"the data hold {np.size(labels)} labels for {counts.pop()} samples"
+                    "counts-differ",
+                    what="labels",
+                    count=np.size(labels),
+                    other="samples",
+                    other_count=counts.pop(),
                 )
             count = min(counts, default=1)
             groups = group_names(data, group_by, count) if group_by else None
@@ -101,7 +103,7 @@ class Samples:
             scalars = {t for t, a in arrays.items() if a.ndim and _is_scalar(graph, t)}
             if scalars and len(scalars) < len(arrays):
                 name, count = split(min(scalars))[0], len(arrays[min(scalars)])
-                raise GraphError(f"input '{name}' takes one value, but the data hold {count}")
+                raise GraphError("input-takes-one", name=name, count=count)
         batch = 1 if scalars else demanded_batch(graph)
         return cls(
             arrays, labels, batch, preprocessing, source, groups=groups, scalars=frozenset(scalars)
@@ -124,11 +126,9 @@ class Samples:
         GraphError: there is no sample, or there are too few for the batch that the graph demands.
         """
         if not self.arrays:
-            raise GraphError("the model has no input, so there is nothing to run it on")
+            raise GraphError("model-without-input")
         if self.batch and batch and batch != self.batch:
-            raise GraphError(
-                f"the model takes {self.batch} samples at once, so a batch of {batch} cannot be run"
-            )
+            raise GraphError("batch-fixed", what="the model", fixed=self.batch, batch=batch)
         feeds = in_batches(self.arrays, self.batch or batch or BATCH, whole=self.batch is not None)
         return [{t: self.as_fed(t, a) for t, a in feed.items()} for feed in feeds]
 
@@ -148,10 +148,11 @@ class Samples:
         """Raise GraphError where there are no labels, and say why, where that is known."""
         if self.labels is None:
             raise GraphError(
-                f"metric {metric} needs labels: "
-                + (self.class_order or "the data hold neither an array `labels` nor photos in "
-                   "folders of classes")
-            )  # fmt: skip
+                "metric-needs-labels",
+                metric=metric,
+                reason=self.class_order
+                or "the data hold neither an array `labels` nor photos in folders of classes",
+            )
 
     def split(self) -> "Split":
         """Return three of four to learn from and every fourth to judge by.
@@ -188,7 +189,9 @@ class Samples:
                 kind = "NaN" if np.isnan(array).any() else "Inf"
                 where = f" in sample {np.argwhere(~finite)[0][0]} (from 0)" if array.ndim else ""
                 with self.named():
-                    raise GraphError(f"the data for input '{split(tensor)[0]}' hold {kind}{where}")
+                    raise GraphError(
+                        "data-hold-kind", name=split(tensor)[0], kind=kind, where=where
+                    )
 
     def _taken(self, places: Array) -> "Samples":
         arrays = {name: a[places] if a.ndim else a for name, a in self.arrays.items()}
@@ -232,10 +235,10 @@ def in_batches(feeds: Mapping[str, Array], batch: int, whole: bool) -> list[Feed
     """
     count = min((len(array) for array in feeds.values() if array.ndim), default=1)
     if not count:
-        raise GraphError("the data hold no samples")
+        raise GraphError("no-samples", purpose="run")
     end = count - count % batch if whole else count
     if not end:
-        raise GraphError(f"the data hold {count} samples, but the graph takes {batch} at once")
+        raise GraphError("data-batch-fixed", count=count, batch=batch)
     if end < count:
         logger.warning("the last %d of %d samples are left out, as the graph takes %d at once",
                        count - end, count, batch)  # fmt: skip

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from docs.generator import api, command_table, commands, defects, schemas, transforms
+from docs.generator import api, command_table, commands, defects, errors, schemas, transforms
 
 DOCS = Path(__file__).parents[1]
 SCHEMAS = "schemas"
@@ -18,6 +18,7 @@ def pages() -> dict[str, str]:
     """Return the text of each generated page, by its path in docs/."""
     found = {
         "commands.md": commands.page(),
+        "errors.md": errors.page(),
         "python-api.md": api.page(),
         "graph-transform-tool.md": defects.page(),
         **{f"transforms/{name}": text for name, text in transforms.pages().items()},

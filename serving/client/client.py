@@ -75,10 +75,7 @@ class Client:
         """
         connection = replace(connection, **options)
         if connection.protocol != "tensorflow":
-            raise Error(
-                f"Client speaks the TensorFlow Serving API (got protocol {connection.protocol!r}); "
-                "use deploykit.predict, status or load_test"
-            )
+            raise Error("client-protocol", protocol=connection.protocol)
         self._endpoint = Endpoint(address, connection)
         self._channel = self._endpoint.channel()
         self._methods = {
@@ -193,12 +190,18 @@ class Client:
         try:
             parsed = text_format.Parse(config, ModelServerConfig())
         except text_format.ParseError as error:
-            raise Error(f"the text is no models.config: {error}") from None
+            raise Error("models-config-text", reason=error) from None
         request = ReloadConfigRequest(config=parsed)
         status = self._endpoint.call(self._methods["HandleReloadConfigRequest"], request).status
         if status.error_code:
             code = _code_name(status.error_code)
-            raise CallError(f"{self._endpoint.address}: {status.error_message} ({code})", code)
+            raise CallError(
+                "call-failed",
+                status=code,
+                source=self._endpoint.address,
+                reason=status.error_message,
+                grpc_status=code,
+            )
 
     def health(self) -> str:
         """Return what the server's health service says: SERVING, NOT_SERVING or UNKNOWN.
@@ -210,7 +213,7 @@ class Client:
         try:
             answer = self._endpoint.call(check, b"")
         except CallError as error:
-            if error.code == "UNIMPLEMENTED":
+            if error.status == "UNIMPLEMENTED":
                 return ""
             raise
         return _HEALTH.get(answer, "UNKNOWN")
@@ -230,7 +233,9 @@ class Client:
             return decode(proto, alias)
         except ServingError as error:
             address = self._endpoint.address
-            raise CallError(f"{address}: the answer is damaged: {error}", "DATA_LOSS") from None
+            raise CallError(
+                "response-damaged", status="DATA_LOSS", source=address, reason=error
+            ) from None
 
 
 def _code_name(number: int) -> str:

@@ -37,7 +37,7 @@ class Connection:
     def __post_init__(self) -> None:
         """Raise Error for another protocol."""
         if self.protocol not in PROTOCOLS:
-            raise Error(f"--protocol must be one of {', '.join(PROTOCOLS)} (got {self.protocol!r})")
+            raise Error("not-one-of", what="--protocol", known=PROTOCOLS, got=self.protocol)
 
 
 DEFAULT_CONNECTION = Connection()

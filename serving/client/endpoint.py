@@ -22,27 +22,20 @@ MODEL_INFER = f"/{INFERENCE_SERVICE}/ModelInfer"
 
 _UNBOUNDED = -1
 _CONNECT_SECONDS = 5.0
-_NO_LIST = (
-    "the API has no call that lists models: what the server has is in its log, or in its "
-    "--model_config_file"
-)
 _PEER = re.compile(r"^([A-Z_]+: )?((ipv[46]|unix):\S+: )?")  # as gRPC says it before the reason
 _RETRIED_BYTES = 256 << 20  # gRPC repeats no request that is larger than this
 _RECONNECT_MS = 100  # where gRPC would wait a second, and each retry would miss the server's start
 
 
 class CallError(Error):
-    """A call that was not answered with a result; `code` is a name of grpc.StatusCode."""
+    """A call that was not answered with a result; `status` is a name of grpc.StatusCode."""
 
-    def __init__(self, message: str, code: str) -> None:
-        """Keep the sentence and the code; a passed deadline ends a command as a time limit does."""
-        super().__init__(message)
-        self.code = code
-        if code == "DEADLINE_EXCEEDED":
+    def __init__(self, code: str = "", /, status: str = "UNKNOWN", **fields: object) -> None:
+        """Keep the status; a passed deadline ends a command as a time limit does."""
+        super().__init__(code, **fields)
+        self.status = status
+        if status == "DEADLINE_EXCEEDED":
             self.exit_status = 6
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return CallError, (str(self), self.code)
 
 
 @dataclass(frozen=True)
@@ -83,18 +76,21 @@ class Endpoint:
 
     def error(self, failed: grpc.RpcError) -> CallError:
         """Return what went wrong, in a sentence."""
-        code = failed.code().name
+        status, source = failed.code().name, self.address
         details = " ".join((failed.details() or "the server gave no reason").split())
-        last = _PEER.sub("", details.rsplit("last error: ", 1)[-1])
-        hint = " (is this the port of REST?)" if "HTTP/2" in last else ""
+        if status == "UNAVAILABLE":
+            last = _PEER.sub("", details.rsplit("last error: ", 1)[-1])
+            hint = " (is this the port of REST?)" if "HTTP/2" in last else ""
+            return CallError("server-unavailable", status, source=source, reason=last, hint=hint)
+        if status == "DEADLINE_EXCEEDED":
+            seconds = self.connection.timeout
+            return CallError("response-timeout", status, source=source, seconds=seconds)
+        if status == "UNIMPLEMENTED":
+            return CallError("call-unimplemented", status, source=source, reason=details)
         has_list = SERVED_HERE in details or self.connection.protocol == "v2"
-        sentence = {
-            "UNAVAILABLE": f"no server can be reached, or it refuses for now: {last}{hint}",
-            "DEADLINE_EXCEEDED": f"no answer within {self.connection.timeout:g} seconds (timeout)",
-            "UNIMPLEMENTED": f"the server does not offer this call: {details}",
-            "NOT_FOUND": details if has_list else f"{details}; {_NO_LIST}",
-        }.get(code, details)
-        return CallError(f"{self.address}: {sentence} ({code})", code)
+        if status == "NOT_FOUND" and not has_list:
+            return CallError("call-not-found", status, source=source, reason=details)
+        return CallError("call-failed", status, source=source, reason=details, grpc_status=status)
 
     def call(self, method: Callable[..., Any], request: Any) -> Any:
         """Return the answer of a method of a stub. CallError: there is none."""
@@ -141,10 +137,7 @@ def _check(address: str) -> None:
         host and has_port and not host.startswith(("http:", "https:"))
     ):
         return
-    raise Error(
-        f"{address}: this is no address of gRPC, expected host:port such as localhost:8500, or "
-        "unix:path"
-    )
+    raise Error("grpc-address", source=address)
 
 
 def _retrying(retries: int) -> dict[str, Any]:

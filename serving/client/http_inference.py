@@ -50,7 +50,7 @@ class HttpInference(RestClient):
         if path is not None:
             status = self._ask(HttpRequest(path)).status
             if status in (404, 405, 501) and not name:
-                raise self._foreign(f"the response to {path} has status {status}")
+                raise self._foreign("response-status-of-path", path=path, http_status=status)
             setattr(response, _FLAGS[method], status == 200)
             return response
         status, document = self._get(_path(name, version) if name else "/v2")
@@ -59,7 +59,7 @@ class HttpInference(RestClient):
             return json_format.ParseDict(document, response, ignore_unknown_fields=True)
         except json_format.ParseError as error:
             words = " ".join(str(error).split())
-            raise self._foreign(f"the response is not that of {method}: {words}") from None
+            raise self._foreign("response-not-of-method", method=method, reason=words) from None
 
     def infer(self, asked: InferRequest) -> dict[str, Array]:
         """Return outputs. ServingError: they are damaged. CallError: there are none."""

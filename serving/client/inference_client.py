@@ -118,8 +118,9 @@ class InferenceClient:
         try:
             return self._wire.infer(request)
         except ServingError as error:
-            words = f"{self._address}: the answer is damaged: {of_outputs(error)}"
-            raise CallError(words, "DATA_LOSS") from None
+            raise CallError(
+                "response-damaged", "DATA_LOSS", source=self._address, reason=of_outputs(error)
+            ) from None
 
     def load(
         self,
@@ -150,7 +151,7 @@ class InferenceClient:
         try:
             return bool(self._wire.call("ModelReady", model, version).ready)
         except CallError as error:
-            if error.code in ("NOT_FOUND", "INVALID_ARGUMENT"):
+            if error.status in ("NOT_FOUND", "INVALID_ARGUMENT"):
                 return False
             raise
 

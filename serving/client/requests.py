@@ -46,7 +46,7 @@ def as_array(value: Any) -> Array:
 def model_spec(model: str, version: int | None, label: str, signature: str = "") -> Any:
     """Return whom a request is for. Error: a version and a label are given."""
     if version is not None and label:
-        raise Error(f"give a version ({version}) or a label ({label}) of {model}, not both")
+        raise Error("version-and-label", version=version, label=label, model=model)
     spec = ModelSpec(name=model, signature_name=signature, version_label=label or None)
     if version is not None:
         spec.version.value = version
@@ -82,4 +82,4 @@ def _numbers(name: str, values: Sequence[Any]) -> list[float]:
     try:
         return [float(each) for each in values]
     except (TypeError, ValueError):
-        raise Error(f"feature '{name}' holds neither numbers nor texts alone") from None
+        raise Error("feature-mixed", name=name) from None

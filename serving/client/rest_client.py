@@ -25,10 +25,6 @@ from deploykit.transforms.core.errors import Error, FileError
 from deploykit.transforms.core.files.reading import MOST_TEXT
 
 _PAUSE = 0.2  # seconds before a request is retried, then twice as long, and so on
-_NO_LIST = (
-    "the server does not list its models over REST, as TensorFlow Serving does not: name a model, "
-    "for example: deploykit status {} MODEL"
-)
 
 
 def is_rest(address: str) -> bool:
@@ -77,16 +73,21 @@ class RestClient:
         self._url = _parsed(address)
         self._tls = _context(connection) if self._url.scheme == "https" else None
         if self._tls is None and (connection.tls or connection.ca or connection.certificate):
-            raise Error(f"{address}: http: is not encrypted; write https: to use TLS options")
+            raise Error("tls-needs-https", source=address)
 
     def models(self) -> list[str]:
         """Return the names of all models. CallError: there is no such server, or no such list."""
         status, document = self._get("/v1/models")
         if status in (400, 404):
-            raise CallError(f"{self._address}: {_NO_LIST.format(self._address)}", "UNIMPLEMENTED")
+            raise CallError(
+                "rest-no-list",
+                status="UNIMPLEMENTED",
+                source=self._address,
+                address=self._address,
+            )
         names = self._field(status, document, "models")
         if not (isinstance(names, list) and all(isinstance(each, str) for each in names)):
-            raise self._foreign("the response lists no models")
+            raise self._foreign("response-without", what="list of models")
         return names
 
     def status(
@@ -100,7 +101,7 @@ class RestClient:
                 for each in found
             ]
         except (TypeError, KeyError, ValueError, AttributeError):
-            raise self._foreign("the response contains no versions") from None
+            raise self._foreign("response-without", what="versions") from None
 
     def metadata(
         self, model: str, version: int | None = None, label: str = ""
@@ -111,7 +112,7 @@ class RestClient:
         try:
             json_format.ParseDict(found["signature_def"], signatures, ignore_unknown_fields=True)
         except (TypeError, KeyError, json_format.ParseError):
-            raise self._foreign("the response contains no signatures") from None
+            raise self._foreign("response-without", what="signatures") from None
         refused = found.get(UNAVAILABLE)
         return signatures_in(signatures, refused if isinstance(refused, dict) else None)
 
@@ -120,12 +121,17 @@ class RestClient:
             return document[name]
         if isinstance(document, dict) and isinstance(document.get("error"), str):
             why = " ".join(document["error"].split())
-            raise CallError(f"{self._address}: {why} (status {status})", code_of(status))
-        raise self._foreign(f"the response has status {status} and no '{name}'")
+            raise CallError(
+                "rest-status",
+                status=code_of(status),
+                source=self._address,
+                reason=why,
+                http_status=status,
+            )
+        raise self._foreign("response-without-field", http_status=status, name=name)
 
-    def _foreign(self, why: str) -> CallError:
-        expected = f"expected the REST port of a server of the {self._api}"
-        return CallError(f"{self._address}: {why}; {expected}", "UNKNOWN")
+    def _foreign(self, code: str, /, **fields: object) -> CallError:
+        return CallError(code, "UNKNOWN", source=self._address, api=self._api, **fields)
 
     def _get(self, path: str) -> tuple[int, Any]:
         """Return the status and the document of a response; retry while no server is ready."""
@@ -138,7 +144,7 @@ class RestClient:
         except (ValueError, RecursionError):
             if status in (400, 404):
                 return status, None
-            raise self._foreign(f"the response (status {status}) is not JSON") from None
+            raise self._foreign("response-not-json", http_status=status) from None
 
     def _ask(self, request: HttpRequest, most: int = MOST_TEXT) -> HttpResponse:
         """Return a response of at most so many bytes; retry while no server is ready."""
@@ -171,7 +177,7 @@ class RestClient:
         if late.is_set():
             raise self._late()
         if len(page) > most:
-            raise self._foreign(f"the response is larger than {most >> 20} MiB")
+            raise self._foreign("response-too-large", most=most >> 20)
         return HttpResponse(response.status, response.headers, page)
 
     @contextlib.contextmanager
@@ -211,19 +217,22 @@ class RestClient:
     def _late(self) -> CallError:
         seconds = f"{self._connection.timeout:g} seconds"
         return CallError(
-            f"{self._address}: no response within {seconds} (timeout)", "DEADLINE_EXCEEDED"
+            "rest-timeout", status="DEADLINE_EXCEEDED", source=self._address, seconds=seconds
         )
 
     def _unreachable(self, error: Exception) -> CallError:
         if isinstance(error, ssl.SSLCertVerificationError):
-            why = f"the certificate of the server is refused: {error.verify_message}"
-        elif isinstance(error, ssl.SSLError):
-            why = f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
-        elif isinstance(error, (http.client.HTTPException, ConnectionResetError, ValueError)):
-            why = "the server does not answer HTTP/1.1 (is this the port of gRPC, or of TLS?)"
-        else:
-            why = f"no server can be reached: {getattr(error, 'strerror', None) or error}"
-        return CallError(f"{self._address}: {why} (UNAVAILABLE)", "UNAVAILABLE")
+            return self._unavailable("tls-certificate-refused", reason=error.verify_message)
+        if isinstance(error, ssl.SSLError):
+            reason = (error.reason or str(error)).replace("_", " ").lower()
+            return self._unavailable("tls-failed", reason=reason)
+        if isinstance(error, (http.client.HTTPException, ConnectionResetError, ValueError)):
+            return self._unavailable("not-an-http-server")
+        reason = getattr(error, "strerror", None) or str(error)
+        return self._unavailable("server-unreachable", reason=reason)
+
+    def _unavailable(self, code: str, /, **fields: object) -> CallError:
+        return CallError(code, "UNAVAILABLE", source=self._address, **fields)
 
 
 def _parsed(address: str) -> SplitResult:
@@ -236,7 +245,7 @@ def _parsed(address: str) -> SplitResult:
     valid = valid and address.isascii() and address.isprintable() and not {*address} & {*"@?#"}
     if valid and url.path.rstrip("/") in ("", "/v1", "/v1/models", "/v2"):
         return url
-    raise Error(f"{address}: not the URL of a server, expected one such as http://localhost:8501")
+    raise Error("server-url", source=address)
 
 
 def _context(how: Connection) -> ssl.SSLContext:
@@ -248,10 +257,10 @@ def _context(how: Connection) -> ssl.SSLContext:
             context.load_cert_chain(path, how.key, password="")
     except ssl.SSLError as error:
         words = (error.reason or str(error)).replace("_", " ").lower()
-        raise FileError(f"{path}: cannot be read as PEM: {words}") from None
+        raise FileError("not-pem", source=path, reason=words) from None
     except OSError as error:
         shown = path if path == how.ca else f"{how.certificate}, {how.key}"
-        raise FileError(f"{shown}: {error.strerror or error}") from None
+        raise FileError("file-error", source=shown, reason=error.strerror or error) from None
     return context
 
 

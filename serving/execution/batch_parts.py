@@ -113,7 +113,7 @@ class BatchParts:
         try:
             found = slots.run_at_once(most, split)
         except ServingError as error:
-            if error.code in ("CANCELLED", "DEADLINE_EXCEEDED"):
+            if error.status in ("CANCELLED", "DEADLINE_EXCEEDED"):
                 raise
             return None
         if found is None:

@@ -91,8 +91,9 @@ class Batches:
         if rows > settings.max_batch_size:
             raise ServingError(
                 "INVALID_ARGUMENT",
-                f"Task size {rows} is larger than maximum input batch size "
-                f"{settings.max_batch_size}",
+                "batch-task-too-large",
+                rows=rows,
+                max_batch_size=settings.max_batch_size,
             )
         if rows > settings.largest:
             parts = [
@@ -152,7 +153,7 @@ class Batches:
         finally:
             for task in batch:
                 if not task.done:
-                    task.error = ServingError("INTERNAL", "the batch was not computed")
+                    task.error = ServingError("INTERNAL", "batch-not-computed")
                 task.reported.set()
 
     def _take(self, queue: _Queue, own: _Task) -> list[_Task]:
@@ -195,10 +196,12 @@ class Batches:
         if waiting + task.rows > most * size:
             raise ServingError(
                 "UNAVAILABLE",
-                f"The batch scheduling queue to which this task was submitted is full; task size "
-                f"is {task.rows} but scheduling capacity is only {max(0, most * size - waiting)} "
-                f"(num_enqueued_batches={-(-waiting // size)}, max_enqueued_batches={most}, "
-                f"max_batch_size={size})",
+                "batch-queue-full",
+                rows=task.rows,
+                capacity=max(0, most * size - waiting),
+                waiting=-(-waiting // size),
+                most=most,
+                size=size,
             )
 
     def _kind(self, feeds: Mapping[str, Array]) -> Any:
@@ -228,11 +231,7 @@ def _compute(batch: Sequence[_Task], compute: Run, settings: Batching) -> None:
         found = compute(_joined(tasks, settings.allowed_batch_sizes), longest)
         for name, array in found.items():
             if array.ndim == 0 or len(array) < rows:
-                raise ServingError(
-                    "FAILED_PRECONDITION",
-                    f"Batched output tensor's 0th dimension does not equal the sum of the 0th "
-                    f"dimension sizes of the input tensors: output {name}",
-                )
+                raise ServingError("FAILED_PRECONDITION", "batch-output-rows", name=name)
     except ServingError as error:
         if len(tasks) == 1:
             tasks[0].error = error.with_traceback(None)  # that would keep the task and its arrays

@@ -16,19 +16,24 @@ def with_defaults(signature: Signature, inputs: Mapping[str, Array]) -> dict[str
     if len(inputs) != len(signature.inputs) and (sent or missing) and not defaults:
         raise ServingError(
             "INVALID_ARGUMENT",
-            f"input size does not match signature: {len(inputs)}!={len(signature.inputs)} "
-            f"len({as_set(inputs)}) != len({as_set(signature.inputs)}). "
-            f"Sent extra: {as_set(sent)}. Missing but required: {as_set(missing)}.",
+            "signature-inputs-differ",
+            count=len(inputs),
+            expected_count=len(signature.inputs),
+            names=as_set(inputs),
+            expected=as_set(signature.inputs),
+            extra=as_set(sent),
+            missing=as_set(missing),
         )
     for alias in sorted(missing):
         raise ServingError(
             "INVALID_ARGUMENT",
-            f"Signature input alias: {alias}(feed name: {signature.inputs[alias].name}) not found "
-            f"in request and no default value provided. Inputs expected to be in the set "
-            f"{as_set(signature.inputs)}.",
+            "signature-input-missing",
+            alias=alias,
+            name=signature.inputs[alias].name,
+            expected=as_set(signature.inputs),
         )
     if sent:
-        raise ServingError("INVALID_ARGUMENT", f"Sent extra: {as_set(sent)}.")
+        raise ServingError("INVALID_ARGUMENT", "signature-inputs-extra", extra=as_set(sent))
     given = {a: decode(defaults[a], a) for a in signature.inputs if a not in inputs}
     return {**inputs, **given}
 
@@ -39,11 +44,12 @@ def requested(signature: Signature, outputs: Sequence[str]) -> list[str]:
         if alias not in signature.outputs:
             raise ServingError(
                 "INVALID_ARGUMENT",
-                f"output tensor alias not found in signature: {alias} Outputs expected to be in "
-                f"the set {as_set(signature.outputs)}.",
+                "signature-output-missing",
+                alias=alias,
+                known=as_set(signature.outputs),
             )
         if alias in outputs[:number]:
-            raise ServingError("INVALID_ARGUMENT", f"duplicate output tensor alias: {alias}")
+            raise ServingError("INVALID_ARGUMENT", "signature-output-twice", alias=alias)
     return list(outputs or signature.outputs)
 
 

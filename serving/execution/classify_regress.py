@@ -29,8 +29,10 @@ def classes_of(signature: Signature, examples: Sequence[bytes], run: Run) -> lis
         if array.ndim != 2 or len(array) != len(examples):
             raise ServingError(
                 "INVALID_ARGUMENT",
-                f"Expected Tensor shape: [{len(examples)} ?] but got {list(array.shape)} "
-                f"for output {alias}",
+                "examples-output-shape",
+                examples=len(examples),
+                shape=array.shape,
+                alias=alias,
             )
     count = next(iter(found.values())).shape[1]
     labels = found.get(CLASSES, np.full((len(examples), count), b"", object))
@@ -48,9 +50,7 @@ def values_of(signature: Signature, examples: Sequence[bytes], run: Run) -> list
     found = run({EXAMPLES: _texts(examples)}, [RESULTS])[RESULTS]
     if found.size != len(examples) or found.ndim not in (1, 2):
         raise ServingError(
-            "INVALID_ARGUMENT",
-            f"Expected output Tensor shape to be either [{len(examples)}] or "
-            f"[{len(examples)} 1] but got {list(found.shape)}",
+            "INVALID_ARGUMENT", "classify-output-shape", examples=len(examples), shape=found.shape
         )
     return [float(value) for value in found.ravel().tolist()]
 
@@ -62,9 +62,7 @@ def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
     """
     if len(context) * len(examples) > MAX_FILLED_BYTES:
         raise ServingError(
-            "INVALID_ARGUMENT",
-            f"the context has {len(context)} bytes, too many to be put into each of "
-            f"{len(examples)} examples; send fewer at once",
+            "INVALID_ARGUMENT", "context-too-large", size=len(context), examples=len(examples)
         )
     return [context + example for example in examples]
 
@@ -72,14 +70,18 @@ def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
 def check_some(examples: Sequence[bytes]) -> None:
     """Raise ServingError where there is no example."""
     if not examples:
-        raise ServingError("INVALID_ARGUMENT", "Input is empty.")
+        raise ServingError("INVALID_ARGUMENT", "examples-empty")
 
 
 def _unlike(signature: Signature, kind: str, outputs: str) -> ServingError:
     return ServingError(
         "INVALID_ARGUMENT",
-        f"the signature is none for {kind}: it takes {as_set(signature.inputs)} and gives "
-        f"{as_set(signature.outputs)}, expected {EXAMPLES} and {outputs}",
+        "signature-not-for-method",
+        method=kind,
+        inputs=as_set(signature.inputs),
+        gives=as_set(signature.outputs),
+        examples=EXAMPLES,
+        outputs=outputs,
     )
 
 

@@ -23,7 +23,7 @@ from deploykit.serving.execution.open_inference import (
     chosen_signature,
 )
 from deploykit.serving.execution.servable import Servable
-from deploykit.serving.execution.slots import OVERDUE, Slots
+from deploykit.serving.execution.slots import Slots
 from deploykit.serving.protocol.codec import INPUT_ALIAS
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.names import check_name, check_names
@@ -33,8 +33,6 @@ from deploykit.transforms.core.tensors import Array
 _INT64, _LONGEST_NUMBER = 1 << 63, 40
 QUICK_SECONDS = 10.0
 """After a call that needed no slot, so long a call is not refused before its model is known."""
-NOT_FOUND = "No signature was found with the name: "
-NOT_IN_GRAPH = "Requested signature not found in model graph: "
 
 
 class UsableModels(Protocol):
@@ -69,11 +67,11 @@ class Target:
         ServingError: there is no name, or the number has more than 63 bits.
         """
         if not name:
-            raise ServingError("INVALID_ARGUMENT", "the request names no model")
+            raise ServingError("INVALID_ARGUMENT", "request-without-model")
         if not (version.isascii() and version.isdigit()):
             return cls(name, None, version, signature)
         if len(version) > _LONGEST_NUMBER or int(version) >= _INT64:
-            raise ServingError("NOT_FOUND", f"version {version[:40]} has more than 63 bits")
+            raise ServingError("NOT_FOUND", "version-too-large", version=version[:40])
         return cls(name, int(version), "", signature)
 
 
@@ -89,9 +87,9 @@ class Requester:
         """Return the time that is left, in seconds. ServingError: nobody waits any more."""
         left = None if self.deadline is None else self.deadline - time.monotonic()
         if left is not None and left <= 0:  # gRPC shows such a call as cancelled, too
-            raise ServingError("DEADLINE_EXCEEDED", OVERDUE)
+            raise ServingError("DEADLINE_EXCEEDED", "deadline-before-run")
         if self.cancelled():
-            raise ServingError("CANCELLED", "the caller cancelled the call")
+            raise ServingError("CANCELLED", "call-cancelled")
         return left
 
 
@@ -156,9 +154,7 @@ class Plane:
         with self._called(target, "Predict", caller) as lease:
             name = target.signature or DEFAULT
             if name not in lease.servable.signatures:
-                raise ServingError(
-                    "FAILED_PRECONDITION", f'Serving signature key "{name}" not found.'
-                )
+                raise ServingError("FAILED_PRECONDITION", "signature-key-missing", name=name)
             signature = lease.servable.signatures[name]
             feeds = with_defaults(signature, inputs)
             found = self._run(lease, name, feeds, requested(signature, outputs))
@@ -184,13 +180,13 @@ class Plane:
         """Return the classes of each serialized tf.Example, with their scores."""
         with self._called(target, "Classify", caller) as lease:
             check_some(examples)
-            return self._inferred(lease, _named(lease, target, NOT_FOUND), CLASSIFY, examples)
+            return self._inferred(lease, _named(lease, target), CLASSIFY, examples)
 
     def regress(self, target: Target, examples: Sequence[bytes], caller: Requester) -> Answer:
         """Return a number for each serialized tf.Example."""
         with self._called(target, "Regress", caller) as lease:
             check_some(examples)
-            return self._inferred(lease, _named(lease, target, NOT_FOUND), REGRESS, examples)
+            return self._inferred(lease, _named(lease, target), REGRESS, examples)
 
     def multi_inference(
         self, tasks: Sequence[tuple[Target, str]], examples: Sequence[bytes], caller: Requester
@@ -200,7 +196,7 @@ class Plane:
         with self._called(tasks[0][0], "MultiInference", caller) as lease:
             check_some(examples)
             return [
-                self._inferred(lease, _named(lease, target, NOT_IN_GRAPH), method, examples)
+                self._inferred(lease, _named(lease, target, of_several=True), method, examples)
                 for target, method in tasks
             ]
 
@@ -222,7 +218,7 @@ class Plane:
             return replace(answer, classes=classes_of(signature, examples, run))
         if method == REGRESS:
             return replace(answer, values=values_of(signature, examples, run))
-        raise ServingError("UNIMPLEMENTED", f"Unsupported signature method_name: {method}")
+        raise ServingError("UNIMPLEMENTED", "signature-method-unsupported", method=method)
 
     @contextlib.contextmanager
     def _called(self, target: Target, method: str, caller: Requester) -> Iterator["_Lease"]:
@@ -230,10 +226,7 @@ class Plane:
         start, seconds, code = time.monotonic(), 0.0, "OK"
         try:
             if not self._admission.acquire(blocking=False):
-                raise ServingError(
-                    "RESOURCE_EXHAUSTED",
-                    f"{self.in_flight} calls are in flight already; try again later",
-                )
+                raise ServingError("RESOURCE_EXHAUSTED", "too-many-calls", in_flight=self.in_flight)
             try:
                 with self.models.using(target.name, target.version, target.label) as servable:
                     lease = _Lease(servable, caller)
@@ -244,7 +237,7 @@ class Plane:
             finally:
                 self._admission.release()
         except ServingError as error:
-            code = error.code
+            code = error.status
             raise
         except BaseException:
             code = "INTERNAL"
@@ -329,29 +322,28 @@ class _Lease:
     """Whether it waits for a slot however long that takes."""
 
 
-def _named(lease: _Lease, target: Target, words: str) -> str:
+def _named(lease: _Lease, target: Target, of_several: bool = False) -> str:
     """Return the name of a signature. ServingError: there is none."""
     name = target.signature or DEFAULT
-    if name not in lease.servable.signatures:
-        raise ServingError("INVALID_ARGUMENT", f"{words}{name}")
-    return name
+    if name in lease.servable.signatures:
+        return name
+    if of_several:
+        raise ServingError("INVALID_ARGUMENT", "signature-not-in-graph", name=name)
+    raise ServingError("INVALID_ARGUMENT", "signature-not-found", name=name)
 
 
 def _check_tasks(tasks: Sequence[tuple[Target, str]]) -> None:
     """Raise ServingError for tasks that are not about one model, or twice about a signature."""
     seen: set[str] = set()
     if not tasks:
-        raise ServingError("INVALID_ARGUMENT", "Inference request must have at least one task.")
+        raise ServingError("INVALID_ARGUMENT", "multi-inference-empty")
     for target, method in tasks:
         check_name("a method_name", method)
         if not target.name:
-            raise ServingError("INVALID_ARGUMENT", "Found ModelSpec with an empty model name.")
+            raise ServingError("INVALID_ARGUMENT", "model-spec-empty-name")
         if target.name != tasks[0][0].name:
-            raise ServingError(
-                "INVALID_ARGUMENT",
-                "All ModelSpecs in a MultiInferenceRequest must access the same model name.",
-            )
+            raise ServingError("INVALID_ARGUMENT", "multi-inference-models-differ")
         name = target.signature or DEFAULT
         if name in seen:
-            raise ServingError("INVALID_ARGUMENT", f"Duplicate evaluation of signature: {name}")
+            raise ServingError("INVALID_ARGUMENT", "multi-inference-duplicate", name=name)
         seen.add(name)

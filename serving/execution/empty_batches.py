@@ -37,11 +37,9 @@ def one_row(inputs: Mapping[str, Tensor], feeds: Mapping[str, Array]) -> dict[st
     for alias in empty:
         shape = feeds[alias].shape
         if alias not in batched or 0 in shape[1:]:
-            raise _refused(f"input '{alias}' has shape {list(shape)}, which holds nothing")
+            raise _refused("empty-batch-shape", alias=alias, shape=shape)
     for alias in sorted(set(batched) - set(empty)):
-        raise _refused(
-            f"input '{empty[0]}' has no rows, but input '{alias}' has {len(feeds[alias])}"
-        )
+        raise _refused("empty-batch-mixed", empty=empty[0], alias=alias, count=len(feeds[alias]))
     return {alias: _row(array) if alias in empty else array for alias, array in feeds.items()}
 
 
@@ -73,5 +71,5 @@ def _row(array: Array) -> Array:
     return np.full((1, *array.shape[1:]), fill, array.dtype)
 
 
-def _refused(words: str) -> ServingError:
-    return ServingError("INVALID_ARGUMENT", f"{words}; this model cannot compute that")
+def _refused(code: str, /, **fields: object) -> ServingError:
+    return ServingError("INVALID_ARGUMENT", code, **fields)

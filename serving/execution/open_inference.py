@@ -24,33 +24,33 @@ def chosen_signature(model: str, named: str, signatures: Mapping[str, Signature]
         return name
     known = ", ".join(signatures) or "none"
     if named:
-        raise refused(f"model '{model}' has no signature '{name}'; it has {known}")
-    raise refused(
-        f"model '{model}' has no signature '{DEFAULT}'; name one of {known} in the parameter "
-        "'signature_name' of ModelInfer"
-    )
+        raise refused("infer-signature-missing", model=model, name=name, known=known)
+    raise refused("infer-signature-not-named", model=model, name=DEFAULT, known=known)
 
 
 def check_inputs(signature: Signature, inputs: Mapping[str, Array]) -> None:
     """Raise ServingError for inputs of other names or datatypes than a signature takes."""
     for name, array in inputs.items():
         if name not in signature.inputs:
-            raise refused(f"unexpected input '{name}', expected {_listed(signature.inputs)}")
+            raise refused("infer-input-unexpected", name=name, expected=_listed(signature.inputs))
         wanted, got = signature.inputs[name].dtype, type_of(array)
         if wanted != got:
             raise refused(
-                f"input '{name}' has datatype {datatype_of(got)}, expected {datatype_of(wanted)}"
+                "infer-input-datatype",
+                name=name,
+                got=datatype_of(got),
+                expected=datatype_of(wanted),
             )
     for name in signature.inputs:
         if name not in inputs and name not in signature.proto.defaults:
-            raise refused(f"input '{name}' is missing, expected {_listed(signature.inputs)}")
+            raise refused("infer-input-missing", name=name, expected=_listed(signature.inputs))
 
 
 def check_outputs(signature: Signature, outputs: Sequence[str]) -> None:
     """Raise ServingError for outputs that a signature does not have."""
     for name in outputs:
         if name not in signature.outputs:
-            raise refused(f"unknown output '{name}', expected {_listed(signature.outputs)}")
+            raise refused("infer-output-unknown", name=name, expected=_listed(signature.outputs))
 
 
 @dataclass(frozen=True)

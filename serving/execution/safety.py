@@ -43,7 +43,7 @@ def check_safe(meta: MetaGraphDef, folder: Path, allowed: Iterable[str] = ()) ->
     wanted = list(dict.fromkeys([*at_call, *at_load]))
     for tensor in wanted:
         if tensor.split(":")[0].lstrip("^") not in graph:
-            raise GraphError(f"a signature or init op names '{tensor}', but no such node exists")
+            raise GraphError("signature-node-missing", tensor=tensor)
     graph.inputs, graph.outputs = (), tuple(wanted)
     check_ends(graph)
     graph.prune()

@@ -94,7 +94,11 @@ def _check_type(number: int, alias: str, array: Array, tensor: Tensor) -> None:
         wanted, given = (_NAMES.get(n, n) for n in (tensor.dtype, _type_of(array)))
         raise ServingError(
             "INVALID_ARGUMENT",
-            f"Expects arg[{number}] to be {wanted} but {given} is provided (input '{alias}')",
+            "signature-argument",
+            number=number,
+            wanted=wanted,
+            given=given,
+            alias=alias,
         )
 
 
@@ -107,8 +111,7 @@ def _check_shape(alias: str, array: Array, tensor: Tensor) -> None:
     ):
         known = [size if size >= 0 else None for size in shape]
         raise ServingError(
-            "INVALID_ARGUMENT",
-            f"input '{alias}' has shape {list(array.shape)}, but the signature takes {known}",
+            "INVALID_ARGUMENT", "signature-shape", alias=alias, shape=array.shape, expected=known
         )
 
 

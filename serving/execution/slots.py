@@ -17,7 +17,6 @@ from deploykit.serving.execution.engines.engine import HERE
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.transforms.core.tensors import Array
 
-OVERDUE = "the deadline passed before the model ran"
 ALONE_SECONDS = 1.0
 """How long no two calls met before one may take several slots: those that come in bursts lose."""
 _WINDOW, _ENOUGH = 9, 3  # recent calls whose median counts, and calls before one is known
@@ -85,9 +84,7 @@ class Slots:
     def full(self) -> ServingError:
         """Return the refusal of a work that is expected to wait too long."""
         return ServingError(
-            "RESOURCE_EXHAUSTED",
-            f"the queue is full: a request would wait more than {1000 * self._longest_wait:g} ms "
-            "for the model (--max_queue_wait_ms); try again later",
+            "RESOURCE_EXHAUSTED", "queue-wait-too-long", limit_ms=1000 * self._longest_wait
         )
 
     def run(
@@ -109,7 +106,7 @@ class Slots:
         except TimeoutError:
             if future.cancel():
                 self._free(1, expected)
-                raise ServingError("DEADLINE_EXCEEDED", OVERDUE) from None
+                raise ServingError("DEADLINE_EXCEEDED", "deadline-before-run") from None
             return future.result()  # it has begun, and uses the model of its lease
         finally:
             del future  # it knows its error, whose traceback knows this frame and the arrays

@@ -152,7 +152,4 @@ def _stepped(size: int) -> int:
 
 def refusal() -> ServingError:
     """Return what an upload is told for which there is no room."""
-    return ServingError(
-        "RESOURCE_EXHAUSTED",
-        "requests that are on their way take all the memory for them; try again later",
-    )
+    return ServingError("RESOURCE_EXHAUSTED", "uploads-full")

@@ -90,7 +90,7 @@ def parsed(kind: type[Message], request: bytes) -> Any:
         return kind.FromString(request)
     except DecodeError:
         logger.exception("Exception deserializing message!")
-        raise ServingError("INTERNAL", "Exception deserializing request!") from None
+        raise ServingError("INTERNAL", "request-not-deserialized") from None
 
 
 class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
@@ -134,7 +134,7 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
         try:
             threads.check_free(method.computes)
         except ServingError as error:
-            return self._refusal(details.method, error.code, error.message)
+            return self._refusal(details.method, error.status, error.message)
         return self._handlers[details.method]
 
     def _handler(self, path: str, method: Method) -> Any:
@@ -154,7 +154,7 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
                 raise
             except Exception as raised:
                 error = reported(raised)  # the caller never sees UNKNOWN
-                context.abort(grpc.StatusCode[error.code], error.message)
+                context.abort(grpc.StatusCode[error.status], error.message)
             finally:
                 spent.note(size or 0, refused=context.code() is not None)
                 if not method.watches:

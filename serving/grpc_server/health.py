@@ -82,8 +82,7 @@ class Health:
         check_name(_SERVICE, request.service)
         state = self._state(request.service)
         if state == _UNKNOWN:
-            words = f"there is no service or model {request.service!r}"
-            raise ServingError("NOT_FOUND", words)
+            raise ServingError("NOT_FOUND", "service-missing", name=request.service)
         return HealthCheckResponse(status=state)
 
     def _watch(self, request: bytes, call: GrpcCall, send: Callable[[bytes | None], None]) -> None:

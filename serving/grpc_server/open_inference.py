@@ -108,8 +108,9 @@ class InferenceService:
             head, raw = split_request(request)
             check_typed_contents(head)
         except GraphError as error:
-            words = f"this is no ModelInferRequest: {error}"
-            raise ServingError("INVALID_ARGUMENT", words) from None
+            raise ServingError(
+                "INVALID_ARGUMENT", "not-a", what="a ModelInferRequest", reason=error
+            ) from None
         asked = parsed(ModelInferRequest, head)
         target = _target(asked.model_name, asked.model_version, call)
         given = read_request(asked, raw)

@@ -110,13 +110,11 @@ class PredictionService:
     def _metadata(self, request: Any, call: GrpcCall) -> Any:
         target = target_of(request)
         if not request.metadata_field:
-            words = "GetModelMetadataRequest must specify at least one metadata_field"
-            raise ServingError("INVALID_ARGUMENT", words)
+            raise ServingError("INVALID_ARGUMENT", "metadata-field-missing")
         check_names("a metadata_field", request.metadata_field)
         for field in request.metadata_field:
             if field != SIGNATURE_DEF:
-                words = f"Metadata field {field} is not supported"
-                raise ServingError("INVALID_ARGUMENT", words)
+                raise ServingError("INVALID_ARGUMENT", "metadata-field-unsupported", field=field)
         answer, signatures = self._plane.signatures(target)
         response = GetModelMetadataResponse(model_spec=_spec(answer))
         response.metadata[SIGNATURE_DEF].Pack(signature_map(signatures))
@@ -180,9 +178,9 @@ def target_of(request: Any, named: bool = True) -> Target:
 
 def _target(spec: ModelSpec | None, named: bool = True) -> Target:
     if spec is None:
-        raise ServingError("INVALID_ARGUMENT", "Missing ModelSpec")
+        raise ServingError("INVALID_ARGUMENT", "model-spec-missing")
     if named and not spec.name:
-        raise ServingError("INVALID_ARGUMENT", "ModelSpec has no name specified.")
+        raise ServingError("INVALID_ARGUMENT", "model-spec-without-name")
     version = spec.version.value if spec.HasField("version") else None
     return Target(spec.name, version, spec.version_label, spec.signature_name)
 

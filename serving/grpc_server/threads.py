@@ -16,9 +16,6 @@ Behavior = TypeVar("Behavior", bound=Callable[..., Any])
 
 _SPARE = 8  # for calls that ask for status or metadata, while those that compute are all taken
 _ARRIVING = 128  # calls at least whose request may be waited for: they keep out no other ones
-TOO_SLOW = (
-    "the request took too long to arrive while other requests waited for room; try again later"
-)
 LONG = 0.5
 """Seconds; a call that has waited so long for its request makes room for another."""
 
@@ -109,7 +106,7 @@ class CallThreads(ThreadPoolExecutor):
         """
         found: bytes | None = self.awaited(requests, context)
         if found is None:
-            raise ServingError("UNIMPLEMENTED", "the call brings no request")
+            raise ServingError("UNIMPLEMENTED", "call-without-request")
         with self._lock:
             self._check_arrived(computing)
             self.arrived += 1
@@ -137,14 +134,13 @@ class CallThreads(ThreadPoolExecutor):
             if found is None:
                 spent.note(None)
         if ended:
-            raise ServingError("UNAVAILABLE", TOO_SLOW)
+            raise ServingError("UNAVAILABLE", "request-too-slow")
         if failure is not None:
             raise failure
         return found
 
     def _full(self) -> ServingError:
-        words = f"{self.most} calls are in flight already; try again later"
-        return ServingError("RESOURCE_EXHAUSTED", words)
+        return ServingError("RESOURCE_EXHAUSTED", "too-many-calls", in_flight=self.most)
 
     def waiting(self, seconds: float = 0.0) -> list[tuple[grpc.ServicerContext, float]]:
         """Return the calls that wait so long for their request, and since when; longest first."""
@@ -177,7 +173,10 @@ def _end(context: grpc.ServicerContext) -> None:
     if end is None:
         context.cancel()
     else:
-        end(grpc.StatusCode.UNAVAILABLE.value[0], TOO_SLOW)
+        end(
+            grpc.StatusCode.UNAVAILABLE.value[0],
+            str(ServingError("UNAVAILABLE", "request-too-slow")),
+        )
 
 
 def answered_by(threads: ThreadPoolExecutor, behavior: Behavior) -> Behavior:

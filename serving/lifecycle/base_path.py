@@ -22,16 +22,14 @@ def models_in(folder: Path, name: str = "") -> tuple[ModelSettings, ...]:
     """
     folder = folder.absolute()
     if folder.is_file():
-        raise FileError(f"{folder}: Not a directory, expected a folder; {_instead(folder)}")
+        raise FileError("base-path-not-folder", source=folder, advice=_instead(folder))
     models = _models(folder)
     if not models:
-        raise GraphError(f"{folder}: it holds no model, expected folders whose names are numbers; "
-                         f"{_instead(folder)}")  # fmt: skip
+        raise GraphError("base-path-empty", source=folder, advice=_instead(folder))
     if models == [folder]:
         return (ModelSettings(name or folder.name, folder),)
     if name:
-        raise GraphError(f"{folder}: it holds {len(models)} models, which have names of their own; "
-                         f"--model_name cannot name them all {name}")  # fmt: skip
+        raise GraphError("base-path-several-models", source=folder, count=len(models), name=name)
     return tuple(ModelSettings(model.name, model) for model in models)
 
 
@@ -53,7 +51,9 @@ def _folders(folder: Path) -> list[Path]:
             return sorted(Path(each.path) for each in entries
                           if each.is_dir() and not each.name.startswith("."))  # fmt: skip
     except OSError as error:
-        raise FileError(f"{folder}: {error.strerror or error}, expected a folder") from None
+        raise FileError(
+            "base-path-unreadable", source=folder, reason=error.strerror or error
+        ) from None
 
 
 def _instead(path: Path) -> str:

@@ -24,8 +24,7 @@ def find(
         found = model.live.get(version) if model else None
     if found is None or found.state != AVAILABLE:
         what = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-        words = f"Servable not found for request: {what}"
-        raise ServingError("NOT_FOUND", f"{words}; {_served(models, name)}")
+        raise ServingError("NOT_FOUND", "servable-missing", what=what, served=_served(models, name))
     return found
 
 
@@ -39,8 +38,13 @@ def statuses(
              if version is None or each.version == version]  # fmt: skip
     if not found:
         what = "any versions" if version is None else f"version {version}"
-        words = f"Could not find {what} of model {name}"
-        raise ServingError("NOT_FOUND", f"{words}; {_served(models, name)}")
+        raise ServingError(
+            "NOT_FOUND",
+            "model-version-missing",
+            what=what,
+            model=name,
+            served=_served(models, name),
+        )
     return found
 
 
@@ -52,7 +56,7 @@ def _named(model: Model[Servable] | None, version: int | None) -> int | None:
 def _labelled(model: Model[Servable] | None, label: str) -> int:
     labels = model.settings.labels if model and model.listed else {}
     if label not in labels:
-        raise ServingError("INVALID_ARGUMENT", f"Unrecognized servable version label: {label}")
+        raise ServingError("INVALID_ARGUMENT", "version-label-unknown", label=label)
     return labels[label]
 
 

@@ -34,11 +34,11 @@ def read_models(path: Path) -> tuple[ModelSettings, ...]:
     """Read a `models.config`. FileError: it cannot be read. ConfigError: it is no such file."""
     config = parse(path, "ModelServerConfig", ModelServerConfig())
     if not config.WhichOneof("config"):
-        raise ConfigError(f"{path}: it names no models, expected model_config_list {{...}}")
+        raise ConfigError("model-config-without-models", source=path)
     try:
         return model_settings(config)
     except ServingError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise error.within(path, ConfigError) from None
 
 
 def model_settings(config: ModelServerConfig) -> tuple[ModelSettings, ...]:
@@ -47,17 +47,14 @@ def model_settings(config: ModelServerConfig) -> tuple[ModelSettings, ...]:
     ServingError: TensorFlow Serving would not take the list, or it needs what only that has.
     """
     if config.WhichOneof("config") != "model_config_list":
-        raise _refusal(
-            "ServerModelConfig type not supported by HandleReloadConfigRequest. "
-            "Only ModelConfigList is currently supported"
-        )
+        raise _refusal("reload-config-type")
     if config.ByteSize() > _MOST_BYTES:
-        raise _refusal(f"The config list has more than {_MOST_BYTES} bytes")
+        raise _refusal("config-list-too-large", most=_MOST_BYTES)
     models = config.model_config_list.config
     names: set[str] = set()
     for model in models:
         if model.name in names:
-            raise _refusal(f"Illegal to list model {model.name} multiple times in config list")
+            raise _refusal("config-model-twice", name=model.name)
         names.add(model.name)
     return tuple(_model(model) for model in models)
 
@@ -65,18 +62,15 @@ def model_settings(config: ModelServerConfig) -> tuple[ModelSettings, ...]:
 def _model(config: ModelConfig) -> ModelSettings:
     name = config.name
     if not name:
-        raise _refusal(f"A model in the config list has no name; its base_path is "
-                       f"{config.base_path!r}")  # fmt: skip
+        raise _refusal("config-model-without-name", base_path=config.base_path)
     check_name("the name of a model in the config list", name)
     check_names(f"a label of model {name}", config.version_labels)
     if len(config.base_path) > _LONGEST_PATH:
-        raise _refusal(f"The base_path of model {name} is longer than {_LONGEST_PATH} characters")
+        raise _refusal("config-base-path-too-long", name=name, most=_LONGEST_PATH)
     if "://" in config.base_path:
-        raise _refusal(f"Model {name} has base_path {config.base_path}, expected a folder of this "
-                       "machine; mount or copy it")  # fmt: skip
+        raise _refusal("config-base-path-remote", name=name, base_path=config.base_path)
     if not config.base_path.startswith("/"):
-        raise _refusal(f"Expected model {name} to have an absolute path or URI; got base_path()="
-                       f"{config.base_path}")  # fmt: skip
+        raise _refusal("config-base-path-relative", name=name, base_path=config.base_path)
     if config.HasField("logging_config"):
         logger.warning("model %s: its logging_config has no effect here", name)
     return ModelSettings(
@@ -91,18 +85,12 @@ def _model(config: ModelConfig) -> ModelSettings:
 def _platform(config: ModelConfig) -> str:
     """Return the platform; the deprecated type says the same in a number."""
     if config.model_type and config.model_platform:
-        raise _refusal(
-            "Illegal setting both ModelServerConfig::model_type (deprecated) and "
-            f"ModelServerConfig::model_platform, model name is {config.name}"
-        )
+        raise _refusal("config-type-and-platform", name=config.name)
     if config.model_type > 1:
-        raise _refusal(f"ModelServerConfig::model_type choice {config.model_type} not supported.")
+        raise _refusal("config-type-unsupported", model_type=config.model_type)
     platform = TENSORFLOW if config.model_type else str(config.model_platform)
     if not platform:
-        raise _refusal(
-            "Illegal setting neither ModelServerConfig::model_type (deprecated) nor "
-            f"ModelServerConfig::model_platform, model name is {config.name}"
-        )
+        raise _refusal("config-no-platform", name=config.name)
     return platform
 
 
@@ -116,5 +104,5 @@ def _policy(proto: Any) -> Policy:
             return Latest(max(proto.latest.num_versions, 1))
 
 
-def _refusal(message: str) -> ServingError:
-    return ServingError("INVALID_ARGUMENT", message)
+def _refusal(code: str, /, **fields: object) -> ServingError:
+    return ServingError("INVALID_ARGUMENT", code, **fields)

@@ -144,9 +144,7 @@ class Models(Generic[Servable]):
             if self._closed:
                 raise _shutting_down()
             if not settled:
-                raise ServingError(
-                    "DEADLINE_EXCEEDED", "The models are still being loaded; ask for their status"
-                )
+                raise ServingError("DEADLINE_EXCEEDED", "models-being-loaded")
             raise_trouble(model for model in fresh if model.listed)
 
     def poll(self) -> None:
@@ -285,4 +283,4 @@ class Models(Generic[Servable]):
 
 
 def _shutting_down() -> ServingError:
-    return ServingError("UNAVAILABLE", "The server is shutting down")
+    return ServingError("UNAVAILABLE", "server-shuts-down")

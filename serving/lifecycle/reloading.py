@@ -16,17 +16,19 @@ def check(
     names: set[str] = set()
     for each in settings:
         if each.name in names:
-            raise _refusal(f"Illegal to list model {each.name} multiple times in config list")
+            raise _refusal("config-model-twice", name=each.name)
         names.add(each.name)
     for each in settings:
         model = models.get(each.name)
         if model and model.listed and model.settings.platform != each.platform:
             raise _refusal(
-                f"Illegal to change a model's platform. For model {each.name} platform was "
-                f"{model.settings.platform} and new platform requested is {each.platform}"
+                "config-platform-changed",
+                name=each.name,
+                platform=model.settings.platform,
+                new=each.platform,
             )
         if each.platform != TENSORFLOW:
-            raise _refusal(f"Model {each.name} requests unsupported platform {each.platform}")
+            raise _refusal("config-platform-unsupported", name=each.name, platform=each.platform)
         _check_labels(model, each, early_labels)
 
 
@@ -61,10 +63,9 @@ def raise_trouble(models: Iterable[Model[Any]]) -> None:
     """Raise ServingError if a model is not served as asked for; its code is the first one's."""
     troubles = [(model.settings.name, trouble) for model in models if (trouble := model.trouble)]
     if troubles:
-        reported = ", ".join(f"{name}: {trouble.code}: {trouble}" for name, trouble in troubles)
+        reported = ", ".join(f"{name}: {trouble.status}: {trouble}" for name, trouble in troubles)
         raise ServingError(
-            troubles[0][1].code,
-            f"{len(troubles)} model(s) did not become available: {{{reported}}}",
+            troubles[0][1].status, "models-unavailable", count=len(troubles), reported=reported
         )
 
 
@@ -77,11 +78,9 @@ def _check_labels(model: Model[Any] | None, new: ModelSettings, early: bool) -> 
             continue
         if version is None or version.state != AVAILABLE:
             raise ServingError(
-                "FAILED_PRECONDITION",
-                f"Request to assign label to version {number} of model {new.name}, which is not "
-                "currently available for inference",
+                "FAILED_PRECONDITION", "label-version-unavailable", number=number, model=new.name
             )
 
 
-def _refusal(message: str) -> ServingError:
-    return ServingError("INVALID_ARGUMENT", message)
+def _refusal(code: str, /, **fields: object) -> ServingError:
+    return ServingError("INVALID_ARGUMENT", code, **fields)

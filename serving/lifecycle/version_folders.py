@@ -51,7 +51,7 @@ def find_versions(base_path: Path, policy: Policy) -> VersionFolders:
             names = sorted(each.name for each in entries if number_of(each.name) is not None)
     except (OSError, ValueError) as error:  # a ValueError says that no path holds a NUL
         reason = getattr(error, "strerror", None) or error
-        raise FileError(f"{base_path}: {reason}, expected a base path") from None
+        raise FileError("base-path-expected", source=base_path, reason=reason) from None
     there, warnings = _by_number(base_path, names)
     if not there:
         warnings.append(

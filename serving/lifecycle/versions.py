@@ -158,7 +158,7 @@ class Model(Generic[Servable]):
         Versions that are named must all be available; else one of those that are wanted is enough.
         """
         if self.unreachable:
-            return ServingError("INVALID_ARGUMENT", self.unreachable)
+            return ServingError("INVALID_ARGUMENT", "base-path-missing", reason=self.unreachable)
         policy = self.settings.policy
         named = isinstance(policy, Specific)
         asked = policy.versions if isinstance(policy, Specific) else sorted(self.wanted)
@@ -169,9 +169,11 @@ class Model(Generic[Servable]):
         if status is None or status.code == "OK":
             what = f"version {bad[-1]}" if bad else "versions"
             return ServingError(
-                "NOT_FOUND", f"No {what} found under base path {self.settings.base_path}"
+                "NOT_FOUND", "version-missing", what=what, base_path=self.settings.base_path
             )
-        return ServingError(status.code, f"version {status.version}: {status.message}")
+        return ServingError(
+            status.code, "version-failed", version=status.version, reason=status.message
+        )
 
     def _moved(self) -> list[str]:
         """Return a warning for each version that now lies elsewhere: it is not loaded again."""
@@ -203,7 +205,7 @@ def next_to_load(
 def failure(error: Exception) -> tuple[str, str]:
     """Return the code and the message of what stopped a load."""
     if isinstance(error, ServingError):
-        return error.code, error.message
+        return error.status, error.message
     if isinstance(error, FileError):
         return "NOT_FOUND", str(error)
     if isinstance(error, Error):

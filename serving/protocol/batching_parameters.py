@@ -48,10 +48,16 @@ def read_batching(path: Path) -> Batching:
     for name, (least, most) in _BOUNDS.items():
         value = getattr(batching, name)
         if value is not None and not least <= value <= most:
-            raise ConfigError(f"{path}: {name} is {value}, expected {least} to {most}")
+            raise ConfigError(
+                "out-of-range", source=path, name=name, expected=f"{least} to {most}", got=value
+            )
     if batching.largest > batching.max_batch_size:
-        raise ConfigError(f"{path}: max_execution_batch_size is {batching.largest}, expected at "
-                          f"most max_batch_size, which is {batching.max_batch_size}")  # fmt: skip
+        raise ConfigError(
+            "batching-execution-size",
+            source=path,
+            largest=batching.largest,
+            limit=batching.max_batch_size,
+        )
     _check_allowed(path, batching)
     return batching
 
@@ -59,8 +65,14 @@ def read_batching(path: Path) -> Batching:
 def _check_allowed(path: Path, batching: Batching) -> None:
     sizes = batching.allowed_batch_sizes
     if list(sizes) != sorted({size for size in sizes if size > 0}):
-        raise ConfigError(f"{path}: allowed_batch_sizes are {list(sizes)}, expected positive "
-                          "numbers in increasing order")  # fmt: skip
+        raise ConfigError(
+            "unexpected",
+            source=path,
+            what="allowed_batch_sizes",
+            got=sizes,
+            expected="positive numbers in increasing order",
+        )
     if sizes and sizes[-1] != batching.largest:
-        raise ConfigError(f"{path}: the last of allowed_batch_sizes is {sizes[-1]}, expected the "
-                          f"largest batch, which is {batching.largest}")  # fmt: skip
+        raise ConfigError(
+            "batching-last-size", source=path, got=sizes[-1], expected=batching.largest
+        )

@@ -137,7 +137,7 @@ def encoded(
 
 
 def _refused(alias: str) -> ServingError:
-    return ServingError("INVALID_ARGUMENT", f"tensor parsing error: {alias}")
+    return ServingError("INVALID_ARGUMENT", "tensor-not-parsed", name=alias)
 
 
 def _check_shape(shape: tuple[int, ...], alias: str, most: int) -> None:

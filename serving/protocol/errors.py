@@ -5,7 +5,7 @@ The data plane raises it, gRPC and REST translate it; no other place maps errors
 
 import logging
 
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.errors import CodedError, Error
 
 logger = logging.getLogger("deploykit")
 
@@ -48,23 +48,34 @@ def shortened(message: str) -> str:
     return message[:MESSAGE_LENGTH]
 
 
-class ServingError(Exception):
-    """A request that is answered with a status; `code` is a name of grpc.StatusCode."""
+class ServingError(CodedError):
+    """A request that is answered with a status, a name of grpc.StatusCode, and a message."""
 
-    def __init__(self, code: str, message: str) -> None:
-        """Keep code and message; the message is cut at 1024 characters."""
-        super().__init__(shortened(message))
-        self.code = code
+    def __init__(self, status: str = "INTERNAL", code: str = "", /, **fields: object) -> None:
+        """Keep the status; the message is cut at 1024 characters."""
+        super().__init__(code, **fields)
+        self.status = status
+
+    def __str__(self) -> str:
+        """Return the sentence that the caller reads."""
+        return shortened(super().__str__())
 
     @property
     def message(self) -> str:
         """The sentence that the caller reads."""
         return str(self)
 
+    @classmethod
+    def of(cls, status: str, error: CodedError, source: object = "") -> "ServingError":
+        """Return what a request is answered with that ends with another error."""
+        found = cls(status, *error.args)
+        found.fields = error.fields
+        return found.within(source) if source else found
+
     @property
     def http_status(self) -> int:
         """The status of REST."""
-        return HTTP_STATUS.get(self.code, 500)
+        return HTTP_STATUS.get(self.status, 500)
 
 
 def reported(error: Exception) -> ServingError:
@@ -75,9 +86,11 @@ def reported(error: Exception) -> ServingError:
     if isinstance(error, ServingError):
         return error.with_traceback(None)
     if isinstance(error, Error):
-        return ServingError("INVALID_ARGUMENT", str(error))
+        return ServingError.of("INVALID_ARGUMENT", error)
     if isinstance(error, MemoryError):
-        return ServingError("RESOURCE_EXHAUSTED", "out of memory")
-    said = shortened(f"{type(error).__name__}: {error}")
-    logger.warning("a call failed: %s", said)
-    return ServingError("INTERNAL", said)
+        return ServingError("RESOURCE_EXHAUSTED", "out-of-memory")
+    found = ServingError(
+        "INTERNAL", "call-failed-unexpectedly", kind=type(error).__name__, reason=error
+    )
+    logger.warning("a call failed: %s", found)
+    return found

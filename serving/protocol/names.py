@@ -24,6 +24,4 @@ def check_names(what: str, names: Iterable[str]) -> None:
 
 def too_long(what: str) -> ServingError:
     """Return the error about a name, which does not repeat it."""
-    return ServingError(
-        "INVALID_ARGUMENT", f"{what} is longer than the limit of {MAX_NAME_BYTES} bytes"
-    )
+    return ServingError("INVALID_ARGUMENT", "name-too-long", what=what, most=MAX_NAME_BYTES)

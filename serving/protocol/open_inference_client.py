@@ -71,9 +71,9 @@ def read_response(content: bytes) -> dict[str, Array]:
         head, raw = split_request(content, RAW_OUTPUT)
         response = decoded(head, ModelInferResponse)
     except GraphError as error:
-        raise refused(f"this is no ModelInferResponse: {error}") from None
+        raise refused("not-a", what="a ModelInferResponse", reason=error) from None
     if raw and len(raw) != len(response.outputs):
-        raise refused(f"{len(response.outputs)} outputs have {len(raw)} raw_output_contents")
+        raise refused("infer-raw-outputs-count", count=len(response.outputs), raw_count=len(raw))
     return {
         tensor.name: tensor_array(tensor, raw[number] if raw else None)
         for number, tensor in enumerate(response.outputs)
@@ -142,9 +142,10 @@ def read_document(body: bytes, length: str | None) -> dict[str, Array]:
         ArithmeticError,
         RecursionError,
     ) as error:
-        raise refused(f"{type(error).__name__}: {error}") from None
+        kind = type(error).__name__
+        raise refused("infer-response-damaged", kind=kind, reason=error) from None
     if len(rest):
-        raise refused(f"{len(rest)} bytes of binary data belong to no output")
+        raise refused("infer-binary-left", size=len(rest))
     return arrays
 
 
@@ -162,10 +163,7 @@ def _values(name: str, array: Array) -> list[Any]:
     try:
         return [each.decode() for each in strings(array)]
     except UnicodeDecodeError:
-        raise Error(
-            f"input '{name}' holds bytes that are not UTF-8, and the server takes no binary data "
-            "over HTTP: call its gRPC port"
-        ) from None
+        raise Error("input-not-utf8", name=name) from None
 
 
 def _flat(data: Any, datatype: str) -> Sequence[Any]:

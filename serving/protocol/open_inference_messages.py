@@ -122,24 +122,18 @@ def check_typed_contents(head: bytes) -> None:
                 found = fields(contents, number, most=_MOST_STRINGS)
                 plain += sum(last - first for _, first, last in found)
     if len(head) - plain > MAX_NUMBER_BYTES:
-        raise refused(
-            f"the whole numbers in its typed contents take more than {MAX_NUMBER_BYTES >> 20} MiB; "
-            "send raw_input_contents"
-        )
+        raise refused("infer-typed-contents-too-large", most=MAX_NUMBER_BYTES >> 20)
 
 
 def read_request(request: Any, raw: Sequence[memoryview]) -> InferRequest:
     """Return what a ModelInferRequest asks. ServingError: an input does not fit its datatype."""
     if raw and len(raw) != len(request.inputs):
-        raise refused(
-            f"the request has {len(request.inputs)} inputs and {len(raw)} raw_input_contents, "
-            "expected as many"
-        )
+        raise refused("infer-raw-inputs-count", count=len(request.inputs), raw_count=len(raw))
     check_name("the id of the request", request.id)
     inputs: dict[str, Array] = {}
     for number, tensor in enumerate(request.inputs):
         if tensor.name in inputs:
-            raise refused(f"input '{tensor.name}' occurs twice in the request")
+            raise refused("infer-twice", what="input", name=tensor.name)
         inputs[tensor.name] = tensor_array(tensor, raw[number] if raw else None)
     outputs = [output.name for output in request.outputs]
     check_names("the name of an output", outputs)
@@ -198,15 +192,10 @@ def tensor_array(tensor: Any, raw: memoryview | None) -> Array:
     """
     if raw is not None:
         if tensor.HasField("contents"):
-            raise refused(
-                f"input '{tensor.name}' has contents and raw_input_contents, expected one of them"
-            )
+            raise refused("infer-input-two-contents", name=tensor.name)
         return from_raw(tensor.name, tensor.datatype, tensor.shape, raw)
     if tensor.datatype in ("FP16", "BF16"):
-        raise refused(
-            f"input '{tensor.name}' of datatype {tensor.datatype} has no raw_input_contents, which "
-            "alone hold this datatype"
-        )
+        raise refused("infer-input-needs-raw", name=tensor.name, datatype=tensor.datatype)
     values = getattr(tensor.contents, _CONTENTS.get(tensor.datatype, "bytes_contents"))
     return from_values(tensor.name, tensor.datatype, tensor.shape, values)
 
@@ -216,5 +205,5 @@ def _signature(parameters: Mapping[str, Any]) -> str:
         return ""
     value = parameters[SIGNATURE_NAME]
     if value.WhichOneof("parameter_choice") != "string_param":
-        raise refused(f"the parameter '{SIGNATURE_NAME}' is no string")
+        raise refused("infer-parameter-not-string", name=SIGNATURE_NAME)
     return str(value.string_param)

@@ -33,9 +33,9 @@ _DATATYPES = {type_: datatype for datatype, type_ in TYPES.items()}
 _LENGTH = struct.Struct("<I")  # in front of each element of BYTES
 
 
-def refused(message: str) -> ServingError:
+def refused(code: str, /, **fields: object) -> ServingError:
     """Return the error for a request that is not what it should be."""
-    return ServingError("INVALID_ARGUMENT", message)
+    return ServingError("INVALID_ARGUMENT", code, **fields)
 
 
 def datatype_of(type_: str) -> str:
@@ -47,11 +47,7 @@ def output_datatype(name: str, array: Array) -> str:
     """Return the datatype of an output. ServingError: the protocol has none for it."""
     type_ = type_of(array)
     if type_ not in _DATATYPES:
-        raise ServingError(
-            "UNIMPLEMENTED",
-            f"output '{name}' is of type {type_}, for which the Open Inference Protocol has no "
-            "datatype; request the other outputs by name, or call PredictionService",
-        )
+        raise ServingError("UNIMPLEMENTED", "output-without-datatype", name=name, type=type_)
     return _DATATYPES[type_]
 
 
@@ -64,19 +60,17 @@ def value_count(name: str, datatype: str, shape: Sequence[int]) -> int:
     """Return how many values an input has. ServingError: it is no tensor, or far too large."""
     check_name("the name of an input", name)
     if datatype not in TYPES:
-        raise refused(
-            f"input '{name}' has datatype '{datatype[:40]}', expected one of {', '.join(TYPES)}"
-        )
+        raise refused("infer-datatype-unknown", name=name, got=datatype[:40], known=TYPES)
     if len(shape) > MAX_RANK or min(shape, default=0) < 0:
-        raise refused(
-            f"input '{name}' has shape {list(shape[:MAX_RANK])}, expected at most {MAX_RANK} sizes "
-            "of 0 or more"
-        )
+        raise refused("infer-shape-invalid", name=name, shape=list(shape[:MAX_RANK]), most=MAX_RANK)
     itemsize = STRING_BYTES if datatype == "BYTES" else numpy_type(TYPES[datatype]).itemsize
     if math.prod([size or 1 for size in shape]) > MAX_DECLARED_BYTES // itemsize:
         raise refused(
-            f"input '{name}' of datatype {datatype} and shape {list(shape)} takes more than "
-            f"{MAX_DECLARED_BYTES >> 30} GiB"
+            "infer-input-too-large",
+            name=name,
+            datatype=datatype,
+            shape=shape,
+            most=MAX_DECLARED_BYTES >> 30,
         )
     return math.prod(shape)
 
@@ -93,12 +87,17 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], content: memoryview
     dtype = numpy_type(TYPES[datatype])
     if len(content) != count * dtype.itemsize:
         raise refused(
-            f"input '{name}' of datatype {datatype} and shape {list(shape)} has {len(content)} "
-            f"bytes of raw contents, expected {count * dtype.itemsize}"
+            "infer-contents-size",
+            name=name,
+            datatype=datatype,
+            shape=shape,
+            count=len(content),
+            what="bytes of raw contents",
+            expected=count * dtype.itemsize,
         )
     array = np.frombuffer(content, dtype)
     if dtype.kind == "b" and count and array.view(np.uint8).max() > 1:
-        raise refused(f"input '{name}' of datatype BOOL has a byte that is neither 0 nor 1")
+        raise refused("infer-bool-invalid", name=name)
     return array.reshape(shape)
 
 
@@ -107,8 +106,13 @@ def from_values(name: str, datatype: str, shape: Sequence[int], values: Sequence
     count = value_count(name, datatype, shape)
     if len(values) != count:
         raise refused(
-            f"input '{name}' of datatype {datatype} and shape {list(shape)} has {len(values)} "
-            f"values, expected {count}"
+            "infer-contents-size",
+            name=name,
+            datatype=datatype,
+            shape=shape,
+            count=len(values),
+            what="values",
+            expected=count,
         )
     dtype = numpy_type(TYPES[datatype])
     if datatype == "BYTES":
@@ -123,8 +127,7 @@ def from_values(name: str, datatype: str, shape: Sequence[int], values: Sequence
     if not fits:
         limits = np.iinfo(dtype)
         raise refused(
-            f"input '{name}' has a value out of the range of {datatype}, {limits.min} to "
-            f"{limits.max}"
+            "infer-value-range", name=name, datatype=datatype, min=limits.min, max=limits.max
         )
     return wide.astype(dtype, copy=False).reshape(shape)
 
@@ -165,10 +168,7 @@ def _strings(name: str, shape: Sequence[int], count: int, content: memoryview) -
             found.append(whole[place : place + length])
             place += length
     if len(found) != count or place != stop:
-        raise refused(
-            f"input '{name}' of datatype BYTES and shape {list(shape)}: its {stop} bytes of raw "
-            f"contents are not {count} strings, each behind its length in 4 bytes"
-        )
+        raise refused("infer-strings-invalid", name=name, shape=shape, size=stop, count=count)
     array = np.empty(count, object)
     array[:] = found
     return array.reshape(shape)

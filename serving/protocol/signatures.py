@@ -66,11 +66,11 @@ def read_meta_graph(folder: Path) -> MetaGraphDef:
         check_growth(content, SavedModel)
         model = decoded(content, SavedModel)
     except GraphError as error:
-        raise GraphError(f"{path}: this is no SavedModel: {error}") from None
+        raise GraphError("not-a", source=path, what="a SavedModel", reason=error) from None
     for meta in model.meta_graphs:
         if list(meta.meta_info_def.tags) == [SERVE]:
             return meta
-    raise GraphError(f"{path}: it has no graph with the tag {SERVE}")
+    raise GraphError("graph-tag-missing", source=path, tag=SERVE)
 
 
 def signatures_of(meta: MetaGraphDef) -> dict[str, Signature]:

@@ -64,7 +64,7 @@ def parse(path: Path, name: str, proto: Any = None) -> Any:
         reason = "it is nested too deep"
     except text_format.ParseError as error:
         reason = _reason(error, proto)
-    raise ConfigError(f"{path}: Error parsing text-format {_OFFICIAL}.{name}: {reason}")
+    raise ConfigError("config-not-parsed", source=path, package=_OFFICIAL, name=name, reason=reason)
 
 
 def _reason(error: text_format.ParseError, proto: Any) -> str:

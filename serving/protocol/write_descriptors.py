@@ -21,7 +21,7 @@ from deploykit.transforms.core.protobuf.private_pool import DESCRIPTORS
 def main() -> None:
     """Write them. Error: tensorflow-serving-api is missing, or protobuf cannot load it."""
     if not serving_protos.has_official_messages():
-        raise Error("install tensorflow and a tensorflow-serving-api that protobuf can load")
+        raise Error("protobuf-not-loadable")
     import tensorflow  # noqa: F401  the modules of services need it
     from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
 
@@ -49,7 +49,7 @@ def _compiled(folder: Path) -> descriptor_pb2.FileDescriptorSet:
         # TensorFlow's own protobuf is in this process, and protoc in it would end it.
         protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}"]
         if subprocess.run([*protoc, f"--descriptor_set_out={target}", *names]).returncode:
-            raise Error(f"protoc cannot compile {', '.join(names)} in {folder}")
+            raise Error("protoc-failed", names=names, folder=folder)
         return descriptor_pb2.FileDescriptorSet.FromString(target.read_bytes())
 
 

@@ -140,7 +140,7 @@ class HttpConnection:
             except TimeoutError:
                 if not size:
                     raise
-                parser.fail(HttpError(408, "the request took too long to arrive"))
+                parser.fail(HttpError(408, "http-too-slow"))
                 break
             except OSError:  # over TLS, so ends an upload that had to make room amid a record
                 if parser.upload is None or not parser.upload.ended:

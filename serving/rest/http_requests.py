@@ -10,25 +10,30 @@ import httptools
 
 from deploykit.serving.execution.uploads import SMALL, Upload
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.transforms.core.errors import CodedError
 
 Buffer = bytes | bytearray | memoryview
 _HOST = re.compile(r"[^\s/?#@\\]*")
 
 
-class HttpError(Exception):
+class HttpError(CodedError):
     """What is wrong with a request as HTTP; the connection cannot be used afterwards."""
 
-    def __init__(self, status: int, message: str, retry: bool = False) -> None:
-        """Keep the status and one sentence; `retry`: the same request may pass a second later."""
-        super().__init__(message)
+    def __init__(
+        self, status: int = 400, code: str = "", /, *, retry: bool = False, **fields: object
+    ) -> None:
+        """Keep the status; `retry`: the same request may pass a second later."""
+        super().__init__(code, **fields)
         self.status = status
         self.headers = (("Retry-After", "1"),) if retry else ()
 
 
 def from_serving(error: ServingError) -> HttpError:
     """Return what a ServingError is for a connection."""
-    full = error.code == "RESOURCE_EXHAUSTED"
-    return HttpError(error.http_status, error.message, retry=full)
+    full = error.status == "RESOURCE_EXHAUSTED"
+    found = HttpError(error.http_status, *error.args, retry=full)
+    found.fields = error.fields
+    return found
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class HttpLimits:
 def too_large(limits: HttpLimits) -> HttpError:
     """Return what a request hears whose body is too large."""
     flag = f" ({limits.flag})" if limits.flag else ""
-    return HttpError(413, f"the body is larger than the limit of {limits.body} bytes{flag}")
+    return HttpError(413, "http-body-too-large", most=limits.body, flag=flag)
 
 
 @dataclass(frozen=True)
@@ -153,11 +158,9 @@ class Parser:
                 else:
                     raise
             except httptools.HttpParserError as error:
-                self.error = HttpError(400, f"this is no HTTP/1.1 request: {error}")
+                self.error = HttpError(400, "not-http", reason=error)
         if self.error is None and not self._in_body and self._received > self._limits.head:
-            self.error = HttpError(
-                431, f"the headers are longer than the limit of {self._limits.head} bytes"
-            )
+            self.error = HttpError(431, "http-headers-too-long", most=self._limits.head)
         # Of chunks this long more than half would be something else than data.
         if self.error is None and self._received > self._limits.head + 2 * self._limits.body:
             self.error = too_large(self._limits)
@@ -212,7 +215,9 @@ class Parser:
             raise too_large(self._limits)
         coding = headers.get("transfer-encoding")
         if coding is not None and coding.lower() != "chunked":
-            raise HttpError(501, f"Transfer-Encoding is {coding}, expected chunked")
+            raise HttpError(
+                501, "unexpected", what="Transfer-Encoding", got=coding, expected="chunked"
+            )
         waits = headers.get("expect", "").lower() == "100-continue" and not self.requests
         self._body = _Pieces(self._limits.body if coding else size)
         self.upload = self._begin(self._request(), None if coding else size, waits)
@@ -220,11 +225,11 @@ class Parser:
     def _check_host(self) -> None:
         """Raise HttpError where RFC 9112, section 3.2, asks for status 400."""
         if self._hosts > 1:
-            raise HttpError(400, f"the request has {self._hosts} Host headers, expected one")
+            raise HttpError(400, "http-hosts", hosts=self._hosts)
         if not self._hosts and self._parser.get_http_version() != "1.0":
-            raise HttpError(400, "the request has no Host header; send the name of the server")
+            raise HttpError(400, "http-host-missing")
         if not _HOST.fullmatch(self._headers.get("host", "")):
-            raise HttpError(400, "the Host header is not the name and the port of a server")
+            raise HttpError(400, "http-host-invalid")
 
     def on_body(self, data: bytes) -> None:
         """Take a part of the body."""

@@ -34,7 +34,7 @@ def parse(body: bytes | bytearray | memoryview, last_feature: bool = False) -> d
     if text.startswith(codecs.BOM_UTF8):
         text = text[len(codecs.BOM_UTF8) :]
     if not text:
-        raise refused("JSON Parse error: The document is empty")
+        raise refused("json-empty")
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -43,7 +43,7 @@ def parse(body: bytes | bytearray | memoryview, last_feature: bool = False) -> d
         if _repeats_a_key(document, text):
             document = _parse_leniently(text, last_feature)
     if type(document) is not dict:
-        raise refused(f"JSON Value: {shown(document)} Is not object")
+        raise refused("json-not-object", got=shown(document))
     return document
 
 
@@ -82,11 +82,11 @@ def _parse_leniently(text: bytes, last_feature: bool) -> Any:
         if "\\ud" in found[:end].lower():
             json.dumps(document, ensure_ascii=False).encode()
     except RecursionError:
-        raise refused("JSON Parse error: it is nested too deeply") from None
+        raise refused("json-nested-too-deep") from None
     except UnicodeEncodeError:
-        raise refused("JSON Parse error: it is not valid UTF-8, or has half a surrogate") from None
+        raise refused("json-not-utf8") from None
     except ValueError as error:
-        raise refused(f"JSON Parse error: {error}") from None
+        raise refused("json-not-parsed", reason=error) from None
     return objects.outermost if type(document) is dict else document
 
 

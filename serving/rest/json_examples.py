@@ -20,13 +20,12 @@ def read_examples(document: dict[str, Any]) -> list[bytes]:
     """
     context = _example(document[CONTEXT], CONTEXT) if CONTEXT in document else b""
     if EXAMPLES not in document:
-        raise refused(f"When method is classify or regress, key '{EXAMPLES}' is expected and was "
-                      "not found")  # fmt: skip
+        raise refused("json-examples-missing", key=EXAMPLES)
     examples = document[EXAMPLES]
     if type(examples) is not list:
-        raise refused(f"Expecting '{EXAMPLES}' value to be an list/array")
+        raise refused("json-not-an-array", key=EXAMPLES)
     if not examples:
-        raise refused(f"'{EXAMPLES}' value is an empty array")
+        raise refused("json-examples-empty", key=EXAMPLES)
     return with_context(
         context, [_example(each, f"example {n}") for n, each in enumerate(examples)]
     )
@@ -34,13 +33,13 @@ def read_examples(document: dict[str, Any]) -> list[bytes]:
 
 def _example(value: Any, where: str) -> bytes:
     if type(value) is not dict:
-        raise refused(f"{where}: Example must be JSON object but got JSON {kind(value)}")
+        raise refused("json-example-not-object", source=where, got=kind(value))
     example = Example()
     for name, content in value.items():
         try:
             feature = example.features.feature[name]
         except ValueError:  # half a character
-            raise refused(f"{where}: Feature: {shown(name)} has a name that is no text") from None
+            raise refused("json-feature-name", source=where, name=shown(name)) from None
         _fill(feature, name, content if type(content) is list else [content], where)
     return bytes(example.SerializeToString())
 
@@ -52,23 +51,23 @@ def _fill(feature: Any, name: str, values: list[Any], where: str) -> None:
     kinds = set(map(type, values))
     for value in values:
         if value is None or type(value) is list or (type(value) is dict and not is_binary(value)):
-            raise refused(f"{words} has element with unexpected JSON type: {kind(value)}")
+            raise refused("json-feature-type", what=words, got=kind(value))
     if kinds <= {int, bool}:
         integers = np.array([int(value) for value in values], object)
         if any(not -(1 << 63) <= value < 1 << 63 for value in integers):
-            raise refused(f"{words} has a number beyond int64. Only int64_t is supported.")
+            raise refused("json-feature-not-int64", what=words)
         if values:
             feature.int64_list.value.extend(integers)
     elif kinds == {float}:
         floats = narrowed(values, np.float32)
         if floats is None:
-            raise refused(f"{words} has a number that is out of the range of type: float32")
+            raise refused("json-feature-not-float32", what=words)
         feature.float_list.value.extend(floats)
     elif kinds <= {str, dict}:
         feature.bytes_list.value.extend(to_bytes(value) for value in values)
     else:
         found = ", ".join(sorted({_LISTS[each] for each in kinds}))
-        raise refused(f"{words}: Unexpected element type in feature: {name}; it mixes {found}")
+        raise refused("json-feature-mixed", source=words, name=name, got=found)
 
 
 _LISTS = {int: "int64", bool: "int64", float: "float", str: "bytes", dict: "bytes"}

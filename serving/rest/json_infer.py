@@ -65,10 +65,7 @@ def split_body(body: Buffer, headers: Mapping[str, str]) -> tuple[Buffer, memory
         return body, memoryview(b"")
     length = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
     if not 0 <= length <= len(body):
-        raise refused(
-            f"{HEADER_LENGTH} is {text[:40]}, expected the bytes of the JSON document, of "
-            f"{len(body)} in the body"
-        )
+        raise refused("infer-header-length", header=HEADER_LENGTH, got=text[:40], size=len(body))
     view = memoryview(body)
     return view[:length], view[length:]
 
@@ -84,36 +81,38 @@ def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], Infe
     for number, tensor in enumerate(_objects(document, "inputs")):
         name, datatype = (_text(tensor, key, f"inputs[{number}]") for key in ("name", "datatype"))
         if name in inputs or name in binary:
-            raise refused(f"input '{name}' occurs twice in the request")
+            raise refused("infer-twice", what="input", name=name)
         shape = _shape(name, tensor.get("shape"))
         count = value_count(name, datatype, shape)
         size = _parameters(tensor, f"input '{name}'").get("binary_data_size")
         if size is None:
             inputs[name] = _array(name, datatype, shape, count, tensor)
         elif type(size) is not int or size < 0 or "data" in tensor:
-            raise refused(
-                f"input '{name}': binary_data_size is {shown(size)}, expected a number of bytes "
-                "and no data"
-            )
+            raise refused("infer-binary-size-type", name=name, got=shown(size))
         else:
             binary[name] = BinaryInput(datatype, shape, size)
     if document.get("inputs") is None:
-        raise refused("the request has no inputs")
+        raise refused("infer-without-inputs")
     default = _flag(parameters, "binary_data_output", False)
     outputs: dict[str, bool] = {}
     for number, output in enumerate(_objects(document, "outputs")):
         name = _text(output, "name", f"outputs[{number}]")
         check_name("the name of an output", name)
         if name in outputs:
-            raise refused(f"output '{name}' occurs twice in the request")
+            raise refused("infer-twice", what="output", name=name)
         outputs[name] = _flag(_parameters(output, f"output '{name}'"), "binary_data", default)
     signature = parameters.get(SIGNATURE_NAME, "")
     if type(signature) is not str:
-        raise refused(f"the parameter '{SIGNATURE_NAME}' is no string")
+        raise refused("infer-parameter-not-string", name=SIGNATURE_NAME)
     request_id = document.get("id")
     request_id = "" if request_id is None else request_id
     if type(request_id) is not str:
-        raise refused(f"the id of the request is {shown(request_id)}, expected a string")
+        raise refused(
+            "infer-field-type",
+            what="the id of the request",
+            got=shown(request_id),
+            expected="a string",
+        )
     check_name("the id of the request", request_id)
     return signature, inputs, InferDocument(request_id, binary, outputs, default)
 
@@ -122,10 +121,7 @@ def binary_arrays(inputs: Mapping[str, BinaryInput], content: memoryview) -> dic
     """Return the inputs behind a document. ServingError: they are not as long as it says."""
     expected = sum(each.size for each in inputs.values())
     if expected != len(content):
-        raise refused(
-            f"{len(content)} bytes follow the JSON document, but binary_data_size adds up to "
-            f"{expected}"
-        )
+        raise refused("infer-binary-size", size=len(content), expected=expected)
     arrays, place = {}, 0
     for name, each in inputs.items():
         part = content[place : place + each.size]
@@ -168,19 +164,16 @@ def _array(
 ) -> Array:
     """Return data in nested lists, or in one list in row-major order."""
     if "data" not in tensor:
-        raise refused(f"input '{name}' has no data")
+        raise refused("infer-input-without-data", name=name)
     array = to_array(name, tensor["data"], TYPES[datatype])
     if array.shape != shape and not (array.ndim == 1 and array.size == count):
-        raise refused(
-            f"input '{name}' has data of shape {list(array.shape)}, expected {list(shape)} or one "
-            f"list of {count} values"
-        )
+        raise refused("infer-data-shape", name=name, got=array.shape, expected=shape, count=count)
     return array.reshape(shape)
 
 
 def _shape(name: str, sizes: Any) -> tuple[int, ...]:
     if type(sizes) is not list or not set(map(type, sizes)) <= {int}:
-        raise refused(f"input '{name}' has shape {shown(sizes)}, expected a list of whole numbers")
+        raise refused("infer-shape-type", name=name, got=shown(sizes))
     return tuple(sizes)
 
 
@@ -189,14 +182,22 @@ def _objects(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any
     if found is None:
         return []
     if type(found) is not list or not set(map(type, found)) <= {dict}:
-        raise refused(f"'{key}' is {shown(found)}, expected a list of objects")
+        raise refused(
+            "infer-field-type", what=f"'{key}'", got=shown(found), expected="a list of objects"
+        )
     return found
 
 
 def _text(tensor: Mapping[str, Any], key: str, where: str) -> str:
     value = tensor.get(key)
     if type(value) is not str:
-        raise refused(f"{where}: its {key} is {shown(value)}, expected a string")
+        raise refused(
+            "infer-field-type",
+            source=where,
+            what=f"its {key}",
+            got=shown(value),
+            expected="a string",
+        )
     return value
 
 
@@ -205,14 +206,25 @@ def _parameters(tensor: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     if found is None:
         return {}
     if type(found) is not dict:
-        raise refused(f"{where}: its parameters are {shown(found)}, expected an object")
+        raise refused(
+            "infer-field-type",
+            source=where,
+            what="the value of parameters",
+            got=shown(found),
+            expected="an object",
+        )
     return found
 
 
 def _flag(parameters: Mapping[str, Any], name: str, default: bool) -> bool:
     value = parameters.get(name, default)
     if type(value) is not bool:
-        raise refused(f"the parameter '{name}' is {shown(value)}, expected true or false")
+        raise refused(
+            "infer-field-type",
+            what=f"the parameter '{name}'",
+            got=shown(value),
+            expected="true or false",
+        )
     return value
 
 
@@ -220,8 +232,4 @@ def _texts(name: str, array: Array) -> list[str]:
     try:
         return [item.decode() for item in strings(array)]
     except UnicodeDecodeError:
-        raise ServingError(
-            "INVALID_ARGUMENT",
-            f"output '{name}' holds bytes that are no UTF-8 text; request it as binary data with "
-            "its parameter binary_data",
-        ) from None
+        raise ServingError("INVALID_ARGUMENT", "output-not-utf8", name=name) from None

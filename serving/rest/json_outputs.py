@@ -23,7 +23,7 @@ def write_outputs(outputs: Mapping[str, Array], rows: bool) -> bytes:
     One output goes without its name. ServingError: outputs are no rows, or JSON has no such type.
     """
     if not outputs:
-        raise refused("Cannot convert empty tensor map to JSON")
+        raise refused("json-no-outputs")
     if not rows:
         columns = {
             alias: orjson.Fragment(to_json(alias, array)) for alias, array in outputs.items()
@@ -55,9 +55,7 @@ def to_json(alias: str, array: Array) -> bytes:
         array = array.astype(np.float32)
     if array.dtype.name not in (*FLOATS, *INTEGERS, "bool"):
         raise ServingError(
-            "UNIMPLEMENTED",
-            f"Failed to write JSON value for tensor type: {array.dtype.name} (output '{alias}'); "
-            "ask for it over gRPC",
+            "UNIMPLEMENTED", "json-type-unwritable", dtype=array.dtype.name, name=alias
         )
     return _numbers(array) if array.size <= _PIECE else b"".join(_pieces(array))
 
@@ -110,13 +108,12 @@ def _count(outputs: Mapping[str, Array]) -> int:
     sizes: dict[str, int] = {}
     for alias, array in outputs.items():
         if not array.ndim:
-            raise refused(f"Tensor name: {alias} has no shape information{words}")
+            raise refused("json-output-scalar", name=alias, hint=words)
         sizes[alias] = len(array)
         expected = next(iter(sizes.values()))
         if sizes[alias] != expected:
             raise refused(
-                f"Tensor name: {alias} has inconsistent batch size: {sizes[alias]} expecting: "
-                f"{expected}{words}"
+                "json-output-batch", name=alias, got=sizes[alias], expected=expected, hint=words
             )
     return expected
 

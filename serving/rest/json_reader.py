@@ -61,20 +61,18 @@ class JsonReader:
         try:
             process = self._idle.get(timeout=seconds)
         except queue.Empty:
-            words = "the deadline passed before the document was read"
-            raise ServingError("DEADLINE_EXCEEDED", words) from None
+            raise ServingError("DEADLINE_EXCEEDED", "deadline-before-read") from None
         try:
-            code, found = process.read(method, body, taken)
+            found = process.read(method, body, taken)
         except Error:
             process.close()
-            words = "the process that reads large JSON documents died of this one; send it in parts"
-            raise ServingError("RESOURCE_EXHAUSTED", words) from None
+            raise ServingError("RESOURCE_EXHAUSTED", "json-reader-died") from None
         finally:
             if self._closed:
                 process.close()
             self._idle.put(process)
-        if code:
-            raise ServingError(code, found)
+        if isinstance(found, ServingError):
+            raise found
         return _unpacked(found)
 
     def close(self) -> None:
@@ -90,7 +88,7 @@ class _ReadingProcess:
     def __init__(self) -> None:
         self._worker: Worker | None = None
 
-    def read(self, *asked: Any) -> tuple[str, Any]:
+    def read(self, *asked: Any) -> Any:
         """Return what `LargeDocuments.read` does. Error: the process died of it."""
         if self._worker is not None:
             try:
@@ -106,13 +104,9 @@ class _ReadingProcess:
         if worker is not None:
             worker.close()
 
-    def _ask(self, method: str, body: Buffer, taken: Inputs | ServingError) -> tuple[str, Any]:
+    def _ask(self, method: str, body: Buffer, taken: Inputs | ServingError) -> Any:
         assert self._worker is not None
-        failed = (taken.code, str(taken)) if isinstance(taken, ServingError) else None
-        given = {} if isinstance(taken, ServingError) else taken
-        found: tuple[str, Any] = self._worker.ask(
-            "read", method, pickle.PickleBuffer(body), given, failed
-        )
+        found = self._worker.ask("read", method, pickle.PickleBuffer(body), taken)
         if len(body) > _KEPT:
             self._worker.ask("rest")
         return found
@@ -124,15 +118,12 @@ class LargeDocuments:
     def __init__(self) -> None:
         os.nice(_NICER)
 
-    def read(
-        self, method: str, body: bytes, taken: Inputs, failed: tuple[str, str] | None
-    ) -> tuple[str, Any]:
-        """Return a document, and no code; or the code and the words of a ServingError."""
+    def read(self, method: str, body: bytes, taken: Inputs | ServingError) -> Any:
+        """Return a document, or the ServingError that it ends with."""
         try:
-            return "", _packed(read(method, body, ServingError(*failed) if failed else taken))
+            return _packed(read(method, body, taken))
         except Exception as error:
-            refusal = reported(error)
-            return refusal.code, refusal.message
+            return reported(error)
 
     def rest(self) -> None:
         """Give memory back: the next document may take long to come."""

@@ -48,7 +48,7 @@ def read(
         raise taken
     name = signature or DEFAULT
     if name not in taken:
-        raise refused(f'Serving signature name: "{name}" not found in signature def')
+        raise refused("json-signature-missing", name=name)
     inputs, rows = read_inputs(document, taken[name])
     return Document(signature, inputs, rows)
 

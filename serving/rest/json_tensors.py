@@ -35,12 +35,12 @@ def read_inputs(
     ServingError: a value does not fit its input's type, or lists are ragged.
     """
     if ROWS in document and COLUMNS in document:
-        raise refused(f"expecting only one of '{COLUMNS}' or '{ROWS}' keys to exist")
+        raise refused("json-two-keys", columns=COLUMNS, rows=ROWS)
     if ROWS in document:
         return _read_rows(document[ROWS], inputs), True
     if COLUMNS in document:
         return _read_columns(document[COLUMNS], inputs), False
-    raise refused(f"Missing '{COLUMNS}' or '{ROWS}' key")
+    raise refused("json-key-missing", columns=COLUMNS, rows=ROWS)
 
 
 def to_array(alias: str, value: Any, dtype: str) -> Array:
@@ -54,9 +54,9 @@ def to_array(alias: str, value: Any, dtype: str) -> Array:
 
 def _read_rows(rows: Any, inputs: Mapping[str, Tensor]) -> dict[str, Array]:
     if type(rows) is not list:
-        raise refused(f"Expecting '{ROWS}' to be an list/array")
+        raise refused("json-rows-not-array", key=ROWS)
     if not rows:
-        raise refused(f"No values in '{ROWS}' array")
+        raise refused("json-rows-empty", key=ROWS)
     named = [_is_named(row) for row in rows]
     if not any(named):
         alias = _only(ROWS, "a plain list, but expecting list of objects", inputs)
@@ -64,18 +64,19 @@ def _read_rows(rows: Any, inputs: Mapping[str, Tensor]) -> dict[str, Array]:
     first = rows[named.index(True)]
     for number, row in enumerate(rows):
         if not named[number]:
-            raise _row_refused(
-                number, "", f"it is no object of inputs, but element {named.index(True)} is one"
-            )
+            raise _row_refused(number, "", refused("json-row-not-object", first=named.index(True)))
         for alias in row.keys() - inputs.keys():
             raise _row_refused(
                 number,
                 f" key: {shown(alias)}",
-                f"JSON object: does not have named input: {shown(alias)}; the signature takes "
-                f"{', '.join(inputs) or 'no input'}",
+                refused(
+                    "json-row-input-unknown",
+                    name=shown(alias),
+                    inputs=", ".join(inputs) or "no input",
+                ),
             )
         if row.keys() != first.keys():
-            raise _row_refused(number, "", f"keys must be equal to: {','.join(sorted(inputs))}")
+            raise _row_refused(number, "", refused("json-row-keys", keys=sorted(inputs)))
     return {
         alias: _batch(alias, [row[alias] for row in rows], inputs[alias].dtype) for alias in first
     }
@@ -86,27 +87,27 @@ def _batch(alias: str, rows: list[Any], dtype: str) -> Array:
     try:
         return to_array(alias, rows, dtype)
     except ServingError as error:
-        good, bad, why = 0, len(rows), str(error)
+        good, bad, why = 0, len(rows), error
     while bad - good > 1:
         middle = (good + bad) // 2
         try:
             to_array(alias, rows[:middle], dtype)
             good = middle
         except ServingError as error:
-            bad, why = middle, str(error)
+            bad, why = middle, error
     try:
         wanted, got = (to_array(alias, rows[number], dtype) for number in (0, good))
     except ServingError as error:
-        raise _row_refused(good, "", str(error)) from None
+        raise _row_refused(good, "", error) from None
     if wanted.size != got.size:
-        why = f"Expecting tensor size: {wanted.size} but got: {got.size} (input '{alias}')"
+        why = refused("json-row-size", name=alias, expected=wanted.size, got=got.size)
     elif wanted.shape != got.shape:
-        why = f"Expecting shape {_text(wanted)} but got: {_text(got)} (input '{alias}')"
+        why = refused("json-row-shape", name=alias, expected=_text(wanted), got=_text(got))
     raise _row_refused(good, "", why)
 
 
-def _row_refused(number: int, key: str, why: str) -> ServingError:
-    return refused(f"Failed to process element: {number}{key} of '{ROWS}' list. Error: {why}")
+def _row_refused(number: int, key: str, why: ServingError) -> ServingError:
+    return refused("json-row-failed", number=number, key=key, rows=ROWS, reason=why)
 
 
 def _text(array: Array) -> str:
@@ -132,7 +133,9 @@ def _is_named(value: Any) -> bool:
 def _only(key: str, words: str, inputs: Mapping[str, Tensor]) -> str:
     """Return the one input of a signature. ServingError: it has others."""
     if len(inputs) != 1:
-        raise refused(f"{key} is {words}: the signature takes {', '.join(inputs) or 'no input'}")
+        raise refused(
+            "json-input-key", key=key, problem=words, inputs=", ".join(inputs) or "no input"
+        )
     return next(iter(inputs))
 
 
@@ -145,24 +148,28 @@ def _unfold(alias: str, value: Any) -> tuple[list[Any], tuple[int, ...]]:
         for number, each in _unless(set(map(type, level)) == {list}, level):
             if type(each) is not list:
                 raise refused(
-                    f"input '{alias}': JSON Value: {shown(each)} found at incorrect level: "
-                    f"{len(shape) + 1}, element {number} there; expected a list as the others"
+                    "json-value-level",
+                    name=alias,
+                    got=shown(each),
+                    level=len(shape) + 1,
+                    number=number,
                 )
         for number, each in _unless(set(map(len, level)) == {size}, level):
             if len(each) != size:
                 raise refused(
-                    f"input '{alias}': Encountered list at unexpected size: {len(each)} at level: "
-                    f"{len(shape)} expected size: {size}; it is element {number} there"
+                    "json-list-size",
+                    name=alias,
+                    count=len(each),
+                    level=len(shape),
+                    expected=size,
+                    number=number,
                 )
         shape.append(size)
         if len(shape) > MAX_RANK:
-            raise refused(f"input '{alias}': lists are nested deeper than {MAX_RANK} levels")
+            raise refused("json-lists-too-deep", name=alias, most=MAX_RANK)
         level = list(chain.from_iterable(level))
     if list in set(map(type, level)):
-        raise refused(
-            f"input '{alias}': Encountered list at unexpected level: {len(shape)} beside "
-            f"{shown(level[0])}"
-        )
+        raise refused("json-list-level", name=alias, level=len(shape), beside=shown(level[0]))
     return level, tuple(shape)
 
 
@@ -193,10 +200,7 @@ def _array(alias: str, values: list[Any], dtype: str) -> Array:
             return np.array(values, dtype)
         except OverflowError:
             raise _too_large(alias, values, dtype) from None
-    raise ServingError(
-        "UNIMPLEMENTED",
-        f"Conversion of JSON Value to type: {dtype} (input '{alias}'); send it over gRPC",
-    )
+    raise ServingError("UNIMPLEMENTED", "json-value-type", dtype=dtype, name=alias)
 
 
 def _check_kinds(alias: str, values: list[Any], dtype: str, kinds: tuple[type, ...]) -> None:
@@ -204,8 +208,11 @@ def _check_kinds(alias: str, values: list[Any], dtype: str, kinds: tuple[type, .
     for value in values if wrong or dict in kinds else ():
         if type(value) in wrong or (type(value) is dict and not is_binary(value)):
             raise refused(
-                f"input '{alias}': JSON Value: {shown(value)} Type: {kind(value)} is not of "
-                f"expected type: {dtype}"
+                "json-value-not-of-type",
+                name=alias,
+                got=shown(value),
+                kind=kind(value),
+                dtype=dtype,
             )
 
 
@@ -218,8 +225,5 @@ def _too_large(alias: str, values: list[Any], dtype: str) -> ServingError:
         except OverflowError:
             fits = False
         if not fits:
-            return refused(
-                f"input '{alias}': JSON Value: {shown(value)} Type: Number is out of the range of "
-                f"type: {dtype}"
-            )
-    return refused(f"input '{alias}': a number is out of the range of type: {dtype}")
+            return refused("json-value-range", name=alias, got=shown(value), dtype=dtype)
+    return refused("json-number-range", name=alias, dtype=dtype)

@@ -17,16 +17,16 @@ MAX_SHOWN = 60
 """Characters of a value in a message."""
 
 
-def refused(message: str) -> ServingError:
+def refused(code: str, /, **fields: object) -> ServingError:
     """Return the error for a document that says something else than it should."""
-    return ServingError("INVALID_ARGUMENT", message)
+    return ServingError("INVALID_ARGUMENT", code, **fields)
 
 
 def signature_name(document: dict[str, Any]) -> str:
     """Return the signature that is asked for, or nothing."""
     name = document.get("signature_name", "")
     if type(name) is not str:
-        raise refused("JSON Value: 'signature_name' key must be a string value.")
+        raise refused("json-signature-name-type")
     return name
 
 
@@ -43,9 +43,7 @@ def to_bytes(value: Any) -> bytes:
         text = "".join(value[BINARY].split()).rstrip("=")  # padding and line breaks are optional
         return binascii.a2b_base64(text + "=" * (-len(text) % 4), strict_mode=True)
     except (binascii.Error, ValueError):
-        raise refused(
-            f"JSON Value: {shown(value)} holds no text, or no base64 data in '{BINARY}'"
-        ) from None
+        raise refused("json-bytes-invalid", got=shown(value), key=BINARY) from None
 
 
 def from_bytes(value: bytes, binary: bool) -> str | dict[str, str]:

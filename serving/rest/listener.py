@@ -76,7 +76,7 @@ class Listener:
             if self._socket is not None:
                 self._socket.close()
             why = error.strerror or error
-            raise Error(f"REST cannot listen on {self.host}:{self.port}: {why}") from None
+            raise Error("rest-cannot-listen", host=self.host, port=self.port, reason=why) from None
         self._socket.settimeout(1.0)  # so that it notices the end where closing does not wake it
         self.port = self._socket.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._socket,), daemon=True).start()

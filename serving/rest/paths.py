@@ -60,20 +60,20 @@ def parse_path(method: str, path: str) -> tuple[str, Target]:
         if name is not None:
             return "metadata" if metadata else "status", _target(name, version, label)
         if version or label or metadata:
-            raise refused("Missing model name in request.")
+            raise refused("rest-model-missing")
         return "models", Target("")
-    raise refused(f"Malformed request: {method} {path}")
+    raise refused("rest-malformed", method=method, path=path)
 
 
 def _parse_v2(method: str, path: str) -> tuple[str, Target]:
     match = _V2.fullmatch(path)
     if match is None:
-        raise ServingError("NOT_FOUND", f"Not found: {method} {path}")
+        raise ServingError("NOT_FOUND", "rest-path-missing", method=method, path=path)
     name, version, act = match.groups()
     asked = "server_metadata" if name is None else act or "metadata"
     wanted = ("POST",) if asked == "infer" else _READING
     if method not in wanted:
-        raise refused(f"{path.partition('?')[0]} takes {wanted[0]}, not {method}")
+        raise refused("rest-method", path=path.partition("?")[0], expected=wanted[0], method=method)
     if name is None:
         return asked, Target("")
     return (
@@ -100,5 +100,5 @@ def _target(name: str, version: str | None, label: str | None) -> Target:
     if version is not None:
         number = int(version) if len(version) < 40 else _INT64
         if number >= _INT64:
-            raise refused(f"Failed to convert version: {version} to numeric.")
+            raise refused("rest-version-not-number", version=version)
     return Target(unquote(name), number, unquote(label or ""))

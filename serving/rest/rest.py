@@ -142,8 +142,7 @@ class Rest:
         self._plane.refuse_if_full()
         if not self._admission.acquire(blocking=False):
             raise ServingError(
-                "RESOURCE_EXHAUSTED",
-                f"{self._plane.in_flight} calls are in flight already; try again later",
+                "RESOURCE_EXHAUSTED", "too-many-calls", in_flight=self._plane.in_flight
             )
 
     def answer(self, request: Request) -> Response:
@@ -187,7 +186,7 @@ class Rest:
             refusal = reported(error)
             response = error_response(refusal.http_status, refusal.message)
             retry = (("Retry-After", "1"),) if refusal.http_status == 429 else ()
-            response = replace(response, code=refusal.code, headers=retry)
+            response = replace(response, code=refusal.status, headers=retry)
         more = _CORS if self._settings.cors else ()
         return replace(response, headers=(*response.headers, *more))
 
@@ -201,7 +200,7 @@ class Rest:
         if request.method == "OPTIONS":
             if re.match("https?://", request.headers.get("origin", "")):
                 return b""
-            raise ServingError("FAILED_PRECONDITION", "Origin header is missing in CORS preflight")
+            raise ServingError("FAILED_PRECONDITION", "cors-origin-missing")
         asked, target = parse_path(request.method, path)
         match asked:
             case "models":
@@ -289,7 +288,7 @@ class Rest:
         try:
             yield
         except Exception as error:
-            code = "INVALID_ARGUMENT" if isinstance(error, HttpError) else reported(error).code
+            code = "INVALID_ARGUMENT" if isinstance(error, HttpError) else reported(error).status
             self._metrics.observe(target.name, method, code, time.monotonic() - start, 0.0)
             raise
 
@@ -297,7 +296,7 @@ class Rest:
     def _converted(self, caller: Requester) -> Iterator[None]:
         """Make arrays of a document, as few at once."""
         if not self._converting.acquire(timeout=caller.seconds_left()):
-            raise ServingError("DEADLINE_EXCEEDED", "the deadline passed before the model ran")
+            raise ServingError("DEADLINE_EXCEEDED", "deadline-before-run")
         try:
             yield
         finally:
@@ -310,18 +309,16 @@ def _body(request: Request, limits: HttpLimits) -> Buffer:
     if coding == "identity":
         return request.body
     if coding != "gzip":
-        raise refused(f"Content-Encoding is {coding}, expected gzip or none")
+        raise refused("http-content-encoding", coding=coding)
     try:
         most = min(limits.body, max(_MOST_UNPACKED, _MOST_RATIO * len(request.body)))
         body = gzip.GzipFile(fileobj=io.BytesIO(request.body)).read(most + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise refused(f"Content-Encoding is gzip, but the body is not: {error}") from None
+        raise refused("http-body-not-gzip", reason=error) from None
     if len(body) > limits.body:
         raise too_large(limits)
     if len(body) > most:
-        raise HttpError(
-            413, f"the body unpacks to more than {_MOST_RATIO} times its size; send it as it is"
-        )
+        raise HttpError(413, "http-body-unpacks", most=_MOST_RATIO)
     return body
 
 

@@ -94,17 +94,12 @@ def example(sample: Mapping[str, Array]) -> Example:
 def _check(graph: Graph, alias: str, tensor: Tensor) -> None:
     node = graph.producer(tensor.name)
     if node.op not in FEEDABLE_OPS or (node.data_inputs and not _default_of(graph, tensor)):
-        raise GraphError(
-            f"input '{alias}' is a {node.op}, but tf.Examples are parsed in front of placeholders"
-        )
+        raise GraphError("input-not-placeholder", name=alias, op=node.op, what="parsed tf.Examples")
     _kind(tensor.dtype)
     shape = tensor.shape
     if not shape or shape[0] >= 0 or -1 in shape[2:]:
         known = "unknown" if shape is None else [None if s < 0 else s for s in shape]
-        raise GraphError(
-            f"input '{alias}' has the shape {known}, but a feature of tf.Examples needs an open "
-            "batch and sizes that are known; use --method predict"
-        )
+        raise GraphError("examples-shape", name=alias, shape=known)
 
 
 def _kind(dtype: str) -> str:
@@ -115,7 +110,7 @@ def _kind(dtype: str) -> str:
         return "float32"
     if dtype.startswith(("int", "uint", "bool")):
         return "int64"
-    raise GraphError(f"values of type {dtype} cannot be features of tf.Examples")
+    raise GraphError("examples-type", dtype=dtype)
 
 
 def _constant(graph: Graph, name: str, array: Array, dtype: str | None = None) -> str:

@@ -39,7 +39,7 @@ def _type(graph: Graph, tensor: str) -> str:
     node, port = graph.producer(tensor), split(tensor)[1]
     types = output_types(node) if node.op in op_defs() else None
     if types is None or port >= len(types):
-        raise GraphError(f"the type of tensor '{tensor_name(node.name, port)}' is not known")
+        raise GraphError("tensor-type-unknown", name=tensor_name(node.name, port))
     return types[port]
 
 
@@ -88,8 +88,5 @@ def saved_model(graph: Graph, signatures: Mapping[str, SignatureDef]) -> list[by
     ]
     pieces = [SavedModel(saved_model_schema_version=1).SerializeToString(), *delimited(2, meta)]
     if sum(map(len, pieces)) > MAX_BYTES:
-        raise GraphError(
-            "the graph takes more than 2 GiB, which no SavedModel without variables holds; "
-            "quantize it first"
-        )
+        raise GraphError("graph-too-large", container="SavedModel without variables")
     return pieces

@@ -88,8 +88,8 @@ def read_requests(folder: Path) -> Iterator[PredictionLog]:
         return
     for number, record in enumerate(read_records(path, compressed=False)):
         if number == MOST:
-            raise GraphError(f"{path}: it has more than {MOST} records")
+            raise GraphError("warmup-too-many", source=path, most=MOST)
         try:
             yield PredictionLog.FromString(record)
         except DecodeError:
-            raise GraphError(f"{path}: record {number} is no PredictionLog") from None
+            raise GraphError("warmup-record", source=path, number=number) from None

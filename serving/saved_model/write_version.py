@@ -32,7 +32,7 @@ def versions_in(folder: Path) -> dict[int, Path]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise FileError(f"{folder}: {error.strerror or error}") from None
+        raise FileError("file-error", source=folder, reason=error.strerror or error) from None
     return {number: child for child in children if (number := number_of(child.name)) is not None}
 
 
@@ -50,12 +50,9 @@ def models_in(base: Path) -> dict[str, Path]:
 def check_name(name: str) -> str:
     """Return a model's name. Error: no request could ask for it, or it would pass for a version."""
     if _NAME.fullmatch(name) is None:
-        raise Error(
-            f"{name!r} cannot be a model's name, which is letters, digits, _, +, - and dots, but "
-            "for the first; give another with --name"
-        )
+        raise Error("model-name-invalid", name=name)
     if number_of(name) is not None:
-        raise Error(f"the model's name {name} would pass for a version; give another with --name")
+        raise Error("model-name-number", name=name)
     return name
 
 
@@ -107,7 +104,9 @@ def _written(
             target = _publish(partial, folder, version)
         _sync(folder, folder.parent)
     except OSError as error:
-        raise FileError(f"{folder}: cannot be written: {error.strerror or error}") from None
+        raise FileError(
+            "file-action-failed", source=folder, action="written", reason=error.strerror or error
+        ) from None
     return target
 
 
@@ -115,10 +114,7 @@ def check_free(folder: Path, version: int | None) -> None:
     """Raise FileError for a version that exists, under whatever spelling."""
     taken = versions_in(folder)
     if version in taken:
-        raise FileError(
-            f"{taken[version]}: this version exists and is never replaced; without --version, "
-            f"the next is {_next(taken)}"
-        )
+        raise FileError("version-exists", source=taken[version], next=_next(taken))
 
 
 def _next(taken: Iterable[int]) -> int:
@@ -131,7 +127,7 @@ def _publish(partial: Path, folder: Path, version: int | None) -> Path:
         check_free(folder, version)
         number = _next(versions_in(folder)) if version is None else version
         if number > MOST_VERSION:
-            raise FileError(f"{folder}: there is no version after {MOST_VERSION}")
+            raise FileError("version-none-left", source=folder, last=MOST_VERSION)
         target = folder / str(number)
         try:
             if not os.path.lexists(target):  # an empty folder would be replaced

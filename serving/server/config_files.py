@@ -36,8 +36,13 @@ def read_monitoring(path: Path) -> Monitoring:
     proto = parse(path, "MonitoringConfig").prometheus_config
     page = proto.path or METRICS_PATH
     if not page.startswith("/"):
-        raise ConfigError(f"{path}: the path of prometheus_config is {page!r}, expected one that "
-                          f"begins with /, as {METRICS_PATH}")  # fmt: skip
+        raise ConfigError(
+            "unexpected",
+            source=path,
+            what="the path of prometheus_config",
+            got=page,
+            expected="a path that begins with /, such as /monitoring/prometheus/metrics",
+        )
     return Monitoring(proto.enable, page)
 
 
@@ -47,11 +52,14 @@ def read_tls(path: Path) -> Tls:
     for name in ("server_key", "server_cert", "custom_ca"):
         text = getattr(proto, name)
         if not text and name != "custom_ca":
-            raise ConfigError(f"{path}: {name} is missing, expected PEM text")
+            raise ConfigError("pem-missing", source=path, name=name)
         if text and _PEM not in text:
-            raise ConfigError(f"{path}: {name} is no PEM text ({_PEM}...); the file holds keys and "
-                              "certificates themselves, not their paths")  # fmt: skip
+            raise ConfigError("not-pem-text", source=path, name=name, begin=_PEM)
     if proto.client_verify and not proto.custom_ca:
-        raise ConfigError(f"{path}: client_verify needs custom_ca, the certificate that signed "
-                          "those of the clients")  # fmt: skip
+        raise ConfigError(
+            "option-needs",
+            source=path,
+            option="client_verify",
+            needed="custom_ca, the certificate that signed those of the clients",
+        )
     return Tls(proto.server_key, proto.server_cert, proto.custom_ca, proto.client_verify, str(path))

@@ -41,8 +41,10 @@ def channel_arguments(text: str) -> list[ChannelOption]:
         key, equals, value = each.partition("=")
         if not (key and equals):
             raise Error(
-                f"--grpc_channel_arguments: {each!r} is not key=value, as "
-                "grpc.max_connection_age_ms=2000"
+                "unexpected",
+                what="--grpc_channel_arguments",
+                got=each,
+                expected="key=value, as grpc.max_connection_age_ms=2000",
             )
         whole = value.removeprefix("-").isdecimal() and abs(int(value)) < 1 << 31
         found.append((key, int(value) if whole else value))

@@ -51,4 +51,4 @@ def bracketed(host: str) -> str:
 def refused_port(shown: str, why: str, flag: str) -> FileError:
     """Return the error about an address that cannot be had."""
     free = " (0 takes one that is free)" if flag == "--port" else ""
-    return FileError(f"{shown}: {why}; choose another with {flag}{free}")
+    return FileError("port-unavailable", source=shown, reason=why, flag=flag, hint=free)

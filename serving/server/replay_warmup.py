@@ -43,9 +43,9 @@ def warm_up(servable: Servable, iterations: int = 1) -> int:
             count += 1
     except ServingError as error:
         where = f"{servable.folder / FILE}: record {count}"
-        raise ServingError(error.code, f"{where}: {error.message}") from None
+        raise error.within(where) from None
     except VerificationError as error:
-        raise ServingError("DATA_LOSS", str(error)) from None
+        raise ServingError.of("DATA_LOSS", error) from None
     return count
 
 
@@ -64,7 +64,7 @@ def _replay(plane: Plane, log: PredictionLog) -> None:
         tasks = [(_target(task), task.method_name) for task in request.tasks]
         plane.multi_inference(tasks, examples_of(request.input), _WITHOUT_END)
     else:
-        raise ServingError("UNIMPLEMENTED", f"Unsupported log_type for warmup: {kind}")
+        raise ServingError("UNIMPLEMENTED", "warmup-type-unsupported", kind=kind)
 
 
 def _target(request: Any) -> Target:

@@ -258,16 +258,10 @@ class Server:
 
     def _reload(self, config: Any, peer: str, seconds: float | None = None) -> None:
         if not (self.settings.allow_reload or peer.startswith(_LOCAL)):
-            raise ServingError(
-                "PERMISSION_DENIED",
-                "models are changed from this machine alone; start the server with "
-                "--allow_reload to change them from others",
-            )
+            raise ServingError("PERMISSION_DENIED", "reload-from-elsewhere")
         if self.settings.workers > 1:
             raise ServingError(
-                "FAILED_PRECONDITION",
-                f"each of {self.settings.workers} workers would have to be told; change the file "
-                "of --model_config_file, with --model_config_file_poll_wait_seconds",
+                "FAILED_PRECONDITION", "reload-needs-file", workers=self.settings.workers
             )
         self.models.configure(model_settings(config), seconds)
 

@@ -99,22 +99,20 @@ def settings_of(
 def _check(flags: ServerFlags) -> None:
     """Raise Error for flags that contradict each other."""
     if flags.workers > 1 and flags.grpc_socket_path:
-        raise Error("--grpc_socket_path goes with one worker: a path is no port that several can "
-                    "share")  # fmt: skip
+        raise Error("socket-path-one-worker")
     if flags.rest_api_port and flags.rest_api_port == flags.port:
-        raise Error("--rest_api_port and --port must differ")
+        raise Error("ports-equal")
     if flags.rest_plain and not (flags.ssl_config_file and flags.rest_api_port):
-        raise Error("--rest_plain goes with --ssl_config_file and --rest_api_port: without TLS, "
-                    "REST is plain HTTP anyway")  # fmt: skip
+        raise Error("rest-plain-needs-tls")
     for name, most in _MOST.items():
         if (value := getattr(flags, name)) is not None and value > most:
-            raise Error(f"--{name} is {value}, expected at most {most}")
+            raise Error("out-of-range", name=f"--{name}", expected=f"at most {most}", got=value)
     if flags.engine not in CHOICES:
-        raise Error(f"there is no engine {flags.engine!r}; there are: {', '.join(CHOICES)}")
+        raise Error("not-one-of", what="the engine", known=CHOICES, got=flags.engine)
     if flags.engine != AUTO:
         check_engine(flags.engine)
     if flags.batching_parameters_file and not flags.enable_batching:
-        raise Error("--batching_parameters_file goes with --enable_batching")
+        raise Error("option-needs", option="--batching_parameters_file", needed="--enable_batching")
 
 
 def _models(
@@ -129,7 +127,7 @@ def _models(
         return (ModelSettings(name, Path(path).absolute()),), None
     if base_dir is None and path is None and file is not None:
         return read_models(Path(file)), Path(file)
-    raise Error("give one of BASE_DIR, --model_base_path and --model_config_file")
+    raise Error("give-one", options=["BASE_DIR", "--model_base_path", "--model_config_file"])
 
 
 def _batching(flags: ServerFlags, batch: int | None) -> Batching | None:
@@ -150,10 +148,7 @@ def _loading(flags: ServerFlags) -> Loading:
     both = flags.tensorflow_session_parallelism
     intra, inter = flags.tensorflow_intra_op_parallelism, flags.tensorflow_inter_op_parallelism
     if both is not None and (intra is not None or inter is not None):
-        raise Error(
-            "give either --tensorflow_session_parallelism, or --tensorflow_intra_op_parallelism "
-            "and --tensorflow_inter_op_parallelism"
-        )
+        raise Error("parallelism-options")
     ours = Loading(allowed_ops=tuple(flags.allowed_ops), engine=flags.engine)
     threads = [next(each for each in (one, both, usual) if each is not None)
                for one, usual in ((intra, ours.intra_op), (inter, ours.inter_op))]  # fmt: skip

@@ -29,7 +29,6 @@ from deploykit.serving.server.tls import credentials, https_context
 
 logger = logging.getLogger("deploykit")
 
-_NO_WORKER = "no worker of the server is ready; try again later"
 _CONNECTION_MS = 200  # then gRPC clients connect again, to a worker if one is ready
 _ATTACH_FILTER = 51  # SO_ATTACH_REUSEPORT_CBPF of Linux, which Python does not name
 _LOAD_RANDOM, _MODULO, _ADD, _RETURN, _RETURN_RESULT = 0x20, 0x94, 0x04, 0x06, 0x16
@@ -104,7 +103,9 @@ def _choose_worker(shared: socket.socket, ready: int) -> None:
 def _rest_listener(settings: ServerSettings) -> Listener:
     tls = None if settings.rest_plain else settings.tls
     made = Listener(
-        lambda _: error_response(503, _NO_WORKER),  # of a request that `begin` refused already
+        lambda _: error_response(
+            503, str(HttpError(503, "no-worker-ready"))
+        ),  # of a request that `begin` refused already
         settings.host,
         settings.rest_api_port or 0,
         HttpLimits(body=settings.max_message_bytes),
@@ -117,7 +118,7 @@ def _rest_listener(settings: ServerSettings) -> Listener:
 
 
 def _refuse_body(*_: object) -> Upload | None:
-    raise HttpError(503, _NO_WORKER, retry=True)
+    raise HttpError(503, "no-worker-ready", retry=True)
 
 
 def _grpc_server(settings: ServerSettings) -> grpc.Server:
@@ -142,5 +143,5 @@ class _Refusal(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def _unavailable(_: Iterator[bytes], context: grpc.ServicerContext) -> NoReturn:
-    context.abort(grpc.StatusCode.UNAVAILABLE, _NO_WORKER)
+    context.abort(grpc.StatusCode.UNAVAILABLE, str(HttpError(503, "no-worker-ready")))
     raise AssertionError

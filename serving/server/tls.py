@@ -19,7 +19,7 @@ def credentials(tls: Tls) -> grpc.ServerCredentials:
     try:
         server_context(tls)
     except CertificateError as error:
-        raise CertificateError(f"{tls.source}: {error}") from None
+        raise error.within(tls.source) from None
     return grpc.ssl_server_credentials(
         [(tls.server_key.encode(), tls.server_cert.encode())],
         root_certificates=tls.custom_ca.encode() or None,
@@ -57,11 +57,8 @@ def _load_chain(context: ssl.SSLContext, tls: Tls) -> None:
         context.load_cert_chain(f"/proc/self/fd/{held}", password="")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            raise CertificateError("server_key is not the key of server_cert") from None
-        raise CertificateError(
-            f"server_key and server_cert cannot be read ({_reason(error)}), expected a private key "
-            "without a passphrase and its certificate, as PEM text"
-        ) from None
+            raise CertificateError("tls-key-mismatch") from None
+        raise CertificateError("tls-pair-unreadable", reason=_reason(error)) from None
     finally:
         os.close(held)
 
@@ -71,7 +68,7 @@ def _trust(context: ssl.SSLContext, certificates: str, name: str) -> None:
         context.load_verify_locations(cadata=certificates)
     except ssl.SSLError as error:
         raise CertificateError(
-            f"{name} cannot be read ({_reason(error)}), expected certificates as PEM text"
+            "tls-certificate-unreadable", name=name, reason=_reason(error)
         ) from None
 
 
@@ -94,12 +91,9 @@ def _shake_hands(server: ssl.SSLContext, certificate: str) -> None:
                 except ssl.SSLWantReadError:
                     continue
     except ssl.SSLCertVerificationError as error:
-        raise CertificateError(
-            f"clients would refuse server_cert: {error.verify_message}; "
-            "give it one that is valid now"
-        ) from None
+        raise CertificateError("tls-clients-refuse", reason=error.verify_message) from None
     except ssl.SSLError as error:
-        raise CertificateError(f"no client could connect: {_reason(error)}") from None
+        raise CertificateError("tls-handshake-failed", reason=_reason(error)) from None
 
 
 def _reason(error: ssl.SSLError) -> str:

@@ -44,8 +44,8 @@ _ORPHANED = 128 + signal.SIGTERM  # the exit status of a worker whose parent is 
 class WorkerError(Error):
     """Why workers could not begin to serve, with the exit status that one of them would have."""
 
-    def __init__(self, message: str, exit_status: int) -> None:
-        super().__init__(message)
+    def __init__(self, code: str = "", /, exit_status: int = 2, **fields: object) -> None:
+        super().__init__(code, **fields)
         self.exit_status = exit_status
 
 
@@ -88,7 +88,7 @@ def _all_ready(reports: "queue.SimpleQueue[tuple[str, str]]", count: int) -> Rea
         kind, document = next_of(reports)
         if kind == "failed":
             failure = json.loads(document)
-            raise WorkerError(failure["error"], failure["exit_status"])
+            raise WorkerError("worker-failed", failure["exit_status"], reason=failure["error"])
     return Ready(**json.loads(document))
 
 

@@ -205,4 +205,4 @@ def _opened(path: str) -> int:
         return os.open(path, flags | os.O_NONBLOCK, 0o666)  # a pipe's reader is not waited for
     except OSError as error:
         reason = "nobody reads this pipe" if error.errno == errno.ENXIO else error.strerror
-        raise FileError(f"{path}: {reason}") from None
+        raise FileError("file-error", source=path, reason=reason) from None

@@ -12,11 +12,12 @@ from unittest import mock
 import pytest
 
 from deploykit.calling import label_image
-from deploykit.cli import main
+from deploykit.cli import failures, main
 from deploykit.exporting import photo_inputs
 from deploykit.freezing import initializers, resaving
 from deploykit.freezing.variable_updates import repeated_calls
 from deploykit.transforms.core.display.log_format import log_to_stderr
+from deploykit.transforms.core.errors import CodedError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Limits
 from deploykit.verification import verify
@@ -33,21 +34,40 @@ class Outcome:
     status: int
     stdout: str
     stderr: str
+    error: CodedError | None = None
+
+    @property
+    def printed(self) -> str:
+        """What is on standard output, but for the document of an error alone."""
+        with contextlib.suppress(ValueError):
+            if list(json.loads(self.stdout)) == ["error"]:
+                return ""
+        return self.stdout
 
     @property
     def document(self) -> dict[str, Any]:
         return pinned(json.loads(self.stdout))
 
 
-def _run(*arguments: object) -> int:
+def _run(*arguments: object) -> tuple[int, CodedError | None]:
+    """Return the exit status, and the error that is shown."""
+    shown: list[CodedError | None] = [None]
+    coded = failures._coded
+
+    def noted(error: Exception) -> CodedError:
+        shown.append(coded(error))
+        return shown[-1]
+
     log_to_stderr()
     environment = dict(os.environ)  # which `serve` sets for TensorFlow
     try:
         with (
             Limits(seconds=600, memory=None, show_log=False),  # put back what options set
             mock.patch("deploykit.serving.server.process.own_process"),  # this one is the tests'
+            mock.patch.object(failures, "_coded", noted),
         ):
-            return main.run([str(argument) for argument in arguments])
+            status = main.run([str(argument) for argument in arguments])
+            return status, shown[-1]
     finally:
         os.environ.clear()
         os.environ.update(environment)
@@ -58,9 +78,9 @@ def deploykit(capfd):
     """Run a command line; nothing but one JSON document or a table may be on stdout."""
 
     def run(*arguments: object) -> Outcome:
-        status = _run(*arguments)
+        status, error = _run(*arguments)
         captured = capfd.readouterr()
-        return Outcome(status, captured.out, captured.err)
+        return Outcome(status, captured.out, captured.err, error)
 
     return run
 
@@ -69,8 +89,8 @@ def command_line(*arguments: object) -> Outcome:
     """Run a command line where `deploykit` cannot be had: in a fixture of a whole module."""
     stdout, stderr = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-        status = _run(*arguments)
-    return Outcome(status, stdout.getvalue(), stderr.getvalue())
+        status, error = _run(*arguments)
+    return Outcome(status, stdout.getvalue(), stderr.getvalue(), error)
 
 
 @pytest.fixture

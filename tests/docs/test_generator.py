@@ -9,7 +9,6 @@ import deploykit
 from deploykit.api.comparison import Comparison
 from deploykit.cli.main import COMMANDS
 from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.differences import Difference
 from deploykit.verification.verify import Verification
@@ -142,7 +141,7 @@ def test_signatures_are_those_of_the_source_with_constants_filled_in():
     assert signature(Shape) == (
         'Shape(width: int | None = 3, *sides: float, name: str = "a", **more)'
     )
-    assert signature(GraphError) == "GraphError()"
+    assert signature(KeyError) == "KeyError()"
     assert signature(area).splitlines() == [
         "area(",
         "    shape: Shape,",

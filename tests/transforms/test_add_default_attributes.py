@@ -6,7 +6,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import op_defs
 from deploykit.transforms.core.protos import FunctionDefLibrary
-from tests.support import assert_golden, build, error, random, transform
+from tests.support import assert_golden, build, error, raises, random, transform
 from tests.transforms.examples import Example
 
 LRN_DEFAULTS = {"depth_radius": 5, "bias": 1.0, "alpha": 1.0, "beta": 0.5}
@@ -100,7 +100,7 @@ def test_a_complete_node_is_left_alone(node):
 
 
 def test_an_unknown_op_is_an_error_with_the_nearest_names():
-    with pytest.raises(GraphError, match=r"node 'n': there is no op Rellu \(did you mean Relu"):
+    with raises(GraphError, "unknown-op-of-node", node="n", op="Rellu"):
         add_default_attributes(Graph([Node("n", "Rellu")]))
 
 

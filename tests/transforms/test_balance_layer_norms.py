@@ -8,7 +8,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
 from deploykit.transforms.shift_activations import through as THROUGH
-from tests.support import assert_golden, build, error, ops, random, transform
+from tests.support import assert_golden, build, error, ops, random, says, transform
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import ranges_of
 
@@ -137,7 +137,9 @@ def test_ranges_without_channels_leave_it_alone(tmp_path):
 
 
 def test_a_wrong_exponent_is_refused(tmp_path):
-    with pytest.raises(GraphError, match=r"exponent must be between 0 and 1 \(got 2"):
+    with pytest.raises(
+        GraphError, match=says("out-of-range", name="exponent", expected="between 0 and 1", got=2.0)
+    ):
         balanced(net(pre_norm), tmp_path, 2)
 
 

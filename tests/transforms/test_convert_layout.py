@@ -13,7 +13,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import call
 from deploykit.verification.pairs import Pairing
 from deploykit.verification.running import Task
-from tests.support import assert_golden, build, error, ops, random, transform
+from tests.support import assert_golden, build, error, ops, raises, random, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 9, 8, 4, seed=9)}
@@ -209,7 +209,7 @@ def test_a_batch_norm_that_is_an_output_is_left_alone(net):
 
 
 def test_a_layout_that_is_none():
-    with pytest.raises(PipelineError, match="to should be NHWC or NCHW, not 'NCWH'"):
+    with raises(PipelineError, "not-one-of", what="to", known=["NHWC", "NCHW"], got="NCWH"):
         convert_layout(Graph(), to="NCWH")
 
 

@@ -12,7 +12,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.equalize_channels import _by_input as BY_INPUT
 from deploykit.transforms.equalize_channels import _passed as PASSED
-from tests.support import assert_golden, error, random, transform
+from tests.support import assert_golden, error, random, says, transform
 from tests.transforms.examples import Example
 from tests.transforms.test_shift_activations import (
     add,
@@ -216,7 +216,7 @@ def test_layers_without_factors(make, reason, tmp_path):
 def test_ranges_of_another_model_are_refused(tmp_path):
     graph, path = net(lambda y: conv(y, "second")), tmp_path / "other.json"
     path.write_text(Ranges("", 1, {"other": TensorRange(0, 1)}).text())
-    with pytest.raises(GraphError, match=r"none of the tensors .* 'first_biased'.*; run"):
+    with pytest.raises(GraphError, match=says("ranges-lack-tensors", example="first_biased")):
         transform(graph, f'equalize_channels(ranges="{path}")')
 
 

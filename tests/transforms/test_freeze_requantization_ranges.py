@@ -3,7 +3,7 @@ import pytest
 
 from deploykit.transforms.core.errors import FileError, GraphError, PipelineError
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, ops, random, run, transform
+from tests.support import assert_golden, build, ops, random, run, says, transform
 from tests.transforms.examples import Example
 
 LOGGING = 'insert_logging(op=RequantizationRange, show_name=true, message="__requant_min_max:")'
@@ -129,22 +129,41 @@ def test_ranges_that_the_log_does_not_show_are_left_alone(freeze):
 @pytest.mark.parametrize(
     ("lines", "parameters", "error_type", "message"),
     [
-        ([], "", GraphError, "log: no line shows a range"),
-        ([record(1, 2, name="gone")], "", GraphError, "the graph has no node 'gone'"),
-        ([record(1, 2, name="out")], "", GraphError, "'out' in .*log is a Dequantize"),
-        ([record(-1, 0), record(-5, -3)], ", max_percentile=100, min_percentile=100", GraphError,
-         r"leave the range \[-1, -3\]"),
-        ([record(1, 2)], ", min_percentile=101", PipelineError, "from 0 to 100, not 101"),
-        ([record(1, 2)], ", max_percentile=-1", PipelineError, "from 0 to 100, not -1"),
+        ([], "", GraphError, says("ranges-log-empty")),
+        ([record(1, 2, name="gone")], "", GraphError, says("missing", name="gone")),
+        (
+            [record(1, 2, name="out")],
+            "",
+            GraphError,
+            says("ranges-log-node", node="out", op="Dequantize"),
+        ),
+        (
+            [record(-1, 0), record(-5, -3)],
+            ", max_percentile=100, min_percentile=100",
+            GraphError,
+            says("ranges-log-percentiles", node="range", low=-1.0, high=-3.0),
+        ),
+        (
+            [record(1, 2)],
+            ", min_percentile=101",
+            PipelineError,
+            says("out-of-range", expected="from 0 to 100", got=101.0),
+        ),
+        (
+            [record(1, 2)],
+            ", max_percentile=-1",
+            PipelineError,
+            says("out-of-range", expected="from 0 to 100", got=-1.0),
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be(freeze, lines, parameters, error_type, message):
     with pytest.raises(error_type, match=message):
         freeze(*lines, parameters=parameters)
 
 
 def test_a_log_is_needed_and_must_be_there():
-    with pytest.raises(PipelineError, match="needs the parameter min_max_log_file"):
+    with pytest.raises(PipelineError, match=says("parameter-missing", name="min_max_log_file")):
         transform(quantized(), "freeze_requantization_ranges")
     with pytest.raises(FileError, match=r"nowhere\.log: No such file"):
         transform(quantized(), "freeze_requantization_ranges(min_max_log_file=nowhere.log)")

@@ -8,7 +8,7 @@ from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.int8 import gtt_ops, surviving_ranges
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.quantize_nodes import quantize_nodes
-from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.support import assert_golden, build, error, ops, random, run, says, transform
 from tests.transforms.examples import Example
 
 # A code is off by half a step, 1/510 of the range of its tensor. Both operands of an op and its
@@ -439,14 +439,19 @@ def test_placeholders_that_hold_no_floats_stay():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ("input_min=0", "You must pass both input_min and input_max into quantize_nodes"),
-        ("input_max=0", "You must pass both input_min and input_max into quantize_nodes"),
-        ("fallback_min=0", "You must pass both fallback_min and fallback_max into quantize_nodes"),
-        ("fallback_max=0", "You must pass both fallback_min and fallback_max into quantize_nodes"),
-        ("input_min=1,input_max=1", r"input_min \(1.0\) should be below input_max \(1.0\)"),
-        ("input_min=nan,input_max=1", "should be below input_max"),
+        ("input_min=0", says("fallback-range-half")),
+        ("input_max=0", says("fallback-range-half")),
+        ("fallback_min=0", says("fallback-range-half")),
+        ("fallback_max=0", says("fallback-range-half")),
+        (
+            "input_min=1,input_max=1",
+            says(
+                "fallback-range-invalid", reason="input_min (1.0) should be below input_max (1.0)"
+            ),
+        ),
+        ("input_min=nan,input_max=1", says("fallback-range-invalid")),
         ("input_min=0,input_max=inf", "both finite"),
-        ("fallback_min=1,fallback_max=2", r"the fallback range \(1.0, 2.0\) should hold zero"),
+        ("fallback_min=1,fallback_max=2", says("fallback-range-without-zero", fallback=[1.0, 2.0])),
     ],
 )
 def test_wrong_ranges(parameters, message):

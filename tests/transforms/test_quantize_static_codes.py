@@ -16,7 +16,7 @@ from deploykit.transforms.core.int8.stored_codes import ROUNDS
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.running.differences import compare
-from tests.support import ops, random, run, transform
+from tests.support import ops, random, run, says, transform
 from tests.transforms import test_quantize_static_inputs as of_inputs
 from tests.transforms.int8_nets import C, calibrated, feeds_of, image, layer, ranges_of, relu
 from tests.transforms.test_quantize_static import (
@@ -289,7 +289,7 @@ def test_codes_are_taken_as_they_are(tmp_path):
 
 
 def test_a_graph_in_float_needs_ranges():
-    with pytest.raises(GraphError, match="holds no codes of 8 bits; give it `ranges`"):
+    with pytest.raises(GraphError, match=says("stored-codes-missing")):
         transform(residual(), "quantize_static()")
 
 
@@ -300,19 +300,19 @@ def test_roundings_of_the_model_itself_are_no_codes():
         y = tf.quantization.fake_quant_with_min_max_vars(image(), 0.0, 1.0)
         relu(layer("conv", y, "layer"), "out")
 
-    with pytest.raises(GraphError, match="holds no codes"):
+    with pytest.raises(GraphError, match=says("stored-codes-missing")):
         transform(net(make), "quantize_static()")
 
 
 def test_layers_to_stay_float_are_chosen_before(tmp_path):
     codes = in_codes(residual(), tmp_path)
-    with pytest.raises(GraphError, match="`keep_float` goes with `ranges`"):
+    with pytest.raises(GraphError, match=says("keep-float-needs-ranges")):
         transform(codes, "quantize_static(keep_float=first)")
 
 
 def test_codes_for_vnni_are_none_for_avx2(tmp_path):
     codes = in_codes(residual(), tmp_path)
-    with pytest.raises(GraphError, match="node 'first': its codes are for vnni"):
+    with pytest.raises(GraphError, match=says("codes-other-isa", node="first")):
         transform(codes, "quantize_static(isa=avx2)")
 
 
@@ -350,6 +350,6 @@ def read_between(graph: Graph) -> None:
 def test_other_codes_are_refused(break_, tmp_path):
     codes = in_codes(inception() if break_ is other_ends else residual(), tmp_path)
     break_(codes)
-    with pytest.raises(GraphError, match="is none that quantize_codes wrote, as") as found:
+    with pytest.raises(GraphError, match=says("stored-codes-unknown")) as found:
         onednn_graph(codes, "vnni")
     assert "\n" not in str(found.value)

@@ -6,7 +6,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from deploykit.transforms.remove_nodes import remove_nodes
-from tests.support import assert_golden, build, error, ops, random, transform
+from tests.support import assert_golden, build, error, ops, raises, random, says, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 3, seed=9)}
@@ -300,9 +300,12 @@ def test_a_control_input_on_a_removed_node_waits_for_all_that_this_waited_for():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"op": ()}, "op names no op to remove, such as op=Identity"),
-        ({"op": ("Identity",), "max_inputs": 0}, "max_inputs should be at least 1, not 0"),
-        ({"op": ("Identiy",)}, r"there is no op Identiy \(did you mean Identity"),
+        ({"op": ()}, says("op-empty")),
+        (
+            {"op": ("Identity",), "max_inputs": 0},
+            says("out-of-range", name="max_inputs", expected="at least 1", got=0),
+        ),
+        ({"op": ("Identiy",)}, says("missing", kind="op", name="Identiy")),
     ],
 )
 def test_errors(parameters, message):
@@ -311,7 +314,7 @@ def test_errors(parameters, message):
 
 
 def test_no_op_in_a_transform_string_is_an_error():
-    with pytest.raises(PipelineError, match="remove_nodes needs the parameter op"):
+    with raises(PipelineError, "parameter-missing", transform="remove_nodes", name="op"):
         transform(fan_out(), "remove_nodes")
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, error, random, transform
+from tests.support import assert_golden, build, error, random, says, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 4, seed=1)}
@@ -73,10 +73,16 @@ def test_left_alone(names):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ("old_attribute_name=a", "needs the parameter new_attribute_name"),
-        ("new_attribute_name=a", "needs the parameter old_attribute_name"),
-        ("old_attribute_name=a, new_attribute_name=b, op_name=Nonsense", "no op Nonsense"),
-        ("old_attribute_name=a, old_attribute_name=b, new_attribute_name=c", "more than once"),
+        ("old_attribute_name=a", says("parameter-missing", name="new_attribute_name")),
+        ("new_attribute_name=a", says("parameter-missing", name="old_attribute_name")),
+        (
+            "old_attribute_name=a, new_attribute_name=b, op_name=Nonsense",
+            says("missing", kind="op", name="Nonsense"),
+        ),
+        (
+            "old_attribute_name=a, old_attribute_name=b, new_attribute_name=c",
+            says("parameter-twice"),
+        ),
     ],
 )
 def test_wrong_parameters(parameters, message):

@@ -7,7 +7,7 @@ from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.round_weights import round_weights
-from tests.support import assert_golden, build, error, random, run, transform
+from tests.support import assert_golden, build, error, random, run, says, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 8, seed=1)}
@@ -124,7 +124,10 @@ def test_name_device_and_control_inputs_stay():
 
 @pytest.mark.parametrize("num_steps", [1, 0, -3])
 def test_too_few_steps(num_steps):
-    with pytest.raises(PipelineError, match=f"num_steps should be at least 2, not {num_steps}"):
+    with pytest.raises(
+        PipelineError,
+        match=says("out-of-range", name="num_steps", expected="at least 2", got=num_steps),
+    ):
         transform(layer(), f"round_weights(num_steps={num_steps})")
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, error, random, transform
+from tests.support import assert_golden, build, error, random, says, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 3, seed=1)}
@@ -71,7 +71,9 @@ def test_forms_of_a_device(device):
 
 @pytest.mark.parametrize("device", ["cpu:0", "gpu", "/device:CPU", "/cpu:first", "/", "/gpu:0 "])
 def test_what_is_no_device_is_refused(device):
-    with pytest.raises(PipelineError, match="device should be such as /device:CPU:0"):
+    with pytest.raises(
+        PipelineError, match=says("unexpected", what="device", expected="such as /device:CPU:0")
+    ):
         transform(placed(), f'set_device(device="{device}")')
 
 

@@ -7,7 +7,7 @@ from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from tests.real import encoder
-from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.support import assert_golden, build, error, ops, random, run, says, transform
 from tests.transforms.examples import Example
 
 BAR = 1e-6 * 11  # design: 1e-6 * (5 + depth): kernels may sum a matrix of fewer rows otherwise
@@ -196,9 +196,9 @@ def test_the_check_catches_parts_in_another_order():
 @pytest.mark.parametrize(
     ("make", "text", "reason"),
     [
-        (net, "tensor=idz", "'idz' is no input; there are: ids"),
-        (net, "tensor=ids, parts=3", "known number of tokens that 3 parts share, not \\[-1, 8\\]"),
-        (net, "tensor=ids, parts=1", "that 1 parts share"),
+        (net, "tensor=idz", says("unknown-name", kind="input", name="idz", known=["ids"])),
+        (net, "tensor=ids, parts=3", says("split-tokens-shape", parts=3, got=[-1, 8])),
+        (net, "tensor=ids, parts=1", says("split-tokens-shape", parts=1)),
         (lambda: net(tokens=None), "tensor=ids", "not \\[-1, -1\\]"),
     ],
 )

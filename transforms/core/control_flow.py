@@ -74,7 +74,7 @@ def pass_on(
     if not tensors:
         return Node(name, "NoOp", device=device).with_control_inputs(*control_inputs)
     if types is None or len(types) != len(tensors):
-        raise GraphError(f"node '{name}': its attributes do not say the types of its tensors")
+        raise GraphError("attributes-without-types", name=name)
     type_ = types[0] if len(types) == 1 else list(types)
     node = Node(name, "Identity" if len(types) == 1 else "IdentityN", tuple(tensors), {}, device)
     return node.with_control_inputs(*control_inputs).with_attrs(T=type_)
@@ -138,21 +138,15 @@ class _Decisions:
         """Raise GraphError where an output is dead, or an input only feeds on dead tensors."""
         for tensor in self._graph.outputs:
             if self.is_dead(tensor):
-                raise GraphError(f"output '{tensor}' lies in a branch that is never taken")
+                raise GraphError("output-in-dead-branch", tensor=tensor)
         for tensor in self._graph.inputs:
             if any(map(self.is_dead, self._graph.producer(tensor).inputs)):
-                raise GraphError(
-                    f"input '{tensor}' lies in a branch that is never taken, or behind one; "
-                    "strip_unused_nodes first makes a Placeholder of it"
-                )
+                raise GraphError("input-in-dead-branch", tensor=tensor)
         partly = [name for name, live in self.live_inputs.items() if len(live) > 1]
         read = _tensors_read(self._graph) if partly else set()
         for name in partly:
             if f"{name}:1" in read:
-                raise GraphError(
-                    f"node '{name}': which of its inputs is alive ('{name}:1') cannot be kept, as "
-                    "some of them are never alive"
-                )
+                raise GraphError("merge-index-needed", name=name)
 
     def _decide_merge(self, node: Node) -> None:
         """Note the inputs that are alive; a loop's edge back is as alive as the loop is.

@@ -16,13 +16,117 @@ BugError               1  our own code failed where a model is run
 """
 
 import contextlib
+import copy
 import errno
+import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Self, TypeAlias
+
+from deploykit.transforms.core.display import messages
+
+Plain: TypeAlias = "bool | int | float | str | list[Plain] | None"
 
 
-class Error(Exception):
+class CodedError(Exception):
+    """An error with a `code` and `fields`; `messages.json` holds the sentence of each code.
+
+    A text that is no code of it is the message itself, as in an error that a user's own transform
+    raises; its code is then that of the class. A `source` among the fields is where it was found,
+    such as a path, and the sentence begins with it.
+
+    Example:
+        >>> GraphError("unknown-name", source="model.pb", kind="node", name="a", hint="", known=[])
+    """
+
+    exit_status = 1
+    fields: Mapping[str, Plain] = MappingProxyType({})
+
+    def __init__(self, code: str = "", /, **fields: object) -> None:
+        """Keep the code, and the fields as JSON has them."""
+        super().__init__(code)
+        self.fields = {name: plain(value) for name, value in fields.items()}
+
+    @property
+    def code(self) -> str:
+        """The problem, as a name that does not change; that of the class where it has none."""
+        given = self.args[0] if self.args else ""
+        return str(given) if messages.template(given) is not None else default_code(type(self))
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        given = self.args[0] if self.args else ""
+        template = messages.template(given)
+        found = None if template is None else messages.render(template, self.fields)
+        message = super().__str__() if found is None else found
+        source = self.fields.get("source")
+        return f"{source}: {message}" if source else message
+
+    def __repr__(self) -> str:
+        """Return what would make it."""
+        arguments = [*map(repr, self.args), *(f"{k}={v!r}" for k, v in self.fields.items())]
+        return f"{type(self).__name__}({', '.join(arguments)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be the same in another process, whatever its class takes to be made."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+    def within(self, source: object = "", kind: "type[CodedError] | None" = None) -> Self:
+        """Return the same error, found in `source`; as another class, where `kind` is given."""
+        changed: Any = copy.copy(self)
+        if sources := [str(each) for each in (source, self.fields.get("source")) if each]:
+            changed.fields = {**self.fields, "source": ": ".join(sources)}
+        if kind is not None:
+            changed.__class__ = kind
+        return changed  # type: ignore[no-any-return]
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "code": self.code,
+            "class": type(self).__name__,
+            "message": str(self),
+            "exit_status": self.exit_status,
+            "fields": {name: _finite(value) for name, value in self.fields.items()},
+        }
+
+
+def _finite(value: Plain) -> Plain:
+    """Return a value without numbers that JSON has not."""
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _restored(kind: type[CodedError], args: tuple[Any, ...], state: dict[str, Any]) -> CodedError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+def default_code(kind: type[BaseException]) -> str:
+    """Return the code of an error with a text of its own: "graph-error" of a GraphError."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind.__name__).lower()
+
+
+def plain(value: object) -> Plain:
+    """Return a value as JSON has it: a path, and whatever else it has not, as text."""
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (str, int, float):
+        if isinstance(value, kind):  # a subclass may be unknown to whoever reads it
+            return kind(value)
+    if callable(item := getattr(value, "item", None)) and getattr(value, "ndim", 1) == 0:
+        return plain(item())  # a number of NumPy
+    if isinstance(value, Collection | Iterator) and not isinstance(value, bytes):
+        return [plain(each) for each in value]
+    return str(value)
+
+
+class Error(CodedError):
     """Something the user can act on; the message is one sentence."""
 
     exit_status = 2
@@ -47,13 +151,28 @@ class MismatchError(GraphError):
 class PipelineError(Error):
     """The transform string does not parse, or names what does not exist."""
 
-    def __init__(self, message: str, text: str = "", position: int | None = None) -> None:
-        """Keep the message; with `position`, add the line of `text` and a caret below it."""
+    def __init__(
+        self, code: str = "", /, text: str = "", position: int | None = None, **fields: object
+    ) -> None:
+        """With `position`, keep the line of `text` and the column, which a caret shows."""
+        super().__init__(code, **fields)
         if position is not None:
-            start = text.rfind("\n", 0, position) + 1
-            line = text[start:].split("\n", 1)[0]
-            message = f"{message}\n  {line}\n  {' ' * (position - start)}^"
-        super().__init__(message)
+            self.fields = self.at(text, position).fields
+
+    def at(self, text: str, position: int) -> "PipelineError":
+        """Return the same error at a position of a transform string."""
+        start = text.rfind("\n", 0, position) + 1
+        changed = copy.copy(self)
+        line = text[start:].split("\n", 1)[0]
+        changed.fields = {**self.fields, "line": line, "column": position - start}
+        return changed
+
+    def __str__(self) -> str:
+        """Return the sentence, and below it the line and the caret."""
+        message = super().__str__()
+        if "column" not in self.fields:
+            return message
+        return f"{message}\n  {self.fields['line']}\n  {' ' * int(str(self.fields['column']))}^"
 
 
 class MissingPackageError(Error):
@@ -81,11 +200,19 @@ class VerificationError(Error):
 class StepError(VerificationError):
     """A step of a pipeline made a graph that differs from the model by more than the bar."""
 
-    def __init__(self, message: str, step: str, reason: str) -> None:
-        """Keep the message, the transform ("" for freezing), and what is wrong with its result."""
-        super().__init__(message)
-        self.step = step
-        self.reason = reason
+    def __init__(self, code: str = "", /, *, step: str = "", **fields: object) -> None:
+        """Keep the transform as well; empty: it is freezing."""
+        super().__init__(code, step=step, **fields)
+
+    @property
+    def step(self) -> str:
+        """The transform; empty: it is freezing."""
+        return str(self.fields.get("step", ""))
+
+    @property
+    def reason(self) -> str:
+        """What is wrong with its result."""
+        return str(self.fields.get("reason", ""))
 
 
 class UnverifiedError(VerificationError):
@@ -95,9 +222,9 @@ class UnverifiedError(VerificationError):
 class NotQuantizedError(VerificationError):
     """Float32 is the right result of quantization, so nothing is written without --allow-float."""
 
-    def __init__(self, message: str, report: object = None) -> None:
-        """Keep the message, and the report of what was tried."""
-        super().__init__(message)
+    def __init__(self, code: str = "", /, *, report: object = None, **fields: object) -> None:
+        """Keep the report of what was tried as well."""
+        super().__init__(code, **fields)
         self.report = report
 
 
@@ -107,7 +234,7 @@ class LimitError(Error):
     exit_status = 6
 
 
-class BugError(Exception):
+class BugError(CodedError):
     """Our own code failed in a child process, which is no fault of the graph: exit status 1."""
 
 
@@ -135,11 +262,10 @@ def lacks_memory(error: BaseException) -> bool:
     return getattr(error, "errno", None) == errno.ENOMEM or says_no_memory(str(error))
 
 
-def failed(message: str, error: BaseException) -> Error:
+def failed(code: str, error: BaseException, /, **fields: object) -> Error:
     """Return the error for what a library raised: of the graph, or of the memory that ran out."""
-    if lacks_memory(error):
-        return LimitError(f"{message} (there is not enough memory; see --memory-limit)")
-    return GraphError(message)
+    found = GraphError(code, **fields)
+    return LimitError("not-enough-memory", reason=found) if lacks_memory(error) else found
 
 
 @contextlib.contextmanager
@@ -150,7 +276,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     except GraphError as error:
         if not path or str(error).startswith(f"{path}:"):
             raise
-        raise GraphError(f"{path}: {error}") from None
+        raise error.within(path) from None
 
 
 def nearest(name: str, known: list[str] | tuple[str, ...]) -> str:

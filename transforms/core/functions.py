@@ -68,7 +68,7 @@ class Library:
             return self.functions[name]
         except KeyError:
             hint = nearest(name, tuple(self.functions))
-            raise GraphError(f"the graph's library has no function '{name}'{hint}") from None
+            raise GraphError("missing", kind="function", name=name, hint=hint) from None
 
     def callee(self, node: Node) -> Callee | None:
         """Return what a node calls, or None where it is no call."""
@@ -314,7 +314,7 @@ class _BodyReader:
             return [found[int(index)]] if index else found
         except (KeyError, IndexError, ValueError):
             raise GraphError(
-                f"function '{self._name}': '{reader}' reads '{reference}', which is not in it"
+                "function-input-missing", function=self._name, node=reader, input=reference
             ) from None
 
     def _filled(self, node: Node) -> Mapping[str, AttrValue]:
@@ -335,8 +335,10 @@ class _BodyReader:
             if kind == "placeholder":
                 if part.placeholder not in self._attrs:
                     raise GraphError(
-                        f"function '{self._name}': node '{node.name}' needs the attribute "
-                        f"'{part.placeholder}', which its caller does not give"
+                        "function-attribute-missing",
+                        function=self._name,
+                        node=node.name,
+                        attribute=part.placeholder,
                     )
                 part.CopyFrom(self._attrs[part.placeholder])
             elif kind == "func":
@@ -345,7 +347,6 @@ class _BodyReader:
                 waiting += [attr for func in part.list.func for attr in func.attr.values()]
         if result.ByteSize() > max(_MAX_ATTR_BYTES, value.ByteSize()):
             raise GraphError(
-                f"function '{self._name}': an attribute of node '{node.name}' grows beyond "
-                f"{_MAX_ATTR_BYTES} bytes"
+                "attribute-grows", function=self._name, node=node.name, most=_MAX_ATTR_BYTES
             )
         return result

@@ -59,17 +59,18 @@ class _Scanner:
     def take(self, pattern: re.Pattern[str], expected: str) -> re.Match[str]:
         match = pattern.match(self.text, self.position)
         if match is None:
-            raise self.error(f"expected {expected}")
+            raise self.error(expected)
         self.position = match.end()
         self.skip_blanks()
         return match
 
-    def error(self, message: str) -> PipelineError:
-        if self.position < len(self.text):
-            message += f", found {self.text[self.position]!r}"
-        else:
-            message += ", but the string ends"
-        return PipelineError(message, self.text, self.position)
+    def error(self, expected: str) -> PipelineError:
+        text, position = self.text, self.position
+        if position == len(text):
+            return PipelineError("syntax-ends", text, position, expected=expected)
+        return PipelineError(
+            "syntax-unexpected", text, position, expected=expected, found=text[position]
+        )
 
 
 def parse(text: str) -> list[Call]:
@@ -92,13 +93,13 @@ def _parameters(reader: _Scanner) -> tuple[Parameter, ...]:
     parameters: list[Parameter] = []
     while not reader.at(")"):
         if reader.position == len(reader.text):
-            raise PipelineError("this parenthesis is never closed", reader.text, opened)
+            raise PipelineError("parenthesis-open", text=reader.text, position=opened)
         parameters.append(_parameter(reader))
         if reader.at(","):
             reader.position += 1
             reader.skip_blanks()
             if reader.at(")"):
-                raise reader.error("expected the name of a parameter after the comma")
+                raise reader.error("the name of a parameter after the comma")
     reader.position += 1
     reader.skip_blanks()
     return tuple(parameters)
@@ -108,14 +109,14 @@ def _parameter(reader: _Scanner) -> Parameter:
     position = reader.position
     name = reader.take(_NAME, "the name of a parameter").group()
     if not reader.at("="):
-        raise reader.error(f"expected = after {name}")
+        raise reader.error(f"= after {name}")
     reader.position += 1
     reader.skip_blanks()
     if reader.at('"') or reader.at("'"):
         start = reader.position
         match = _QUOTED.match(reader.text, start)
         if match is None:
-            raise PipelineError("this quote is never closed", reader.text, start)
+            raise PipelineError("quote-open", text=reader.text, position=start)
         reader.position = match.end()
         reader.skip_blanks()
         return Parameter(name, match.group(1) or match.group(2) or "", position)

@@ -277,15 +277,13 @@ class Graph(NodeIndex, AsHtml):
             for tensor in node.inputs:
                 if producer_name(tensor) not in self._nodes:
                     hint = nearest(producer_name(tensor), tuple(self._nodes))
-                    raise GraphError(
-                        f"node '{name}': its input '{tensor}' is not in the graph{hint}"
-                    )
+                    raise GraphError("input-missing-in-graph", node=name, tensor=tensor, hint=hint)
         for role, tensors in (("input", self.inputs), ("output", self.outputs)):
             for tensor in tensors:
                 name, _ = split(tensor)
                 if name not in self._nodes:
                     hint = nearest(name, tuple(self._nodes))
-                    raise GraphError(f"the graph has no node '{name}', named as {role}{hint}")
+                    raise GraphError("graph-node-missing", name=name, role=role, hint=hint)
         self.order()
         self._checked_at = self._edits
 
@@ -380,7 +378,7 @@ def follow(tensor: str, moved: dict[str, list[str]]) -> list[str]:
         path.append(tensor)
         tensor = moved[tensor][0]
         if len(path) > len(moved):
-            raise GraphError(f"the moves of '{tensor}' end in themselves")
+            raise GraphError("moves-circular", tensor=tensor)
     end = [tensor] if tensor not in moved else [n for t in moved[tensor] for n in moved.get(t, [t])]
     for passed in path:
         moved[passed] = end

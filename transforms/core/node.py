@@ -130,11 +130,11 @@ class Node:
 
     def _read(self, read: Callable[[TensorProto], T]) -> T:
         if self.op != "Const" or "value" not in self.attrs:
-            raise GraphError(f"node '{self.name}' ({self.op}) holds no value")
+            raise GraphError("node-without-value", node=self.name, op=self.op)
         try:
             return read(self.attrs["value"].tensor)
         except GraphError as error:
-            raise GraphError(f"node '{self.name}': {error}") from None
+            raise error.within(f"node '{self.name}'") from None
 
     def attr(self, name: str, default: Any = None) -> Any:
         """Return an attribute as a plain value, or `default` where the node does not have it.

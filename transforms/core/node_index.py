@@ -35,7 +35,7 @@ class NodeIndex:
             return self._nodes[name]
         except KeyError:
             hint = nearest(name, tuple(self._nodes))
-            raise GraphError(f"the graph has no node '{name}'{hint}") from None
+            raise GraphError("missing", kind="node", name=name, hint=hint) from None
 
     def __contains__(self, name: str) -> bool:
         return name in self._nodes
@@ -125,7 +125,7 @@ class NodeIndex:
     def add(self, node: Node) -> Node:
         """Add a node. GraphError: its name is taken."""
         if node.name in self._nodes:
-            raise GraphError(f"node '{node.name}' occurs more than once")
+            raise GraphError("node-twice", node=node.name)
         if not self._shapes_hold and SHAPES in node.attrs and node.data_inputs:
             node = node.with_attrs(**{SHAPES: None})
         self._nodes[node.name] = node
@@ -136,7 +136,7 @@ class NodeIndex:
         """Remove a node that nobody reads or waits for. GraphError: somebody does."""
         if self._consumers.get(node.name):
             reader = next(iter(self._consumers[node.name]))
-            raise GraphError(f"node '{node.name}' cannot be removed: '{reader}' reads it")
+            raise GraphError("node-in-use", node=node.name, reader=reader)
         self._unlink(self._nodes.pop(node.name))
         self._consumers.pop(node.name, None)
         self._reader_counts.pop(node.name, None)

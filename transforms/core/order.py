@@ -52,5 +52,5 @@ def _sorted(nodes: Mapping[str, Node], consumers: Mapping[str, Iterable[str]]) -
     if len(result) < len(nodes):
         stuck = [name for name, count in missing.items() if count > 0]
         shown = ", ".join(f"'{name}'" for name in stuck[:3])
-        raise GraphError(f"{len(stuck)} nodes wait for each other in a cycle, among them {shown}")
+        raise GraphError("cycle", count=len(stuck), nodes=shown)
     return tuple(result)

@@ -30,7 +30,7 @@ def load(name: str) -> Callable[..., None]:
     try:
         function = user_function(name)
     except Error as error:
-        raise PipelineError(f"{name}: {error}") from None
+        raise error.within(name, PipelineError) from None
     parameters(function, name)
 
     @functools.wraps(function)
@@ -41,12 +41,9 @@ def load(name: str) -> Callable[..., None]:
             raise
         except (Exception, SystemExit) as error:
             logger.debug("%s failed", name, exc_info=True)
-            raise PipelineError(f"it raised {raised(error, function)}") from None
+            raise PipelineError("transform-raised", reason=raised(error, function)) from None
         if returned is not None:
-            raise PipelineError(
-                f"it returned a {type(returned).__name__}; a transform edits the graph that it is "
-                "given, and returns nothing"
-            )
+            raise PipelineError("transform-returned", kind=type(returned).__name__)
 
     return guarded
 
@@ -60,20 +57,16 @@ def parameters(function: Callable[..., Any], name: str) -> dict[str, tuple[Any, 
     try:
         first, *others = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        raise PipelineError(f"{name} takes no graph; a transform takes one first") from None
+        raise PipelineError("transform-without-graph", name=name) from None
     if first.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
-        raise PipelineError(f"{name} takes no graph; a transform takes one first")
+        raise PipelineError("transform-without-graph", name=name)
     found = {}
     for parameter in others:
         if parameter.kind in _FREE:
             continue
         type_ = _type(function, parameter)
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY or value_type(type_) not in TYPES:
-            raise PipelineError(
-                f"{name}: its parameter {parameter.name} cannot be written in a transform string; "
-                "annotate it with str, int, float, bool, or a tuple of one of them such as "
-                "tuple[str, ...]"
-            )
+            raise PipelineError("transform-parameter-type", source=name, parameter=parameter.name)
         found[parameter.name] = type_, parameter.default
     return found
 

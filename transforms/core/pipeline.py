@@ -65,7 +65,7 @@ def function(name: str) -> Callable[..., None]:
     if ":" in name:
         return outside.load(name)
     if name not in names():
-        raise PipelineError(f"there is no transform {name}{nearest(name, names())}")
+        raise PipelineError("missing", kind="transform", name=name, hint=nearest(name, names()))
     found: Callable[..., None] = getattr(
         importlib.import_module(f"deploykit.transforms.{name}"), name
     )
@@ -91,10 +91,12 @@ def parse(text: str) -> list[Step]:
             try:
                 function(call.name)
             except PipelineError as error:
-                raise PipelineError(str(error), text, call.position) from None
+                raise error.at(text, call.position) from None
         elif call.name not in known:
-            message = f"there is no transform {call.name}{nearest(call.name, known)}"
-            raise PipelineError(message, text, call.position)
+            hint = nearest(call.name, known)
+            raise PipelineError(
+                "missing", text, call.position, kind="transform", name=call.name, hint=hint
+            )
     return [step for call in calls for step in _bind(call, text)]
 
 
@@ -106,27 +108,46 @@ def _bind(call: grammar.Call, text: str) -> list[Step]:
     arguments: dict[str, Any] = {}
     for given in call.parameters:
         if given.name not in declared:
-            known = ", ".join(own) or "none"
-            hint = nearest(given.name, tuple(declared))
-            message = f"{call.name} has no parameter {given.name}; it has: {known}{hint}"
-            raise PipelineError(message, text, given.position)
+            raise PipelineError(
+                "parameter-unknown",
+                text,
+                given.position,
+                transform=call.name,
+                name=given.name,
+                known=list(own) or ["none"],
+                hint=nearest(given.name, tuple(declared)),
+            )
         type_, _ = declared[given.name]
         try:
             value = _convert(given.value, type_)
         except ValueError as error:
-            message = f"{call.name}: {given.name} should be {error}, not {given.value!r}"
-            raise PipelineError(message, text, given.position) from None
+            raise PipelineError(
+                "parameter-value",
+                text,
+                given.position,
+                transform=call.name,
+                name=given.name,
+                expected=error,
+                got=given.value,
+            ) from None
         if typing.get_origin(type_) is tuple:
             arguments[given.name] = (*arguments.get(given.name, ()), value)
         elif given.name in arguments:
-            message = f"{call.name}: {given.name} is given more than once"
-            raise PipelineError(message, text, given.position)
+            raise PipelineError(
+                "parameter-twice", text, given.position, transform=call.name, name=given.name
+            )
         else:
             arguments[given.name] = value
     ignore_errors = arguments.pop(IGNORE_ERRORS, False)
     for name, (_, default) in own.items():
         if default is inspect.Parameter.empty and name not in arguments:
-            raise PipelineError(f"{call.name} needs the parameter {name}", text, call.position)
+            raise PipelineError(
+                "parameter-missing",
+                text=text,
+                position=call.position,
+                transform=call.name,
+                name=name,
+            )
     return [
         Step(each, {n: v for n, v in arguments.items() if n in parameters(each)}, ignore_errors)
         for each in meant

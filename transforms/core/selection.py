@@ -31,7 +31,9 @@ def check_ops(graph: Graph, ops: Iterable[str]) -> None:
     present = {node.op for node in graph}
     for op in ops:
         if op not in present and op not in op_defs():
-            raise PipelineError(f"there is no op {op}{nearest(op, (*present, *op_defs()))}")
+            raise PipelineError(
+                "missing", kind="op", name=op, hint=nearest(op, (*present, *op_defs()))
+            )
 
 
 def ports_read(graph: Graph, nodes: Iterable[Node]) -> dict[str, set[int]]:

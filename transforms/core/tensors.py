@@ -79,7 +79,7 @@ def type_number(name: str) -> int:
     if number is None and base.startswith("type") and base[4:].isdigit():
         number = int(base[4:])
     if number is None:
-        raise GraphError(f"{name} is not a type; known are: {', '.join(_NUMBERS)}")
+        raise GraphError("type-unknown", name=name, known=_NUMBERS)
     return number + (_REF if name.endswith("_ref") else 0)
 
 
@@ -89,7 +89,7 @@ def numpy_type(name: str) -> np.dtype[Any]:
     number = type_number(name.removesuffix("_ref"))
     held_as = _TYPES[number][1] if number in _TYPES else ""
     if not held_as:
-        raise GraphError(f"values of type {name} cannot be read")
+        raise GraphError("type-not-readable", name=name)
     if "bfloat" in held_as or "float8" in held_as:
         import ml_dtypes
 
@@ -100,7 +100,7 @@ def numpy_type(name: str) -> np.dtype[Any]:
 def value_field(number: int) -> str:
     """Return the field of TensorProto with a type's single values; GraphError: it has none."""
     if number not in _TYPES or not _TYPES[number][2]:
-        raise GraphError(f"a tensor of type {type_name(number)} has no readable value")
+        raise GraphError("tensor-without-value", type=type_name(number))
     return _TYPES[number][2]
 
 
@@ -108,9 +108,11 @@ def declared_shape(tensor: TensorProto) -> tuple[int, ...]:
     """Return a TensorProto's shape; a GraphError says why there is none that can be trusted."""
     shape = tuple(d.size for d in tensor.tensor_shape.dim)
     if tensor.tensor_shape.unknown_rank or any(size < 0 for size in shape):
-        raise GraphError(f"the tensor's shape {list(shape[:8])} is not fully defined")
+        raise GraphError("tensor-shape-open", shape=list(shape[:8]))
     if len(shape) > MAX_RANK:
-        raise GraphError(f"the tensor has {len(shape)} dimensions, but at most {MAX_RANK} are read")
+        raise GraphError(
+            "too-many", what="the tensor", count=len(shape), unit="dimensions", most=MAX_RANK
+        )
     return shape
 
 
@@ -129,23 +131,19 @@ def check_size(tensor: TensorProto, content: bytes | None = None) -> tuple[int, 
     # An empty array of a huge shape is no array for NumPy, so sizes of 0 count as 1.
     declared = math.prod(max(size, 1) for size in shape) * itemsize
     if declared > MAX_DECLARED_BYTES:
-        raise GraphError(f"the tensor's shape {list(shape)} of {name} asks for {declared} bytes")
+        raise GraphError("tensor-too-many-bytes", shape=shape, type=name, size=declared)
     count = math.prod(shape)
     length = len(tensor.tensor_content if content is None else content)
     if length and (name == "string" or length != count * itemsize):
         needed = "has no such form" if name == "string" else f"needs {count * itemsize}"
-        raise GraphError(
-            f"the tensor holds {length} bytes, but its shape {list(shape)} of {name} {needed}"
-        )
+        raise GraphError("tensor-size", size=length, shape=shape, type=name, needed=needed)
     values = len(getattr(tensor, field))
     if field in ("scomplex_val", "dcomplex_val"):
         if values % 2:
-            raise GraphError("the tensor holds a real part without its imaginary part")
+            raise GraphError("tensor-real-only")
         values //= 2
     if not length and (values > count or (not values and count and name == "string")):
-        raise GraphError(
-            f"the tensor holds {values} values, but its shape {list(shape)} has {count}"
-        )
+        raise GraphError("tensor-values-count", got=values, shape=shape, count=count)
     return shape
 
 

@@ -56,7 +56,7 @@ def is_gzip(path: str | os.PathLike[str]) -> bool:
         with opened(path) as file:
             head = file.read(12)
     except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
+        raise FileError("file-error", source=path, reason=error.strerror or error) from None
     # A record of 559,903 bytes begins with the same three bytes; then a checksum follows.
     return head.startswith(_GZIP) and head[8:] != struct.pack("<I", masked_crc(head[:8]))
 
@@ -87,7 +87,9 @@ def read_records(path: str | os.PathLike[str], compressed: bool) -> Iterator[byt
                 yield record
                 number += 1
         except _FramingError as error:
-            raise VerificationError(f"{path}: record {number}{error}") from None
+            raise VerificationError(
+                "tfrecord-damaged", source=path, number=number, reason=error
+            ) from None
 
 
 def read_all_records(
@@ -121,10 +123,7 @@ def read_all_records(
             number += 1
         if number == count and _ends(file, most, compressed):
             return
-    raise VerificationError(
-        f"{path}: from record {number} on it cannot be told which of the {count} records of its "
-        "index are there; write it again"
-    )
+    raise VerificationError("tfrecord-order", source=path, number=number, count=count)
 
 
 class _FramingError(Exception):
@@ -142,7 +141,7 @@ def _unpacked(path: str | os.PathLike[str], compressed: bool) -> Iterator[tuple[
             most = most_unpacked(os.fstat(raw.fileno()).st_size)
             yield cast(IO[bytes], gzip.GzipFile(fileobj=raw)), most
     except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
+        raise FileError("file-error", source=path, reason=error.strerror or error) from None
 
 
 def _next(file: IO[bytes], most: int) -> bytes | DamagedRecord | None:

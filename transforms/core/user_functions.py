@@ -29,11 +29,14 @@ def user_function(name: str) -> Callable[..., Any]:
         there = tuple(each for each, found in vars(module).items() if inspect.isfunction(found))
         where = f" ({module.__file__})" if getattr(module, "__file__", None) else ""
         raise Error(
-            f"the module {module_name}{where} has no function {function_name}"
-            f"{nearest(function_name, there)}"
+            "module-function-missing",
+            module=module_name,
+            where=where,
+            function=function_name,
+            hint=nearest(function_name, there),
         )
     if not callable(function):
-        raise Error(f"{name} is a {type(function).__name__}, expected a function")
+        raise Error("not-a-function", name=name, kind=type(function).__name__)
     return function
 
 
@@ -55,9 +58,7 @@ def _module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            raise Error(
-                f"there is no module {error.name}, neither in this folder nor installed"
-            ) from None
+            raise Error("module-missing", name=error.name) from None
         raise _not_imported(name, error) from None
     except (Exception, SystemExit) as error:
         raise _not_imported(name, error) from None
@@ -87,4 +88,4 @@ def _take_from_current_folder(name: str) -> None:
 
 def _not_imported(name: str, error: BaseException) -> Error:
     logger.debug("%s cannot be imported", name, exc_info=error)
-    return Error(f"the module {name} cannot be imported: {raised(error)}")
+    return Error("module-not-importable", name=name, reason=raised(error))

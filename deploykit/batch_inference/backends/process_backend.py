@@ -72,7 +72,7 @@ class ProcessWorker:
         try:
             return self._worker.ask(method, *arguments)
         except (CrashError, LimitError) as error:
-            raise LostWorkerError(f"{self.where}: {error}") from None
+            raise error.within(self.where, LostWorkerError) from None
 
     def close(self) -> None:
         """End the process."""

@@ -120,8 +120,10 @@ def _checked(place: ActorPlace) -> str:
     """Return where a worker is. GraphError: another deploykit is there."""
     if place.version != __version__:
         raise GraphError(
-            f"{place.where}: deploykit {place.version} is there, but {__version__} here; all "
-            "machines of the cluster need the same"
+            "cluster-version-differs",
+            source=place.where,
+            version=place.version,
+            own_version=__version__,
         )
     return place.where
 
@@ -135,11 +137,12 @@ def _losing(where: str) -> Iterator[None]:
         lines = _COLOUR.sub("", str(error)).strip().splitlines() or [""]
         if getattr(error, "actor_init_failed", False):
             raise GraphError(
-                f"the cluster cannot start a worker ({lines[-1].strip()[:200]}); all its machines "
-                f"need deploykit {__version__}, in the Python that runs Ray there"
+                "cluster-worker-failed", reason=lines[-1].strip()[:200], version=__version__
             ) from None
         kinds = [how for kind, how in _LOST if isinstance(error, kind)]
-        raise LostWorkerError(f"{where}: {kinds[0] if kinds else lines[0][:200]}") from None
+        raise LostWorkerError(
+            "worker-lost", source=where, reason=kinds[0] if kinds else lines[0][:200]
+        ) from None
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")

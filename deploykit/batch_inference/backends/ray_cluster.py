@@ -39,17 +39,16 @@ def check_ray(address: str | None) -> str:
     GraphError: it is none, or Ray is not installed.
     """
     if not is_installed("ray"):
-        raise GraphError(f"--engine ray takes Ray. {how_to_install('ray')}")
+        raise GraphError("ray-not-installed", install=how_to_install("ray"))
     found = address or os.environ.get(ADDRESS) or LOCAL
     if found.startswith("ray://"):
-        raise GraphError(
-            f"{found} is for Ray Client; run this on a machine of the cluster, with HOST:PORT of "
-            "its head node (such as 10.0.0.7:6379)"
-        )
+        raise GraphError("ray-client-address", address=found)
     if found not in (LOCAL, AUTO) and not _PLACE.fullmatch(found):
         raise GraphError(
-            f"'{found}' is no address of a Ray cluster; expected HOST:PORT of its head node (such "
-            f"as 10.0.0.7:6379), or {LOCAL}"
+            "unexpected",
+            what="the address",
+            got=found,
+            expected="HOST:PORT of the head node of Ray, such as 10.0.0.7:6379, or local",
         )
     return found
 
@@ -107,7 +106,7 @@ def _connected(address: str, processes: int | None) -> Iterator[None]:
         except (Exception, SystemExit) as error:
             first = str(error).strip().partition("\n")[0][:300].rstrip(".")
             where = "" if address == LOCAL else f"{address}: "
-            raise GraphError(f"{where}Ray cannot be connected to ({first})") from None
+            raise GraphError("ray-connect-failed", where=where, reason=first) from None
         undo.callback(ray.shutdown)
         yield
 
@@ -125,8 +124,7 @@ def _check_answers(address: str) -> None:
             HealthStub(channel).Check(HealthCheckRequest(), timeout=_SECONDS)
         except grpc.RpcError as error:
             raise GraphError(
-                f"{address}: no head node of a Ray cluster answers ({error.code().name}); "
-                f"`ray start --head` starts one, and --address {LOCAL} one for this run alone"
+                "ray-head-missing", source=address, status=error.code().name, local=LOCAL
             ) from None
 
 

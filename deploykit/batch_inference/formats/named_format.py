@@ -15,8 +15,7 @@ def format_named(name: str) -> PartFormat:
     """Return a format. GraphError: there is none of this name, or what writes it is missing."""
     if name not in FORMATS:
         raise GraphError(
-            f"{name!r} is no format of results{nearest(name, FORMATS)}; there are "
-            f"{', '.join(FORMATS)}"
+            "not-a-results-format", name=name, hint=nearest(name, FORMATS), known=FORMATS
         )
     if name in _NEEDED:
         package = _NEEDED[name]
@@ -25,8 +24,12 @@ def format_named(name: str) -> PartFormat:
         except ImportError as error:
             others = ", ".join(each for each in FORMATS if each not in _NEEDED)
             raise GraphError(
-                f"--format {name} takes {package}, which cannot be imported ({error}); "
-                f"{how_to_install(package)}, or give one of {others}"
+                "format-package-missing",
+                what=f"--format {name}",
+                package=package,
+                reason=error,
+                install=how_to_install(package),
+                otherwise=f"give one of {others}",
             ) from None
     module = importlib.import_module(f"deploykit.batch_inference.formats.{name}")
     return cast(PartFormat, module)

@@ -72,9 +72,7 @@ def _texts(
     width = max(1, max(map(len, texts), default=0))
     if len(texts) * width > _MOST_FILLED:
         raise GraphError(
-            f"the texts of '{name}', the longest of which has {width} bytes, take "
-            f"{said(len(texts) * width)} in a .npz file, where all are as long; give another "
-            "--format"
+            "npz-texts-too-large", name=name, width=width, size=said(len(texts) * width)
         )
     count = max(1, _PIECE // width)
     with archive.open(_entry(name, zipfile.ZIP_DEFLATED), "w") as file:

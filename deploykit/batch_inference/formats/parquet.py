@@ -51,10 +51,7 @@ def _column(pa: Any, name: str, array: Array) -> Any:
         else:
             flat = pa.array(texts_of(array), pa.binary())
     except pa.ArrowException as error:
-        raise GraphError(
-            f"the output '{name}' is of type {array.dtype}, which no Parquet file holds "
-            f"({error!s:.100}); give --format npz, or name other outputs with --outputs"
-        ) from None
+        raise GraphError("parquet-type", name=name, dtype=array.dtype, reason=error) from None
     if array.ndim == 1:
         return flat
     width = int(np.prod(array.shape[1:]))

@@ -113,10 +113,7 @@ def _joined(name: str, arrays: Sequence[Array], is_open: bool) -> tuple[Array, A
     """Return batches as one array, and the shapes of its rows if they are to be told."""
     ranks = sorted({each.ndim - 1 for each in arrays})
     if len(ranks) > 1:
-        raise GraphError(
-            f"the output '{name}' has rows of {' and of '.join(map(str, ranks))} dimensions, "
-            "expected the same of all; name other outputs with --outputs"
-        )
+        raise GraphError("output-rank-varies", name=name, ranks=ranks)
     shapes = [each.shape[1:] for each in arrays]
     largest = tuple(map(max, zip(*shapes, strict=True)))
     if all(each == largest for each in shapes):

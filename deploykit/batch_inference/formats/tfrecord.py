@@ -43,10 +43,7 @@ def _feature(name: str, column: Feature) -> Feature:
         return Feature("int64", shape)
     if column.dtype in RAW:
         return Feature(column.dtype, shape, "raw")
-    raise GraphError(
-        f"the output '{name}' is of type {column.dtype}, which no record holds; give --format npz, "
-        "or name other outputs with --outputs"
-    )
+    raise GraphError("record-type", name=name, dtype=column.dtype)
 
 
 def _rows(name: str, array: Array) -> Any:
@@ -56,8 +53,5 @@ def _rows(name: str, array: Array) -> Any:
         width = int(np.prod(array.shape[1:]))
         return [texts[row * width : (row + 1) * width] for row in range(len(array))]
     if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
-        raise GraphError(
-            f"the output '{name}' has the number {array.max()}, which no record holds; give "
-            "--format npz"
-        )
+        raise GraphError("record-number", name=name, got=array.max())
     return array

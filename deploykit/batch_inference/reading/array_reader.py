@@ -58,7 +58,7 @@ class _ByColumn:
                     copy.write(piece)
                 copy.flush()
                 if copy.tell() != header.size:
-                    raise GraphError(f"{where} is cut short")
+                    raise GraphError("file-truncated", what=where)
                 self._array = np.memmap(copy, header.dtype, "r", 0, header.shape, "F")
 
     def read(self, start: int, stop: int) -> Array:
@@ -110,7 +110,12 @@ class ArrayReader:
             table = load_data(file)
             for name in self._data.features:
                 if name not in table or len(table[name]) != rows:
-                    raise FileError(f"{file}: column '{name[:100]}' is gone or shorter; {CHANGED}")
+                    raise FileError(
+                        "data-changed",
+                        source=file,
+                        what=f"column '{name[:100]}' is gone or shorter",
+                        changed=CHANGED,
+                    )
                 self._arrays[name] = _ColumnRows(as_feature(self._data, name, table))
             self._file = file
             return
@@ -120,11 +125,15 @@ class ArrayReader:
             for name in self._data.features:
                 where = f"{file}: array '{name[:100]}'"
                 if name not in entries:
-                    raise FileError(f"{where} is gone; {CHANGED}")
+                    raise FileError("data-changed", what=f"{where} is gone", changed=CHANGED)
                 stream = stack.enter_context(archive.open(entries[name]))
                 header = read_header(stream, entries[name].file_size, where)
                 if header.shape[:1] != (rows,):
-                    raise FileError(f"{where} has other samples than before; {CHANGED}")
+                    raise FileError(
+                        "data-changed",
+                        what=f"{where} has other samples than before",
+                        changed=CHANGED,
+                    )
                 by_column = header.by_column and len(header.shape) > 1
                 self._arrays[name] = (_ByColumn if by_column else _InOrder)(stream, header, where)
             self._open = stack.pop_all()
@@ -140,7 +149,7 @@ def _naming(file: str) -> Iterator[None]:
         raise cannot_be_read(file, error) from None
     except DAMAGE as error:
         reason = " ".join(str(error).split())[:100] or type(error).__name__
-        raise GraphError(f"{file}: the file is damaged ({reason})") from None
+        raise GraphError("damaged", source=file, what="the file", reason=reason) from None
 
 
 def _batch(key: str, start: int, found: dict[str, Array]) -> RowBatch:

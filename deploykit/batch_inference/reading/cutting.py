@@ -75,8 +75,7 @@ def _of_rows(data: Data, file: str, rows: int, most: int) -> Iterator[DataPart]:
     if data.kind == "records":
         unpacked = most_unpacked(held) if data.compression else held
         if rows * OVERHEAD > unpacked:
-            raise GraphError(f"{file}: {rows:,} records, of which the index tells, have no room in "
-                             f"a file of {said(held)}")  # fmt: skip
+            raise GraphError("index-count-impossible", source=file, rows=rows, size=said(held))
     if data.kind == "arrays":  # which may be packed
         size = max(size, rows * _sample_bytes(data))
         most = _shared(rows, LEAST_ROWS, most)

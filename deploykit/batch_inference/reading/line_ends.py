@@ -37,8 +37,11 @@ def line_offsets(path: str) -> Iterator[Array]:
                 if (lengths := np.diff(ends, prepend=begin)).max() > LONGEST_LINE:
                     number += int(np.argmax(lengths > LONGEST_LINE))
                     raise GraphError(
-                        f"{path}: line {number} is longer than {said(LONGEST_LINE)}, expected the "
-                        "lines of a CSV file"
+                        "line-too-long",
+                        source=path,
+                        number=number,
+                        longest=said(LONGEST_LINE),
+                        what="CSV file",
                     )
                 if len(found):
                     begin = int(found[-1])

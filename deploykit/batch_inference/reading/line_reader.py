@@ -48,5 +48,10 @@ def _lines(part: DataPart, file: str) -> list[bytes]:
     begins = before == b"\n" or part.offset == 3  # a byte-order mark is in front of the first
     ends = text.endswith(b"\n") or not behind
     if len(lines) != part.rows or len(text) != part.bytes or not (begins and ends):
-        raise FileError(f"{file}: its lines are not those that were counted; {CHANGED}")
+        raise FileError(
+            "data-changed",
+            source=file,
+            what="its lines are not those that were counted",
+            changed=CHANGED,
+        )
     return lines

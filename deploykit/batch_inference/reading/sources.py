@@ -94,4 +94,6 @@ def check_size(part: DataPart) -> None:
     (file,) = part.files
     size = check_regular(file).st_size
     if size != part.file_bytes:
-        raise FileError(f"{file}: {size} bytes, but {part.file_bytes} before; {CHANGED}")
+        raise FileError(
+            "file-size-changed", file=file, size=size, bytes=part.file_bytes, changed=CHANGED
+        )

@@ -80,12 +80,16 @@ class Speedups(AsHtml):
         if self.is_first:
             return
         if not self.pairs:
-            raise VerificationError(f"nothing was compared: {'; '.join(self.warnings)}")
+            raise VerificationError("nothing-compared", warnings=self.warnings)
         if slow := self.slower_than(fail_below):
             worst = min(slow, key=lambda pair: pair.ratio.value)
             raise VerificationError(
-                f"{self.b} is slower than {self.a} allows: {worst.name}: "
-                f"{worst.judgement.verdict}; asked for at least {fail_below:g} times the speed"
+                "slower-than-allowed",
+                name=self.b,
+                baseline=self.a,
+                worst=worst.name,
+                verdict=worst.judgement.verdict,
+                least=fail_below,
             )
 
 
@@ -112,11 +116,14 @@ def find_speedups(
         found += _matched(only_a, only_b, lambda each: each.settings.engine)
     found += _matched(only_a, only_b, lambda each: each.settings)
     if not found:
-        there = ("; ".join(each.name for each in side) or "none" for side in (only_a, only_b))
+        scenario = "; those of a scenario are not compared" * (a.is_scenario or b.is_scenario)
         raise GraphError(
-            "{} and {}: no measurement has a partner: there are {} and {}".format(*names, *there)
-            + ("; those of a scenario are not compared" if a.is_scenario or b.is_scenario else "")
-            + _engines_apart(only_a, only_b)
+            "no-measurement-pairs",
+            name=names[0],
+            other=names[1],
+            measurements=[each.name for each in only_a] or ["none"],
+            other_measurements=[each.name for each in only_b] or ["none"],
+            hint=scenario + _engines_apart(only_a, only_b),
         )
     slower, busy = 1.0, ""
     if a.conditions is not None and b.conditions is not None:

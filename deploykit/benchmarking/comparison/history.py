@@ -35,7 +35,7 @@ class History:
             return cls(name)
         found = load_document(name, "history").get("results")
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-            raise GraphError(f"{name}: this history holds no results")
+            raise GraphError("history-empty", source=name)
         return cls(name, tuple(found))
 
     def like(self, result: BenchmarkResult) -> BenchmarkResult | None:

@@ -66,9 +66,7 @@ class OpenVinoRunner(Runner):
 
     def profile(self, runs: int) -> "Profile":
         """Refuse: what OpenVINO makes of a graph has other ops than the graph."""
-        raise GraphError(
-            "a profile is of TensorFlow's ops; deploykit placement shows what OpenVINO made of them"
-        )
+        raise GraphError("profile-tensorflow-only")
 
     def _engine_facts(self) -> dict[str, Any]:
         return {
@@ -83,8 +81,7 @@ def check_bf16(precisions: Sequence[str]) -> None:
     """Raise GraphError where no op runs in bf16, given the precisions of all ops."""
     if BF16 not in precisions:
         raise GraphError(
-            "OpenVINO runs no op of the model in bf16 on this machine, so precision bf16 has no "
-            f"effect; its ops run in {', '.join(sorted({*precisions})) or 'nothing'}"
+            "precision-bf16-no-op", types=", ".join(sorted({*precisions})) or "nothing"
         )
 
 

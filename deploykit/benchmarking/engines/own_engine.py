@@ -31,8 +31,9 @@ def in_own_engine(model: OpenedModel, settings: Sequence[Settings]) -> tuple[Set
         precision = each.precision or ("bf16" if use.precision == "bf16" else None)
         own = replace(each, engine=use.engine, precision=precision)
         if own.left_out:
-            raise GraphError(f"{model.source} was written for {title}: {own.left_out}; give "
-                             "--engine tensorflow to measure it there")  # fmt: skip
+            raise GraphError(
+                "settings-other-engine", file=model.source, title=title, reason=own.left_out
+            )
         own.check_here()
         found.append(own)
     return tuple(found)

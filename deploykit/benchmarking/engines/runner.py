@@ -142,4 +142,4 @@ def status(field: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) << 10
-    raise LimitError(f"the kernel does not tell {field}")
+    raise LimitError("kernel-reports-nothing", field=field)

@@ -38,10 +38,11 @@ def check_answers(jobs: Iterable[Job], graph: Graph, name: str) -> None:
                             feeds=EngineFeeds(fed))  # fmt: skip
         title = TITLES[settings.engine]
         if found.refused:
-            raise LoadError(f"{name}: {found.refused}")
+            raise LoadError("engine-refuses", source=name, reason=found.refused)
         if found.departs:
-            raise VerificationError(f"{name}: {title} does not compute what TensorFlow does, so "
-                                    f"it is not timed: {found.departs}")  # fmt: skip
+            raise VerificationError(
+                "engine-differs-untimed", source=name, engine=title, reason=found.departs
+            )
         if found.not_compared:
             logger.warning("%s: its answers in %s were not compared: %s", name, title,
                            found.not_compared)  # fmt: skip

@@ -79,7 +79,13 @@ class TensorFlowRunner(Runner):
                 ready = functools.partial(in_callers_thread, self.session)
             self._call = ready(self.fetches, self.fed)
         except self._failures as error:
-            raise failed(f"TensorFlow cannot load the graph: {sentence(error)}", error) from None
+            raise failed(
+                "runtime-failed",
+                error,
+                runtime="TensorFlow",
+                action="load the graph",
+                reason=sentence(error),
+            ) from None
         self.load = time.perf_counter_ns() - start
 
     def _imported(self, devices: Sequence[str]) -> tuple[Supply | None, list[Tower]]:
@@ -114,7 +120,11 @@ class TensorFlowRunner(Runner):
         for device in devices:
             if device not in there:
                 raise GraphError(
-                    f"TensorFlow has no device '{device}'; it has: {', '.join(sorted(there))}"
+                    "unknown-name",
+                    kind="device of TensorFlow",
+                    name=device,
+                    hint="",
+                    known=sorted(there),
                 )
 
     def _engine_facts(self) -> dict[str, Any]:
@@ -167,7 +177,13 @@ class TensorFlowRunner(Runner):
         try:
             yield
         except self._failures as error:
-            raise failed(f"TensorFlow cannot run the graph: {sentence(error)}", error) from None
+            raise failed(
+                "runtime-failed",
+                error,
+                runtime="TensorFlow",
+                action="run the graph",
+                reason=sentence(error),
+            ) from None
 
     def run_once(self, options: Any = None) -> tuple[int, Any]:
         """Run the first batch with these RunOptions; return the call's time and its RunMetadata."""

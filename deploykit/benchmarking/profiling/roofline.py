@@ -77,10 +77,7 @@ def peak(settings: Settings, float32: str = "fp32") -> Peak:
                 for name in _precisions(settings, float32)
             }
     except (tf.errors.OpError, MemoryError) as error:
-        raise LimitError(
-            f"the machine's peak cannot be measured: {sentence(error)}; "
-            "a larger --memory-limit may help"
-        ) from None
+        raise LimitError("peak-not-measured", reason=sentence(error)) from None
     chosen = settings.precision if settings.precision in rates else float32
     gflops, matrix = rates[chosen]
     by_precision = {name: rate for name, (rate, _) in rates.items()}

@@ -94,8 +94,9 @@ def _waited_for(seat: Seat, tell: Callable[[str], None]) -> Played:
             done, since = played.done, time.monotonic()
             tell(f"{done} calls")
         elif time.monotonic() - since > limits.seconds:
-            raise LimitError(f"{seat.course.contestant.name}: no call ended within "
-                             f"{limits.seconds:g} seconds (--timeout)")  # fmt: skip
+            raise LimitError(
+                "no-call-ended", source=seat.course.contestant.name, seconds=limits.seconds
+            )
         time.sleep(_LOOK_SECONDS)
     found: Played = played
     return found

@@ -35,26 +35,25 @@ class Timing:
     def check(self) -> None:
         """Raise GraphError where options contradict each other."""
         if self.scenario not in (None, *SCENARIOS):
-            raise GraphError(
-                f"there is no scenario '{self.scenario}'; there are: {', '.join(SCENARIOS)}"
-            )
+            raise GraphError("not-one-of", what="the scenario", known=SCENARIOS, got=self.scenario)
         if self.scenario == SERVER and self.rate is None:
             raise GraphError(
-                "scenario server needs a rate (--rate): the calls that arrive in a second"
+                "option-needs",
+                option="scenario server",
+                needed="a rate (--rate): the calls that arrive in a second",
             )
         for name, value in (("rate", self.rate), ("latency limit", self.latency_limit)):
             if value is not None and self.scenario != SERVER:
-                raise GraphError(f"a {name} has a meaning in scenario server alone")
+                raise GraphError("only-for", option=f"the {name}", what="scenario server")
             if value is not None and not 0 < value < math.inf:
-                raise GraphError(f"the {name} is {value:g}, and has to be above 0")
+                raise GraphError("out-of-range", name=f"the {name}", expected="above 0", got=value)
         if self.scenario and not (self.runs is None and self.rounds is None):
-            raise GraphError("a scenario lasts for so many seconds, not for so many calls")
+            raise GraphError("scenario-needs-duration")
 
     def settings(self, given: Settings, *, chosen: bool) -> Settings:
         """Return settings with the calls in flight of the scenario, unless the user chose them."""
         if self.scenario == SINGLE and given.concurrency > 1:
-            raise GraphError("in scenario single one call follows another, so there are no "
-                             f"{given.concurrency} in flight")  # fmt: skip
+            raise GraphError("scenario-single-concurrency", concurrency=given.concurrency)
         if self.scenario not in (OFFLINE, SERVER) or chosen or given.concurrency > 1:
             return given
         return replace(given, concurrency=usable_cores())

@@ -27,8 +27,7 @@ def check_served(
     for field, is_refused in refused.items():
         if is_refused:
             raise GraphError(
-                f"{name} recommends {field} {getattr(settings, field)}, which a server does not "
-                f'have; take "{field}" out of its settings, or tune without it'
+                "tuned-setting-not-served", name=name, field=field, got=getattr(settings, field)
             )
 
 

@@ -43,7 +43,7 @@ class TuneOptions:
     def check(self) -> None:
         """Raise GraphError for what cannot be sought."""
         if self.goal not in GOALS:
-            raise GraphError(f"the goal '{self.goal}' is neither {' nor '.join(GOALS)}")
+            raise GraphError("not-one-of", what="the goal", known=GOALS, got=self.goal)
         if self.engine not in (None, AUTO):
             check_engine(self.engine)
 

@@ -217,10 +217,7 @@ def _batches(feeds: Any, wanted: Sequence[int]) -> list[int | None]:
     if wanted:
         for size in wanted:
             if samples(size) != size:
-                raise GraphError(
-                    f"a batch of {size} cannot be tried: the data or the inputs give "
-                    f"{samples(size)} samples at once"
-                )
+                raise GraphError("batch-cannot-be-tried", size=size, samples=samples(size))
         return [*sorted(wanted)]
     smallest = samples(None)
     found: list[int | None] = []

@@ -52,7 +52,7 @@ def transform(call: Invocation) -> None:
     from deploykit.transforms.core.pipeline import parse
 
     if not parse(call.values["transforms"]):
-        raise PipelineError("--transforms names no transform; give at least one")
+        raise PipelineError("transforms-empty")
     from deploykit.rewriting.advice import advice
 
     graph = _rewritten(call)
@@ -80,10 +80,11 @@ def quantize(call: Invocation) -> None:
     try:
         graph = _rewritten(call)
     except NotQuantizedError as error:
+        call.report.error = error
         call.report.made(error.report)
         call.report.output_file = None
         _quantized(call, error.report)
-        raise
+        return
     _quantized(call, graph.report)
     is_stored = not isinstance(graph.report, Quantized)
     if is_stored and not graph.report.is_float and not call.as_json:
@@ -120,9 +121,8 @@ def check(call: Invocation) -> None:
     call.report.bytes_in = found.bytes
     call.report.nodes_in = sum(graph.nodes + graph.function_nodes for graph in found.graphs)
     call.report.more = document(found)
+    call.report.error = found.error
     call.show(lines(document(call.report)))
-    if found.error is not None:
-        raise found.error
 
 
 def diff(call: Invocation) -> None:
@@ -181,11 +181,13 @@ def verify(call: Invocation) -> None:
     result = call.values["result"]
     call.report.verification, call.report.output_file = found, result
     call.report.between(*found.models)
-    call.show(None)
     if found.differs:
-        raise VerificationError(f"{result}: {found.reason}")
-    if not found.verified and not call.values["allow_unverified"]:
-        raise UnverifiedError(f"{result}: not verified: {found.reason}. {ADVICE}")
+        call.report.error = VerificationError("outputs-differ", source=result, reason=found.reason)
+    elif not found.verified and not call.values["allow_unverified"]:
+        call.report.error = UnverifiedError(
+            "not-verified", source=result, reason=found.reason, advice=ADVICE
+        )
+    call.show(None)
 
 
 def accuracy(call: Invocation) -> None:
@@ -216,7 +218,9 @@ def placement(call: Invocation, *, log: bool = False) -> None:
     call.report.of(found.model)
     if isinstance(found, EnginePlacement):
         if log:
-            raise GraphError("--log is of TensorFlow's nodes (--engine tensorflow)")
+            raise GraphError(
+                "only-for", option="--log", what="the nodes of TensorFlow (--engine tensorflow)"
+            )
         call.show(engine_lines(found), found)
     else:
         call.show(found.log() if log else lines(found), found)

@@ -98,9 +98,9 @@ def compare(call: Invocation) -> None:
     call.report.output_file = b or baseline
     for warning in found.warnings:
         logger.warning("%s", warning)
-    call.show(lines(found), found)
     if limit is not None:
-        found.check(limit)
+        call.report.check(found.check, limit)
+    call.show(lines(found), found)
 
 
 def tune(call: Invocation) -> None:
@@ -211,5 +211,5 @@ def verify_records(call: Invocation) -> None:
 
     found = call.result()
     call.report.bytes_in = found.bytes
+    call.report.check(found.check)
     call.show(verification_lines(found), found)
-    found.check()

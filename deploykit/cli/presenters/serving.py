@@ -131,9 +131,9 @@ def status(call: Invocation) -> None:
     facts = document(found)
     listed = model_lines if "models" in facts else health_lines
     text = listed if call.values["model"] is None else version_tables
-    call.show(text(facts), found)
     if found.problem:
-        raise VerificationError(found.problem)
+        call.report.error = VerificationError("server-not-serving", reason=found.problem)
+    call.show(text(facts), found)
 
 
 def load_test(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) -> None:
@@ -182,6 +182,6 @@ def plan(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) ->
     if found.takes is not None:
         call.report.inputs = tuple(found.takes.inputs)
         call.report.outputs = tuple(found.takes.outputs)
-    call.show(lines(facts), found)
     if found.problem:
-        raise VerificationError(found.problem)
+        call.report.error = VerificationError("plan-not-met", reason=found.problem)
+    call.show(lines(facts), found)

@@ -25,7 +25,7 @@ from deploykit.freezing.resaving import Resaved, input_name, named_outputs, save
 from deploykit.storage.archives import open_archive
 from deploykit.storage.files import read_bytes
 from deploykit.storage.hdf5 import check_hdf5
-from deploykit.transforms.core.errors import Error, GraphError, LimitError, RefusedError, failed
+from deploykit.transforms.core.errors import Error, GraphError, RefusedError, failed, lacks_memory
 from deploykit.transforms.core.files.reading import MOST_TEXT, parsed_json, read_json, said
 from deploykit.transforms.core.graph import Graph
 
@@ -40,13 +40,6 @@ _COMPUTES = re.compile(
 _ACTS = re.compile(r"file|py_func|numpy_function|load|print|save|restore|delete|variable", re.I)
 # Layers of TF-MOT (tensorflow-model-optimization), and what its users do with them.
 _QUANTIZING = frozenset({"QuantizeLayer", "QuantizeWrapper", "QuantizeWrapperV2"})
-_EXPORT_QUANTIZED = (
-    "the model has quantization-aware layers of TF-MOT, whose code is not in the file. Run these "
-    "two lines where tensorflow_model_optimization (tfmot) is installed, and pass FOLDER: "
-    "`with tfmot.quantization.keras.quantize_scope(): model = "
-    "tf_keras.models.load_model('FILE.h5')` and `model.export('FOLDER')`. TF-MOT 0.8 itself cannot "
-    "load the .keras files that it writes: export them in the program that trains"
-)
 _UNKNOWN = re.compile(r"Unknown (\w+): '?([\w>]+)")
 
 
@@ -81,7 +74,13 @@ def load_model(path: str, architecture: bytes | None) -> Any:
         except (Error, ModuleNotFoundError):
             raise
         except Exception as error:  # Keras raises whatever the damage happens to cause
-            raise failed(f"Keras cannot load the model: {_text(error)}", error) from None
+            raise failed(
+                "runtime-failed",
+                error,
+                runtime="Keras",
+                action="load the model",
+                reason=_text(error),
+            ) from None
 
 
 def write_model(folder: str, model: Any) -> Resaved:
@@ -93,10 +92,7 @@ def write_model(folder: str, model: Any) -> Resaved:
 
     keras = package_of(model)
     if not getattr(model, "inputs", None):
-        raise GraphError(
-            "the model was saved before it saw an input, so its shapes are open; give it an Input, "
-            "or call it on data, and save it again"
-        )
+        raise GraphError("keras-shapes-open")
     counts: list[int] = []
     augmenting: dict[str, None] = {}
     run = caller(model, augmenting)
@@ -149,7 +145,11 @@ def caller(model: Any, augmenting: dict[str, None] | None = None) -> Call:
                 answers = model(given)
         except Exception as error:  # Keras raises whatever the model happens to cause
             raise failed(
-                f"Keras loads the model but cannot run it: {_text(error)}", error
+                "runtime-failed",
+                error,
+                runtime="Keras",
+                action="run the model that it loaded",
+                reason=_text(error),
             ) from None
         if augmenting is not None:
             augmenting.update(dict.fromkeys(names))
@@ -192,7 +192,7 @@ def _load(path: Path, architecture: bytes | None, files: ExitStack) -> Any:
     read = _read_archive if is_archive else _read_hdf5
     config, version, source = read(path, architecture, scratch)
     if not isinstance(config, dict):
-        raise GraphError("its description is no model of Keras; save it again")
+        raise GraphError("not-a-keras-model")
     _refuse_code(config)
     keras = importlib.import_module("tf_keras" if version.startswith(_OLD) else "keras")
     try:
@@ -204,14 +204,11 @@ def _load(path: Path, architecture: bytes | None, files: ExitStack) -> Any:
     except Exception as error:
         unknown = _UNKNOWN.search(str(error))
         custom = f"{unknown[1]} '{unknown[2]}'" if unknown else _custom_part(config)
-        if custom is None or isinstance(failed("", error), LimitError):
+        if custom is None or lacks_memory(error):
             raise
         if any(part.get("class_name") in _QUANTIZING for part in _parts(config)):
-            raise GraphError(_EXPORT_QUANTIZED) from None
-        raise GraphError(
-            f"the model holds the custom {custom}, whose code is not in the file; in the program "
-            "that has it, write the model with model.export('FOLDER') and freeze that folder"
-        ) from None
+            raise GraphError("keras-quantization-aware") from None
+        raise GraphError("keras-custom-layer", what=custom) from None
 
 
 def _refuse_code(config: Any) -> None:
@@ -221,13 +218,11 @@ def _refuse_code(config: Any) -> None:
     """
     for part in _parts(config):
         if part.get("class_name") in ("Lambda", "__lambda__"):
-            raise RefusedError("the model holds a Lambda layer, which is code (rewrite it)")
+            raise RefusedError("keras-lambda-layer")
         if part.get("class_name") == "TFOpLambda":
             name = str(part.get("config", {}).get("function"))
             if not _COMPUTES.fullmatch(name) or _ACTS.search(name):
-                raise RefusedError(
-                    f"the model calls tf.{name}, which may act on files or run code (rewrite it)"
-                )
+                raise RefusedError("keras-runs-code", name=name)
 
 
 def _read_archive(path: Path, _: bytes | None, scratch: Path) -> tuple[Any, str, Path]:
@@ -239,9 +234,9 @@ def _read_archive(path: Path, _: bytes | None, scratch: Path) -> tuple[Any, str,
         names = archive.namelist()
         for name in KERAS_FOLDER:
             if name not in names:
-                raise GraphError(f"this zip archive has no {name}, expected a .keras file")
+                raise GraphError("keras-archive-incomplete", name=name)
             if archive.getinfo(name).file_size > MOST_TEXT:
-                raise GraphError(f"its {name} takes more than {said(MOST_TEXT)}; save it again")
+                raise GraphError("over-limit", what=name, most=said(MOST_TEXT))
         config, metadata = (parsed_json(archive.read(name), name) for name in KERAS_FOLDER)
         version = _keras_version(metadata)
         named = scratch / "model.keras"
@@ -264,7 +259,7 @@ def _is_of_old_layout(weights: bytes) -> bool:
 
 def _keras_version(metadata: Any) -> str:
     if not isinstance(metadata, dict):
-        raise GraphError(f"its {_METADATA} is no description of a model; save it again")
+        raise GraphError("not-a-keras-description", name=_METADATA)
     return str(metadata.get("keras_version", ""))
 
 
@@ -279,14 +274,14 @@ def _read_hdf5(path: Path, architecture: bytes | None, scratch: Path) -> tuple[A
         opened = h5py.File(path, "r")
     except OSError as error:
         text = f"its HDF5 file cannot be opened ({_text(error)})"
-        raise GraphError(f"Keras cannot load the model: {text}") from None
+        raise GraphError(
+            "runtime-failed", runtime="Keras", action="load the model", reason=text
+        ) from None
     with opened as file:
         check_hdf5(file, path.stat().st_size)
         found = file.attrs.get("model_config", architecture)
         if found is None:
-            raise GraphError(
-                "the file holds weights alone; give the model's JSON file with --graph"
-            )
+            raise GraphError("keras-weights-only")
         config = parsed_json(found, "description of the model")
         weights = file.get("model_weights", file)
         version = _version(config, file, weights)

@@ -20,7 +20,7 @@ def graph_of(library: Library, callee: Callee, graph: Graph) -> Graph:
     function, body = library[callee.name], library.body(callee)
     names = [argument.name for argument in function.signature.input_arg]
     if (body.arguments, len(body.results)) != (len(names), len(function.signature.output_arg)):
-        raise GraphError(f"function '{callee.name}' takes or returns lists")
+        raise GraphError("function-with-lists", function=callee.name)
 
     def named(tensor: str) -> str:
         name, port = split(tensor)
@@ -60,7 +60,7 @@ def written(body: Graph, name: str, value: tuple[int, DType], changed: int | Non
     del found.node_def[:]
     for node in body:
         if node.name not in references:
-            raise GraphError(f"node '{node.name}' ({node.op}) is not known")
+            raise GraphError("node-not-known", node=node.name, op=node.op)
         if references[node.name] != [node.name]:
             inputs = tuple(_reference(references, each) for each in node.inputs)
             found.node_def.add().CopyFrom(_proto(node, [each for each in inputs if each]))

@@ -72,7 +72,7 @@ def _lift(graph: Graph, variable: Node) -> dict[str, tuple[str, Node]]:
         if not inside:
             continue
         if len(ports) > 1 or node.name in conditional:
-            raise GraphError(f"node '{node.name}' takes '{variable.name}' more than once")
+            raise GraphError("variable-read-twice", node=node.name, variable=variable.name)
         lifted[node.name] = (_lift_node(graph, node, ports[0], variable), inside[0])
     return lifted
 
@@ -131,7 +131,7 @@ def _lifted(graph: Graph, callee: Callee, role: str, argument: int, variable: No
     _lift(body, handle)
     held = Held(body, handle, FunctionUses(body))
     if role == "cond" and held.updates:
-        raise GraphError("the condition of a loop updates a variable")
+        raise GraphError("loop-condition-updates")
     states = held.let_read_updates()
     held.drop_updates()
     left = held.left or argument_name
@@ -142,7 +142,7 @@ def _lifted(graph: Graph, callee: Callee, role: str, argument: int, variable: No
     if changed is not None:
         results[changed : changed + 1] = [left]
     if any(each in held.handles for i, each in enumerate(results) if i != changed):
-        raise GraphError(f"function '{callee.name}' returns a variable")
+        raise GraphError("function-returns-variable", function=callee.name)
     body.outputs = tuple(results)
     fill_variables(body, {}, {argument_name: dtype, **states})
     return written(body, callee.name, (argument, dtype), changed)

@@ -46,7 +46,7 @@ def repeat_calls(
 def _made_up(placeholder: Node) -> Array:
     shape, dtype = placeholder.attr("shape"), placeholder.attr("dtype")
     if shape is None:
-        raise GraphError(f"the rank of input '{placeholder.name}' is unknown")
+        raise GraphError("input-rank-unknown", name=placeholder.name)
     value = b"" if dtype == "string" else _FED
     return np.full([max(size, 1) if size else 0 for size in shape], value, numpy_type(dtype))
 

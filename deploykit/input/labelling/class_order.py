@@ -40,17 +40,19 @@ def in_order_of(names: Sequence[str], labels: Sequence[str], told_by: str) -> Cl
         beyond = [each for each in numbers if each >= len(labels)]
         if not beyond:
             return ClassOrder(numbers, "whose names are their numbers")
-        raise GraphError(f"the class '{beyond[0]}' is none of the {len(labels)} of {told_by}")
+        raise GraphError("class-beyond", name=beyond[0], count=len(labels), told_by=told_by)
     places = {label: number for number, label in enumerate(labels)}
     for name in names:
         if name not in places:
             raise GraphError(
-                f"the class '{name}' is none of the {len(labels)} of {told_by}"
-                f"{nearest(name, list(places))}"
+                "class-unknown",
+                name=name,
+                count=len(labels),
+                told_by=told_by,
+                hint=nearest(name, list(places)),
             )
         if (count := list(labels).count(name)) > 1:
-            raise GraphError(f"{count} of the classes of {told_by} are called '{name}', so which "
-                             "one it is is not known")  # fmt: skip
+            raise GraphError("class-names-same", count=count, told_by=told_by, name=name)
     return ClassOrder(tuple(places[name] for name in names), f"taken by their names in {told_by}")
 
 
@@ -70,10 +72,6 @@ def in_own_order(called: Mapping[int, str], classes: int | None) -> ClassOrder:
     if all(each.isdecimal() for each in names):
         return ClassOrder(tuple(map(int, names)), "whose names are their numbers")
     if classes not in (None, len(names)):
-        raise GraphError(
-            f"there are {len(names)} classes by name, and the model scores {classes}, so which is "
-            "which is not known; give --labels FILE, with the name of each class on a line, in the "
-            "order of the scores"
-        )
+        raise GraphError("class-order-unknown", count=len(names), scores_count=classes)
     is_sorted = [called[number] for number in sorted(called)] == sorted(names)
     return ClassOrder(tuple(called), f"taken {SORTED if is_sorted else AS_NUMBERED}")

@@ -36,7 +36,12 @@ def group_feature(data: Data, group_by: str | None, inputs: Collection[str]) -> 
         return ""
     known = ", ".join(sorted({*data.features, *([FOLDER] if has_folders else [])}))
     raise GraphError(
-        f"{data.path}: there is no '{group_by}' to group the samples by: the data hold {known}"
+        "unknown-name",
+        source=data.path,
+        kind="array to group by",
+        name=group_by,
+        hint="",
+        known=known,
     )
 
 

@@ -115,7 +115,7 @@ class Chapter:
 def kind_of(document: Any, file: str) -> str:
     """Return the kind of a document. GraphError: it is not one of KINDS, or of another format."""
     if not isinstance(document, Mapping):
-        raise GraphError(f"{file}: this is no document of deploykit: it is no object")
+        raise GraphError("document-not-object", source=file)
     kind, command = document.get("kind"), document.get("command")
     if kind is not None:
         number, wanted, said = document.get("format"), FORMAT, "format"
@@ -127,10 +127,9 @@ def kind_of(document: Any, file: str) -> str:
         number = wanted = None
         said = ""
     if not isinstance(kind, str) or kind not in KINDS:
-        raise GraphError(f"{file}: a report shows no document of this kind ({kind!r:.60}); "
-                         f"it shows {', '.join(sorted(KINDS))}")  # fmt: skip
+        raise GraphError("report-kind-unknown", source=file, kind=kind, known=sorted(KINDS))
     if number != wanted:
-        raise GraphError(f"{file}: its {said} is {number!r:.40}, but this deploykit reads {wanted}")
+        raise GraphError("document-format", source=file, what=said, got=number, known=wanted)
     return kind
 
 

@@ -37,12 +37,14 @@ def _verify(shipment: Shipment) -> Outcome:
         options["min_sqnr"] = RUN_BAR_DB  # the search held out samples, and kept more on these
     found = verify(shipment.opened(FROZEN), shipment.opened(MODEL), **options)
     if found.differs:
-        raise VerificationError(f"{shipment.path(MODEL)}: {found.reason}")
+        raise VerificationError("outputs-differ", source=shipment.path(MODEL), reason=found.reason)
     document = found.document()
     if not found.verified:
         if not how.allow_unverified:
-            reason = f"{shipment.path(MODEL)}: not verified: {found.reason}. {ADVICE}"
-            raise by_calibration(UnverifiedError(reason))
+            source, reason = shipment.path(MODEL), found.reason
+            raise by_calibration(
+                UnverifiedError("not-verified", source=source, reason=reason, advice=ADVICE)
+            )
         return Outcome(document, files, "undecided", found.reason)
     return Outcome(document, files)
 

@@ -57,9 +57,11 @@ def _serve(shipment: Shipment) -> Outcome:
     files = tuple(document.pop("files"))
     if document["agrees"] is False:
         raise VerificationError(
-            f"{shipment.folder}: the served model differs from {MODEL} by "
-            f"{document['difference']:.2g} of the largest value, expected at most "
-            f"{document['bar']:g}"
+            "served-model-differs",
+            source=shipment.folder,
+            model=MODEL,
+            difference=document["difference"],
+            most=document["bar"],
         )
     if document["agrees"] is None:
         return Outcome(document, files, UNDECIDED, f"no answer was compared: {document['request']}")

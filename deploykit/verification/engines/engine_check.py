@@ -86,11 +86,11 @@ class EngineCheck:
         was compared.
         """
         if self.refused:
-            raise GraphError(self.refused)
+            raise GraphError("engine-refuses", reason=self.refused)
         if self.departs:
-            raise VerificationError(self.departs)
+            raise VerificationError("engine-outputs-differ", reason=self.departs)
         if self.not_compared:
-            raise UnverifiedError(self.not_compared)
+            raise UnverifiedError("engine-not-compared", reason=self.not_compared)
 
 
 def compared_in(

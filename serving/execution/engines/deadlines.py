@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-OVERDUE = "the deadline passed while the model ran"
 _AGAIN = 0.01
 """Seconds: what had not begun when it was ended is ended again."""
 

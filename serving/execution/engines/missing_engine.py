@@ -33,7 +33,9 @@ class MissingEngine:
         slot: int,
     ) -> NoReturn:
         """Raise ServingError: FAILED_PRECONDITION, with the extra that brings TensorFlow."""
-        raise ServingError("FAILED_PRECONDITION", f"signature '{signature}' {reason()}")
+        raise ServingError(
+            "FAILED_PRECONDITION", "signature-needs-engine", signature=signature, reason=reason()
+        )
 
     def close(self) -> None:
         """Do nothing: there is no memory to give back."""

@@ -109,12 +109,15 @@ def _openvino(
         if content is None:
             if loading.engine == AUTO:
                 return None
-            raise GraphError(
-                f"{folder}: it has no {FOLDER}, so OpenVINO cannot compute it; export a model that "
-                "`deploykit quantize --engine openvino` wrote, or serve with --engine auto"
-            )
+            raise GraphError("engine-folder-missing", source=folder, folder=FOLDER)
         if content.use.engine != OPENVINO:
-            raise GraphError(f"{folder}: {FOLDER} is for {content.use.engine}, not for {OPENVINO}")
+            raise GraphError(
+                "engine-folder-other",
+                source=folder,
+                folder=FOLDER,
+                engine=content.use.engine,
+                expected=OPENVINO,
+            )
         if (why := lacking(OPENVINO)) and loading.engine == AUTO:
             if loading.tells:
                 _tell_once(folder, why)
@@ -143,13 +146,12 @@ def _check_same(folder: Path, content: EngineFolder, signatures: Mapping[str, Si
             continue
         ours = signatures.get(name)
         if ours is None:
-            raise GraphError(f"{folder}: {FOLDER} is for a signature '{name}', which is not there")
+            raise GraphError("engine-signature-missing", source=folder, folder=FOLDER, name=name)
         for mine, other in ((ours.inputs, each.inputs), (ours.outputs, each.outputs)):
             if {alias: _kind(tensor) for alias, tensor in mine.items()} != {
                 alias: _kind(tensor) for alias, tensor in other.items()
             }:
-                raise GraphError(f"{folder}: {FOLDER} has other tensors in signature '{name}' than "
-                                 "saved_model.pb; export the model again")  # fmt: skip
+                raise GraphError("engine-tensors-differ", source=folder, folder=FOLDER, name=name)
 
 
 def _kind(tensor: Tensor | EngineTensor) -> tuple[str, tuple[int, ...] | None]:

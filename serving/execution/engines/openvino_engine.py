@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from deploykit import __version__
-from deploykit.serving.execution.engines.deadlines import OVERDUE, Deadline
+from deploykit.serving.execution.engines.deadlines import Deadline
 from deploykit.serving.execution.engines.engine import ALL, HERE, Loading
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.transforms.core.engines.compiled_cache import (
@@ -141,7 +141,7 @@ class _CompiledGraph:
         ranks = {}
         for each in signatures[0].inputs.values():
             if each.shape is None:
-                raise GraphError(f"OpenVINO takes no input of unknown rank, as '{each.name}' is")
+                raise GraphError("openvino-unknown-rank", name=each.name)
             ranks[each.name] = each.dtype, len(each.shape)
         outputs = {tensor.name for each in signatures for tensor in each.outputs.values()}
         self._outputs = {name: place for place, name in enumerate(sorted(outputs))}
@@ -158,9 +158,9 @@ class _CompiledGraph:
             found = self._model.run(arrays, None if seconds is None else deadline.watch)
         except GraphError as error:
             if deadline.over:
-                raise ServingError("DEADLINE_EXCEEDED", OVERDUE) from None
+                raise ServingError("DEADLINE_EXCEEDED", "deadline-during-run") from None
             code = "RESOURCE_EXHAUSTED" if lacks_memory(error) else "INVALID_ARGUMENT"
-            raise ServingError(code, str(error)) from None
+            raise ServingError.of(code, error) from None
         return {
             alias: found[self._outputs[tensor.name]] for alias, tensor in signature.outputs.items()
         }

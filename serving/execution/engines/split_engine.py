@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from deploykit.serving.execution.empty_batches import one_row, without_row
-from deploykit.serving.execution.engines.deadlines import OVERDUE
 from deploykit.serving.execution.engines.engine import HERE
 from deploykit.serving.execution.engines.openvino_engine import OpenVinoEngine
 from deploykit.serving.execution.engines.tensorflow_engine import TensorFlowEngine
@@ -128,7 +127,7 @@ class _Clock:
             return None
         rest = self._end - time.monotonic()
         if rest <= 0:
-            raise ServingError("DEADLINE_EXCEEDED", OVERDUE)
+            raise ServingError("DEADLINE_EXCEEDED", "deadline-during-run")
         return rest
 
 

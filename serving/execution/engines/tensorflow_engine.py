@@ -103,7 +103,13 @@ class TensorFlowEngine:
             }
         except (self._op_error, ValueError, KeyError, TypeError, RuntimeError, OSError) as error:
             self._session.close()
-            raise GraphError(f"{folder}: TensorFlow cannot load it: {_sentence(error)}") from None
+            raise GraphError(
+                "runtime-failed",
+                source=folder,
+                runtime="TensorFlow",
+                action="load it",
+                reason=_sentence(error),
+            ) from None
         self._executors: set[tuple[str, ...]] = set()
         self._seconds: dict[str, float] = {}
 
@@ -179,7 +185,7 @@ class TensorFlowEngine:
             code = _CODES[error.error_code] if error.error_code < len(_CODES) else "INTERNAL"
             said = self._damaged(*photos) if photos and code == "INVALID_ARGUMENT" else ""
             code = "INTERNAL" if code == "UNKNOWN" else code
-            raise ServingError(code, said or error.message) from None
+            raise ServingError(code, "tensorflow-refuses", reason=said or error.message) from None
         finally:
             self._seconds[key] = clock() - start
         return values

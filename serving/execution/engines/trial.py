@@ -70,7 +70,7 @@ def tried(folder: str, loading: Loading) -> float:
 
     content = read(Path(folder))
     if content is None:
-        raise GraphError(f"{folder}: {FOLDER} is gone")
+        raise GraphError("engine-folder-gone", source=folder, folder=FOLDER)
     graph = Graph.from_graph_def(GraphDef.FromString(content.graph_def))
     refuse_side_effects(graph, loading.allowed_ops)
     imported()
@@ -91,7 +91,9 @@ def compare(
         try:
             found = engine.compute(name, each.feeds, outputs, None, HERE)
         except ServingError as error:
-            raise GraphError(f"signature '{name}' at batch {each.batch}: {error}") from None
+            raise GraphError(
+                "engine-fails-at-batch", name=name, batch=each.batch, reason=error
+            ) from None
         answered.append(Answered(each.batch, each.expected, found))
     if fault := departure(answered, content.bars[name]):
-        raise GraphError(f"signature '{name}' departs from TensorFlow: {fault}")
+        raise GraphError("engine-departs", name=name, reason=fault)

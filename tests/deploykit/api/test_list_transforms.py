@@ -7,12 +7,13 @@ import pytest
 import deploykit as api
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import PipelineError
+from tests.support import raises
 
 
 def test_all_transforms_and_their_other_names():
     found = api.list_transforms()
     assert found.names == tuple(sorted((*pipeline.names(), *pipeline.ALIASES)))
-    with pytest.raises(PipelineError, match="did you mean fold_constants"):
+    with raises(PipelineError, "missing"):
         api.list_transforms("fold_constant")
 
 

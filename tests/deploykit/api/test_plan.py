@@ -11,6 +11,7 @@ from deploykit.planning import checking_plan, held_loads, measuring, queueing
 from deploykit.reporting.plan_plot import plot_plan
 from tests.deploykit.exporting.test_replica_counts import BOTH
 from tests.deploykit.planning.load_tests import document, load
+from tests.support import shows
 
 X = {"x": np.ones((3, 2), np.float32)}
 NO_CLOCK = 1e9
@@ -99,7 +100,7 @@ def test_manifests_are_looked_at_before_the_server_is(deploykit, address, tmp_pa
     found = deploykit("plan", address, "echo", "--data", tmp_path / "x.npz", "--rate=20",
                       "--p99=90", "--manifests", tmp_path)  # fmt: skip
     assert found.status == 4
-    assert "neither kubernetes.yaml nor kserve.yaml" in found.stderr
+    assert shows(found.stderr, "manifests-missing")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import deploykit
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.reporting.page.reading import read
 from tests.deploykit.reporting.page.samples import KINDS, ship
+from tests.support import raises, says
 
 
 def leaf(path: str) -> float:
@@ -67,14 +68,22 @@ def test_a_notebook_shows_the_page_in_a_frame_of_its_own(folder):
     ("results", "error", "said"),
     [
         ([], GraphError, "a report shows results"),
-        (3, GraphError, "cannot show a value of type int"),
-        ([{"kind": {1, 2}}], GraphError, "a document of a result is plain data"),
+        (3, GraphError, says("report-type-unsupported", kind="int")),
+        ([{"kind": {1, 2}}], GraphError, says("document-not-plain")),
         ("nothing.json", FileError, "nothing.json: No such file"),
         ("empty", FileError, "empty: there is no report.json in this folder"),
-        ("words.json", GraphError, "words.json: this is no JSON"),
-        ("list.json", GraphError, "list.json: this is no document of deploykit"),
-        ("old.json", GraphError, "old.json: its format is 0, but this deploykit reads 1"),
-        (["result.json", "old.json"], GraphError, "old.json: its format is 0"),
+        ("words.json", GraphError, says("json-expected", source="words.json")),
+        ("list.json", GraphError, says("document-not-object", source="list.json")),
+        (
+            "old.json",
+            GraphError,
+            says("document-format", source="old.json", what="format", got=0, known=1),
+        ),
+        (
+            ["result.json", "old.json"],
+            GraphError,
+            says("document-format", source="old.json", what="format", got=0),
+        ),
     ],
     ids=str,
 )
@@ -97,6 +106,6 @@ def test_no_file_is_written_in_the_place_of_another(folder, monkeypatch, output)
     with pytest.raises(FileError, match=output):
         deploykit.report("result.json", output)
     assert (folder / output).read_bytes() == before
-    with pytest.raises(FileError, match="the output is the input"):
+    with raises(FileError, "output-is-input"):
         deploykit.report("result.json", "result.json", force=True)
     assert deploykit.report("result.json", "there.html", force=True).output == "there.html"

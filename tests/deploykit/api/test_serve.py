@@ -12,6 +12,7 @@ from deploykit.serving.client.endpoint import CallError
 from deploykit.transforms.core.errors import Error, FileError, GraphError
 from tests.serving.served import Served, free_port
 from tests.serving.small_models import half_plus
+from tests.support import raises, shows
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def test_a_server_listens_until_it_is_closed(base):
     waiting.join(30)
     assert not waiting.is_alive()
     server.close()
-    with pytest.raises(CallError, match="no server can be reached"):
+    with raises(CallError, "server-unavailable"):
         api.status(server.address, retries=0)
 
 
@@ -72,10 +73,10 @@ def test_what_cannot_listen_leaves_nothing_behind(base):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(FileError, match="the port is in use"):
+        with raises(FileError, "port-unavailable", reason="the port is in use"):
             api.serve(base / "models", port=taken.getsockname()[1])
     assert threading.active_count() <= before + 1  # one that is about to end
-    with pytest.raises(Error, match="must differ"):
+    with raises(Error, "ports-equal"):
         api.serve(base / "models", port=7, rest_api_port=7)
 
 
@@ -84,7 +85,7 @@ def test_a_version_that_cannot_be_loaded_may_come_later(tmp_path, caplog):
     (tmp_path / "m" / "1" / "saved_model.pb").write_bytes(b"no model")
     with api.serve(tmp_path / "m", port=0) as server:
         assert server.models == {"m": []}
-    assert "saved_model.pb: this is no SavedModel: it is damaged at byte" in caplog.text
+    assert shows(caplog.text, "not-a")
 
 
 def test_a_list_that_cannot_be_served_is_an_error(tmp_path):
@@ -92,7 +93,7 @@ def test_a_list_that_cannot_be_served_is_an_error(tmp_path):
     config.write_text(
         'model_config_list { config { name: "m" base_path: "/m" model_platform: "other" } }'
     )
-    with pytest.raises(GraphError, match="other"):
+    with raises(GraphError, "config-platform-unsupported", platform="other"):
         api.serve(model_config_file=config, port=0)
 
 

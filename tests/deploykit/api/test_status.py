@@ -6,6 +6,7 @@ import pytest
 
 import deploykit as api
 from deploykit.transforms.core.errors import Error
+from tests.support import raises
 
 
 @pytest.mark.parametrize("model", [None, "echo", "loading"])
@@ -24,5 +25,5 @@ def test_options_are_fields_of_the_connection(official, address):
     assert official.requests[-1].model_spec.version.value == 3
     with pytest.raises(TypeError, match=r"'tymeout' \(did you mean timeout\?\)"):
         api.status(address, tymeout=3)
-    with pytest.raises(Error, match="but none is named"):
+    with raises(Error, "version-needs-model"):
         api.status(address, version=3)

@@ -6,6 +6,7 @@ import pytest
 import deploykit
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.nets import dense
+from tests.support import raises
 
 ACTS = {
     "optimize": deploykit.optimize,
@@ -27,7 +28,7 @@ ACTS = {
 @pytest.mark.parametrize("act", ACTS)
 def test_options_of_a_comparison_that_is_not_made(act, options):
     (name,) = options
-    with pytest.raises(GraphError, match=f"{name} has no effect here, only with verify=True"):
+    with raises(GraphError, "no-effect", where="with verify=True", option=name):
         ACTS[act](dense(), **options)
 
 
@@ -38,11 +39,11 @@ def test_what_is_allowed_or_default_needs_no_comparison():
 
 
 def test_data_for_a_transform_that_is_not_verified():
-    with pytest.raises(GraphError, match="data has no effect here"):
+    with raises(GraphError, "no-effect", option="data"):
         deploykit.transform(dense(), "remove_device", data={"x": np.ones((3, 8), np.float32)})
 
 
 def test_the_part_of_a_model_that_is_not_given(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.ones((4, 2), np.float32))
-    with pytest.raises(GraphError, match="outputs has no effect here, only with model"):
+    with raises(GraphError, "no-effect", option="outputs", where="with model"):
         deploykit.write_input(tmp_path / "x.npz", outputs=["y"])

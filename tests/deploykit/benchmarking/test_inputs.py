@@ -1,5 +1,7 @@
 """What a run is fed: sizes are known or asked for, batches differ, data are cut without remains."""
 
+import re
+
 import click
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
+from tests.support import says, shows
 
 
 def graph(**inputs) -> Graph:
@@ -89,22 +92,45 @@ def test_a_graph_without_inputs_is_run_on_nothing():
 @pytest.mark.parametrize(
     ("inputs", "batch", "given", "says"),
     [
-        ({"x": ["resource", ()]}, 4, {},
-         "input 'x' is of type resource, so it cannot be made up; give --data FILE.npz"),
-        ({"x": IMAGE}, None, {"y": (1,)}, "the graph has no input 'y'; it has: x"),
-        ({"x": IMAGE}, None, {"x": (1, 9, 6, 3)},
-         "input 'x' is [?,8,6,3], so it cannot be [1,9,6,3]"),
-        ({"x": IMAGE}, None, {"x": (1, 8, 6)}, "input 'x' is [?,8,6,3], so it cannot be [1,8,6]"),
-        ({"x": (2, 4)}, 3, {}, "input 'x' takes 2 samples at once, so a batch of 3 cannot be run"),
-        ({"x": IMAGE}, 0, {}, "a batch of 0 cannot be run; it must be positive"),
-        ({"x": IMAGE}, -1, {}, "a batch of -1 cannot be run; it must be positive"),
-        ({"x": (None, None)}, None, {"x": (100000, 100000)}, "at most 2048 are made up"),
+        (
+            {"x": ["resource", ()]},
+            4,
+            {},
+            says("synthetic-input-impossible", reason="input 'x' is of type resource"),
+        ),
+        (
+            {"x": IMAGE},
+            None,
+            {"y": (1,)},
+            says("unknown-name", kind="input", name="y", known=["x"]),
+        ),
+        (
+            {"x": IMAGE},
+            None,
+            {"x": (1, 9, 6, 3)},
+            says("input-size-fixed", name="x", shape="?,8,6,3", got="1,9,6,3"),
+        ),
+        (
+            {"x": IMAGE},
+            None,
+            {"x": (1, 8, 6)},
+            says("input-size-fixed", name="x", shape="?,8,6,3", got="1,8,6"),
+        ),
+        ({"x": (2, 4)}, 3, {}, says("batch-fixed", what="input 'x'", fixed=2, batch=3)),
+        ({"x": IMAGE}, 0, {}, says("out-of-range", got=0)),
+        ({"x": IMAGE}, -1, {}, says("out-of-range", got=-1)),
+        (
+            {"x": (None, None)},
+            None,
+            {"x": (100000, 100000)},
+            says("synthetic-inputs-too-large", most=2048),
+        ),
     ],
-)  # fmt: skip
+)
 def test_refusals(inputs, batch, given, says):
     with pytest.raises(GraphError) as error:
         batches(graph(**inputs), batch, given)
-    assert says in str(error.value)
+    assert re.search(says, str(error.value))
     assert "\n" not in str(error.value)
 
 
@@ -143,24 +169,34 @@ def test_data_in_the_order_of_the_inputs():
 @pytest.mark.parametrize(
     ("batch", "data", "given", "says"),
     [
-        (None, {"y": rows(3), "z": rows(3)}, {}, "the data has no array for input 'x'"),
-        (None, {"x": rows(0)}, {}, "the data hold no samples"),
-        (None, {"x": rows(3)}, {"x": (1, 2)}, "give either --data or --shape"),
-        (None, {"x": np.ones((3, 5), np.float32)}, {}, "has shape [3, 5], but it takes [None, 2]"),
-        (-4, {"x": rows(3)}, {}, "must be positive"),
+        (
+            None,
+            {"y": rows(3), "z": rows(3)},
+            {},
+            says("unknown-name", kind="array for input", name="x"),
+        ),
+        (None, {"x": rows(0)}, {}, says("no-samples")),
+        (None, {"x": rows(3)}, {"x": (1, 2)}, says("give-one", options=["--data", "--shape"])),
+        (
+            None,
+            {"x": np.ones((3, 5), np.float32)},
+            {},
+            says("data-shape", shape=[3, 5], expected=[None, 2]),
+        ),
+        (-4, {"x": rows(3)}, {}, says("out-of-range")),
     ],
 )
 def test_data_that_do_not_fit(batch, data, given, says):
     with pytest.raises(GraphError) as error:
         batches(graph(x=(None, 2)), batch, given, data)
-    assert says in str(error.value)
+    assert re.search(says, str(error.value))
 
 
 @pytest.mark.parametrize(("count", "batch"), [(1, None), (8, 4)])
 def test_data_for_a_batch_that_the_graph_demands(count, batch):
     with pytest.raises(GraphError) as error:
         batches(graph(x=(2, 2)), batch, data={"x": rows(count)})
-    assert "takes 2 samples at once" in str(error.value)
+    assert shows(error.value, "batch-fixed", fixed=2)
 
 
 def test_the_option():

@@ -22,7 +22,7 @@ from deploykit.benchmarking.sessions import Sessions
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.sweep import Sweep
 from deploykit.transforms.core.errors import GraphError
-from tests.support import build, random, run
+from tests.support import build, raises, random, run, says
 
 TWO = ("/CPU:0", "/CPU:1")
 BATCHES = tuple((random(4, 8, seed=n), random(4, 8, seed=n + 9)) for n in range(3))
@@ -179,10 +179,11 @@ def test_layers_without_a_kernel_for_gpus_are_no_measurement_of_one():
     check_on_gpu("gpu", {"MatMul": 1}, 5)  # TensorFlow keeps some back, such as those of strings
     check_on_gpu("gpu", {}, 0)
     with pytest.raises(
-        GraphError, match=r"no kernel of MatMul, QuantizedConv2D for a GPU, so 4 of 4"
+        GraphError,
+        match=says("device-lacks-kernels", ops="MatMul, QuantizedConv2D", count=4, on_gpu=4),
     ):
         check_on_gpu("gpu:1", {"QuantizedConv2D": 3, "MatMul": 1}, 0)
-    with pytest.raises(GraphError, match="no kernel of _QuantizedMatMul for a GPU, so 1 of 6"):
+    with raises(GraphError, "device-lacks-kernels", ops="_QuantizedMatMul", count=1, on_gpu=6):
         check_on_gpu("gpu", {"_QuantizedMatMul": 1}, 5)
 
 
@@ -229,7 +230,9 @@ def test_several_calls_in_flight(graph, job, way, devices):
 @pytest.mark.parametrize("concurrency", [1, 2])
 def test_a_graph_that_cannot_run_gives_one_sentence(graph, job, concurrency):
     runner = job(graph, ((random(4, 8), random(3, 8)),), concurrency=concurrency)
-    with pytest.raises(GraphError, match=r"^TensorFlow cannot run the graph: .*\[4,8\]") as caught:
+    with raises(
+        GraphError, "runtime-failed", runtime="TensorFlow", action="run the graph"
+    ) as caught:
         runner.run(60, 2)
     assert "\n" not in str(caught.value)
 
@@ -238,20 +241,22 @@ def test_a_graph_that_cannot_run_gives_one_sentence(graph, job, concurrency):
 def test_an_output_that_is_not_there_gives_one_sentence(graph, job, way):
     graph = build(net, ["x", "y"], ["sum"])
     graph.outputs = ("absent",)
-    with pytest.raises(GraphError, match=r"TensorFlow cannot load the graph: .*absent") as caught:
+    with raises(
+        GraphError, "runtime-failed", runtime="TensorFlow", action="load the graph"
+    ) as caught:
         job(graph, input=way)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("devices", [("/GPU:0",), ("/CPU:0", "/TPU:1"), ("nonsense",)])
 def test_a_device_that_is_not_there_gives_one_sentence(graph, job, devices):
-    with pytest.raises(GraphError, match=f"no device '{devices[-1]}'; it has: /CPU:0$"):
+    with raises(GraphError, "unknown-name", known=["/CPU:0"], name=devices[-1]):
         job(graph, devices=devices)
 
 
 @pytest.mark.parametrize("device", ["gpu", "gpu:1", "all"])
 def test_a_gpu_that_is_not_there_is_refused(graph, job, device):
-    with pytest.raises(GraphError, match=f"sees no GPU, so --device {device} cannot"):
+    with raises(GraphError, "gpu-missing", device=device):
         job(graph, device=device)
 
 
@@ -260,10 +265,10 @@ def test_what_a_device_means():
     assert devices_for("cpu", four) == ("/CPU:0",)
     assert devices_for("gpu", four) == devices_for("gpu:3", four) == ("/GPU:0",)
     assert devices_for("all", four) == ("/GPU:0", "/GPU:1", "/GPU:2", "/GPU:3")
-    with pytest.raises(GraphError, match=r"sees 4 GPUs, so the last one is gpu:3"):
+    with raises(GraphError, "gpu-number", count=4, last=3):
         devices_for("gpu:4", four)
     for wrong in ("gpus", "gpu:", "gpu:x", "tpu"):
-        with pytest.raises(GraphError, match=f"no device '{wrong}'"):
+        with raises(GraphError, "not-one-of", got=wrong):
             devices_for(wrong, four)
 
 

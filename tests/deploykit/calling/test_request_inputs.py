@@ -7,6 +7,7 @@ from deploykit.calling.request_inputs import arrays_from
 from deploykit.serving.protocol.signatures import Signature, Tensor
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.protos import SignatureDef
+from tests.support import raises
 
 VALUES = np.ones((4,), np.float32)
 
@@ -21,10 +22,10 @@ def test_preprocessing_without_an_image_is_refused(tmp_path, monkeypatch, given)
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", VALUES)
     assert arrays_from(given, signature("x"))[0]["x"].shape == (1, 4)
-    with pytest.raises(GraphError, match="--preprocess has no effect here, only on images"):
+    with raises(GraphError, "no-effect", option="--preprocess"):
         arrays_from(given, signature("x"), "0..1")
 
 
 def test_preprocessing_of_an_input_that_is_none_is_refused():
-    with pytest.raises(GraphError, match="names 'y', which is no input; there are: x"):
+    with raises(GraphError, "unknown-name", name="y", known=["x"]):
         arrays_from({"x": VALUES}, signature("x"), "y=0..1")

@@ -1,6 +1,7 @@
 """Wrong input of every kind: one sentence, the right exit status, nothing written, no traceback."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
+from tests.support import says, shows
 
 
 def floats(name, op, *inputs, **attrs):
@@ -45,27 +47,39 @@ NAN = Node.constant("weights", np.where(np.eye(64) > 0, np.float32("nan"), np.fl
 GOOD = graph_bytes(X, ONE, floats("out", "AddV2", "x", "one"))
 
 FILES = {
-    "missing": (None, 4, "No such file"),
-    "empty": (b"", 2, "the file is empty"),
-    "random": (np.random.default_rng(0).bytes(5000), 2, "no GraphDef"),
-    "truncated": (GOOD[:-20], 2, "no GraphDef"),
-    "no node": (b"\x22\x02\x08\x01", 2, "no"),
-    "gzip": (b"\x1f\x8b\x08\x00rest", 2, "gzip"),
-    "hdf5": (b"\x89HDF\r\n\x1a\nrest", 2, "HDF5"),
-    "pickle": (b"\x80\x04\x95rest", 2, "pickle"),
-    "git lfs pointer": (b"version https://git-lfs.github.com/spec/v1\n", 2, "git lfs pull"),
-    "dangling input": (graph_bytes(X, floats("out", "Relu", "gone")), 2, "'gone' is not in"),
-    "duplicate node": (graph_bytes(X, X, floats("out", "Relu", "x")), 2, "more than once"),
+    "missing": (None, 4, re.escape("No such file")),
+    "empty": (b"", 2, says("file-empty")),
+    "random": (np.random.default_rng(0).bytes(5000), 2, says("not-a")),
+    "truncated": (GOOD[:-20], 2, says("not-a")),
+    "no node": (b"\x22\x02\x08\x01", 2, re.escape("no")),
+    "gzip": (b"\x1f\x8b\x08\x00rest", 2, re.escape("gzip")),
+    "hdf5": (b"\x89HDF\r\n\x1a\nrest", 2, says("runtime-failed")),
+    "pickle": (b"\x80\x04\x95rest", 2, says("file-kind")),
+    "git lfs pointer": (b"version https://git-lfs.github.com/spec/v1\n", 2, says("file-kind")),
+    "dangling input": (
+        graph_bytes(X, floats("out", "Relu", "gone")),
+        2,
+        says("input-missing-in-graph", tensor="gone"),
+    ),
+    "duplicate node": (graph_bytes(X, X, floats("out", "Relu", "x")), 2, says("node-twice")),
     "cycle": (
         graph_bytes(X, floats("a", "AddV2", "x", "b"), floats("b", "Relu", "a")),
         2,
-        "cycle",
+        says("cycle"),
     ),
-    "port out of range": (graph_bytes(X, floats("out", "Relu", "x:3")), 2, "'x:3'"),
-    "unknown op": (graph_bytes(X, floats("out", "Rleu", "x")), 2, "Rleu"),
-    "content too short": (constant_with(content=b"\0" * 8), 2, "'one'"),
-    "content of another type": (constant_with(content=b"\0" * 24, dtype=2), 2, "'one'"),
-    "huge shape": (constant_with(content=b"", sizes=(1 << 40, 1 << 20)), 2, "'one'"),
+    "port out of range": (graph_bytes(X, floats("out", "Relu", "x:3")), 2, re.escape("'x:3'")),
+    "unknown op": (graph_bytes(X, floats("out", "Rleu", "x")), 2, says("op-unknown", op="Rleu")),
+    "content too short": (constant_with(content=b"\0" * 8), 2, says("node-invalid", node="one")),
+    "content of another type": (
+        constant_with(content=b"\0" * 24, dtype=2),
+        2,
+        says("node-invalid", node="one"),
+    ),
+    "huge shape": (
+        constant_with(content=b"", sizes=(1 << 40, 1 << 20)),
+        2,
+        says("node-invalid", node="one"),
+    ),
 }
 
 
@@ -79,8 +93,8 @@ def test_bad_files(case, deploykit, tmp_path):
     for command in ("optimize", "quantize", "freeze", "inspect"):
         found = deploykit(command, path, "--json")
         assert found.status == status, found.stderr
-        assert found.stdout == ""
-        assert message in found.stderr
+        assert found.printed == ""
+        assert re.search(message, found.stderr)
         assert str(path) in found.stderr
         assert found.stderr.startswith("deploykit: error: ")
         assert found.stderr.count("\n") == 1
@@ -134,7 +148,7 @@ def test_existing_output_is_refused_without_force(deploykit, small, command):
     output.write_bytes(b"precious")
     found = deploykit(command, small, "-o", output)
     assert found.status == 4
-    assert f"{output}: the file exists (use --force" in found.stderr
+    assert shows(found.stderr, "exists", what="the file", source=output)
     assert output.read_bytes() == b"precious"
 
 
@@ -146,7 +160,7 @@ def test_output_equal_to_input_is_refused_even_with_force(deploykit, small, smal
         output.symlink_to(small)
     found = deploykit("optimize", small, "-o", output, "--force")
     assert found.status == 4
-    assert "the output is the input" in found.stderr
+    assert shows(found.stderr, "output-is-input")
     assert small.read_bytes() == small_bytes
 
 
@@ -184,14 +198,14 @@ def test_fifo_and_device_are_no_models(deploykit, tmp_path, name):
     for path in (tmp_path / name, "/dev/zero"):
         found = deploykit("optimize", path)
         assert found.status == 4
-        assert "no regular file" in found.stderr
+        assert shows(found.stderr, "file-kind", got="no regular file")
 
 
 def test_a_fifo_is_no_data(deploykit, small, tmp_path):
     os.mkfifo(tmp_path / "data.npz")
     found = deploykit("verify", small, small, "--data", tmp_path / "data.npz")
     assert found.status == 4
-    assert "no regular file" in found.stderr
+    assert shows(found.stderr, "file-kind", got="no regular file")
 
 
 @pytest.mark.parametrize("name", ["x.pb", "x.pbtxt", "x.meta", "saved_model.pb"])
@@ -200,27 +214,32 @@ def test_a_file_of_3_gb_is_not_read(deploykit, tmp_path, name):
         file.truncate(3_000_000_000)
     found = deploykit("optimize", tmp_path / name)
     assert found.status == 4
-    assert f"{name}: 3000000000 bytes, but a file is read up to 2 GiB" in found.stderr
+    assert shows(
+        found.stderr, "file-too-large", size=3000000000, what="file", most="2 GiB", source=name
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "--transforms"),
-        (("--transforms=",), "names no transform"),
-        (("--transforms=fold_constant",), "did you mean fold_constants"),
-        (("--transforms=fold_constants(",), "never closed"),
-        (("--transforms=quantize_weights(min_size=3)",), "it has: minimum_size, per_channel, skip"),
-        (("--transforms=quantize_weights(minimum_size=many)",), "a whole number"),
-        (("--transforms=remove_nodes",), "op"),
-        (("--transforms=remove_device", "--outputs=nothing"), "'nothing'"),
+        ((), says("transforms-empty")),
+        (("--transforms=",), says("transforms-empty")),
+        (("--transforms=fold_constant",), says("missing")),
+        (("--transforms=fold_constants(",), says("parenthesis-open")),
+        (("--transforms=quantize_weights(min_size=3)",), says("parameter-unknown")),
+        (
+            ("--transforms=quantize_weights(minimum_size=many)",),
+            says("parameter-value", expected="a whole number"),
+        ),
+        (("--transforms=remove_nodes",), re.escape("op")),
+        (("--transforms=remove_device", "--outputs=nothing"), re.escape("'nothing'")),
     ],
 )
 def test_wrong_transform_strings(deploykit, small, arguments, message):
     out = small.parent / "out.pb"
     found = deploykit("transform", f"--in_graph={small}", f"--out_graph={out}", *arguments)
     assert found.status == 2
-    assert message in found.stderr
+    assert re.search(message, found.stderr)
     assert not out.exists()
 
 

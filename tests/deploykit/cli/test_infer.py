@@ -2,12 +2,14 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
 
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.batch_inference.tiny_models import scores_of, tiny_model
+from tests.support import says, shows
 
 LABELS = "alpha\nbeta\ngamma\n"
 
@@ -62,7 +64,7 @@ def test_other_data_are_refused_unless_forced(deploykit, work, tmp_path):
     np.savez(data, x=rows[:20])
     refused = deploykit("infer", model, data, out)
     assert refused.status == 4
-    assert "these results are of other data" in refused.stderr
+    assert shows(refused.stderr, "results-exist")
     assert "--force" in refused.stderr
     assert deploykit("infer", model, data, out, "--force").status == 0
     assert json.loads((out / "rows.index.json").read_text())["rows"] == 20
@@ -92,11 +94,11 @@ def test_a_bad_row_ends_the_run_or_is_left_out_and_named(deploykit, work, tmp_pa
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--address", "local"], "an address is that of Ray"),
-        (["--labels", "labels.txt"], "labels are for the best classes; give top"),
-        (["--outputs", "nothing"], "nothing"),
-        (["--engine", "ray", "--address", "here"], "'here' is no address of a Ray cluster"),
-        (["--engine", "ray", "--address", "ray://h:10001"], "is for Ray Client"),
+        (["--address", "local"], says("option-needs", option="address")),
+        (["--labels", "labels.txt"], says("option-needs")),
+        (["--outputs", "nothing"], re.escape("nothing")),
+        (["--engine", "ray", "--address", "here"], says("unexpected", got="here")),
+        (["--engine", "ray", "--address", "ray://h:10001"], says("ray-client-address")),
     ],
 )
 def test_what_contradicts_itself_is_refused_before_anything_is_done(
@@ -105,5 +107,5 @@ def test_what_contradicts_itself_is_refused_before_anything_is_done(
     model, data, _ = work
     found = deploykit("infer", model, data, tmp_path / "out", *options)
     assert found.status == GraphError.exit_status
-    assert said in found.stderr
+    assert re.search(said, found.stderr)
     assert not (tmp_path / "out").exists()

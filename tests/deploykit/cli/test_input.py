@@ -1,6 +1,7 @@
 """`deploykit benchmark MODEL --data DIR --input ...` as a user calls it."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from deploykit.storage.arrays import load_data
 from tests.deploykit.benchmarking.nets import hanging, written
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.input import made_up
-from tests.support import build, random
+from tests.support import build, random, says, shows
 
 RATES = ("items_per_second", "compute_only", "input_only", "ceiling", "floor", "share_of_ceiling")
 
@@ -104,7 +105,7 @@ def test_a_training_step_and_one_style(tmp_path, deploykit):
     }  # fmt: skip
     assert [each["style"] for each in found.document["styles"]] == ["tfdata"]
     found = deploykit(*common)
-    assert (found.status, found.stdout) == (2, "")
+    assert (found.status, found.printed) == (2, "")
     assert [line.startswith("deploykit: error: ") for line in found.stderr.splitlines()] == [
         False, False, True,
     ]  # fmt: skip
@@ -131,8 +132,8 @@ def test_damaged_images_are_counted(tmp_path, deploykit):
     assert found.document["skipped"] == [str(damaged)]
     assert found.document["data"]["records"] == 7
     found = deploykit(*common, "--input=queue")
-    assert (found.status, found.stdout) == (2, "")
-    assert f"{damaged}: the record cannot be used" in found.stderr
+    assert (found.status, found.printed) == (2, "")
+    assert shows(found.stderr, "record-not-usable", source=damaged)
 
 
 def test_damaged_images_in_records_are_counted(tmp_path, deploykit):
@@ -158,7 +159,7 @@ def test_damaged_images_in_records_are_counted(tmp_path, deploykit):
     assert found.document["data"]["records"] == 7
     assert [each["style"] for each in found.document["styles"]] == list(STYLES)
     found = deploykit(*common, "--input=tfdata")
-    assert (found.status, found.stdout) == (2, "")
+    assert (found.status, found.printed) == (2, "")
     assert f"{data.files[1]}: record 1: the record cannot be used" in found.stderr
 
 
@@ -175,36 +176,40 @@ def test_options_of_tf_data(model, tmp_path, deploykit):
             0, str(each), [], 1,
         ]  # fmt: skip
     found = deploykit(*common, cache)  # what lies there may be of other data
-    assert (found.status, found.stdout) == (4, "")
-    assert "the cache is to be a new file" in found.stderr
+    assert (found.status, found.printed) == (4, "")
+    assert shows(found.stderr, "cache-exists")
 
 
 WRONG = [
-    (["--input=queue"], 2, "'queue' is not one of 'feed', 'tfdata'"),
-    (["--input=all"], 2, "'all' is not one of 'feed', 'tfdata'"),
-    (["--simulate-accelerator=20"], 2, "need data, a path (--data)"),
-    (["--fetch=out"], 2, "need data, a path (--data)"),
-    (["--data=none"], 4, "none"),
-    (["--data=DIR", "--input=disk"], 2, "'disk' is not one of"),
-    (["--data=DIR", "--simulate-accelerator=-1"], 2, "--simulate-accelerator"),
-    (["--data=DIR", "--on-error=ignore"], 2, "'ignore' is not one of 'stop', 'skip'"),
-    (["--data=DIR", "--runs=3"], 2, "runs does not go with data that are read from files"),
-    (["--data=DIR", "--plot=a.svg"], 2, "--plot does not go with"),
-    (["--data=DIR", "--shape=x=1,6"], 2, "--shape has no effect here, only without --data"),
-    (["--data=DIR", "--batch=1,2"], 2, "one combination of settings"),
-    (["--data=DIR", "--concurrency=2"], 2, "one combination of settings"),
-    (["--data=DIR", "--preprocess=none.json"], 4, "none.json: No such file"),
-    (["--data=DIR", "--fetch=gone"], 2, "no node 'gone'"),
-    (["--data=DIR", "--inputs=out"], 2, "for Tensor out:0"),
-    (["--data=DIR", "-o", "none/x.json"], 4, "the folder none does not exist"),
-    (["--data=EMPTY"], 4, "but the folder is empty"),
-    (["--data=NARROW"], 2, "has shape [?, 2], but it takes [?, 6]"),
-    (["--data=DIR", "--on-error=skip"], 2, "--on-error skip leaves out images"),
-    (["--data=DIR", "--input=feed", "--cache=memory"], 2, "are for input tfdata (--input)"),
-    (["--data=DIR", "--input=queue", "--private-threads=2"], 2, "are for input tfdata (--input)"),
-    (["--data=DIR", "--cache=none/x"], 4, "the folder none does not exist"),
-    (["--data=DIR", "--buckets=4,8"], 2, "nothing to put in buckets"),
-    (["--shuffle"], 2, "need data, a path (--data)"),
+    (["--input=queue"], 2, says("input-style-without-files", got="queue")),
+    (["--input=all"], 2, says("input-style-without-files", got="all")),
+    (["--simulate-accelerator=20"], 2, says("option-needs", needed="data, a path (--data)")),
+    (["--fetch=out"], 2, says("option-needs", needed="data, a path (--data)")),
+    (["--data=none"], 4, says("folder-missing", folder="none")),
+    (["--data=DIR", "--input=disk"], 2, re.escape("'disk' is not one of")),
+    (["--data=DIR", "--simulate-accelerator=-1"], 2, re.escape("--simulate-accelerator")),
+    (["--data=DIR", "--on-error=ignore"], 2, re.escape("'ignore' is not one of 'stop', 'skip'")),
+    (["--data=DIR", "--runs=3"], 2, says("option-conflicts-files", option="runs")),
+    (["--data=DIR", "--plot=a.svg"], 2, re.escape("--plot does not go with")),
+    (
+        ["--data=DIR", "--shape=x=1,6"],
+        2,
+        re.escape("--shape has no effect here, only without --data"),
+    ),
+    (["--data=DIR", "--batch=1,2"], 2, says("files-one-measurement")),
+    (["--data=DIR", "--concurrency=2"], 2, says("files-one-measurement")),
+    (["--data=DIR", "--preprocess=none.json"], 4, re.escape("none.json: No such file")),
+    (["--data=DIR", "--fetch=gone"], 2, says("graph-node-missing", name="gone")),
+    (["--data=DIR", "--inputs=out"], 2, re.escape("for Tensor out:0")),
+    (["--data=DIR", "-o", "none/x.json"], 4, says("folder-missing", folder="none")),
+    (["--data=EMPTY"], 4, says("data-folder-kind", got="is empty")),
+    (["--data=NARROW"], 2, says("does-not-fit", got="[?, 2]", expected="[?, 6]")),
+    (["--data=DIR", "--on-error=skip"], 2, says("only-for", option="--on-error skip")),
+    (["--data=DIR", "--input=feed", "--cache=memory"], 2, says("only-for")),
+    (["--data=DIR", "--input=queue", "--private-threads=2"], 2, says("only-for")),
+    (["--data=DIR", "--cache=none/x"], 4, says("folder-missing", folder="none")),
+    (["--data=DIR", "--buckets=4,8"], 2, says("no-texts-to-bucket")),
+    (["--shuffle"], 2, says("option-needs", needed="data, a path (--data)")),
 ]
 
 
@@ -221,8 +226,8 @@ def test_wrong_usage_is_said_before_anything_runs(
         for each in options
     ]
     found = deploykit("benchmark", model, *options)
-    assert (found.status, found.stdout) == (status, "")
-    assert says in found.stderr
+    assert (found.status, found.printed) == (status, "")
+    assert re.search(says, found.stderr)
     *fed, error = found.stderr.splitlines()
     assert error.startswith("deploykit: error: ")
     assert all("from DIR, as they are" in line for line in fed)
@@ -231,15 +236,15 @@ def test_wrong_usage_is_said_before_anything_runs(
 def test_arrays_of_another_type_are_refused(model, tmp_path, deploykit):
     np.savez(tmp_path / "a.npz", x=np.full((4, made_up.WIDTH), "a"))
     found = deploykit("benchmark", model, "--data", tmp_path / "a.npz", "--input=all")
-    assert (found.status, found.stdout) == (2, "")
-    assert "is string [6], but it should become float32" in found.stderr
+    assert (found.status, found.printed) == (2, "")
+    assert shows(found.stderr, "preprocess-type-between", got="string [6]", expected="float32")
 
 
 def test_a_training_step_of_a_model_that_is_frozen_when_read(deploykit, tmp_path):
     data = made_up.write_csv(tmp_path / "csv")
     found = deploykit("benchmark", FASHION / "fashion.keras", "--data", data.path, "--fetch=train")
-    assert (found.status, found.stdout) == (2, "")
-    assert "--fetch and --init take a GraphDef" in found.stderr
+    assert (found.status, found.printed) == (2, "")
+    assert shows(found.stderr, "graph-as-it-stands")
 
 
 def test_a_graph_with_a_queue_of_its_own_reports(deploykit, tmp_path):
@@ -247,5 +252,5 @@ def test_a_graph_with_a_queue_of_its_own_reports(deploykit, tmp_path):
     data = tmp_path / "a.csv"
     data.write_text(",".join("1" * 9) + "\n")
     found = deploykit("benchmark", path, "--data", data, "--allow-op=QueueDequeueV2")
-    assert (found.status, found.stdout) == (2, "")
-    assert "node 'taken' takes from a queue that nothing fills" in found.stderr
+    assert (found.status, found.printed) == (2, "")
+    assert shows(found.stderr, "queue-not-fed", node="taken")

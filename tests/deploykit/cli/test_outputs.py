@@ -12,6 +12,7 @@ import pytest
 from deploykit.cli.main import cli
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running import child
+from tests.support import shows
 
 FILES = re.compile(r"\b[Ww]rite|^Draw")
 VALUES = {"transforms": "remove_device", "name": "fold_constants", "rate": "1", "p99_ms": "1"}
@@ -84,7 +85,7 @@ def refused(deploykit, monkeypatch, started_children):
         begun = time.perf_counter()
         found = deploykit(*line)
         assert time.perf_counter() - begun < 0.7
-        assert (found.status, found.stdout) == (4, ""), found.stderr
+        assert (found.status, found.printed) == (4, ""), found.stderr
         return found.stderr.removeprefix("deploykit: error: ").removesuffix("\n")
 
     return run
@@ -122,7 +123,7 @@ def test_a_file_that_cannot_be_written(refused, tmp_path, garbage, words, output
             assert refused(filled(words, output, path, garbage=given)) == f"{path}: {why}"
     if words not in (("doctor",), ("transforms",), ("status",)):  # which read no file
         message = refused(filled(words, output, garbage, "--force", garbage=garbage))
-        assert message == f"{garbage}: the output is the input; give another name with -o"
+        assert shows(message, "output-is-input", source=garbage)
     assert there.read_bytes() == b"precious"
     assert garbage.read_bytes() == b"garbage"
     assert sorted(tmp_path.iterdir()) == [garbage, there]
@@ -154,7 +155,7 @@ def test_folders(refused, tmp_path, garbage):
         ((*exporting, "--version=1"), "net/1: this version exists"),
         ((*exporting, "--manifests=config"), "models.config: the file exists"),
         (("export", garbage, garbage), f"model.pb/model: {garbage} is no folder"),
-        (("records", garbage, folder), "data.index.json: these records exist"),
+        (("records", garbage, folder), "data.index.json: a set of records exists"),
         (("records", garbage, garbage / "x"), f"model.pb/x: {garbage} is no folder"),
     ):
         assert message in refused(line)

@@ -13,7 +13,7 @@ from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
 from deploykit.serving.saved_model.warmup_requests import read_requests
 from tests.deploykit.conftest import FASHION
 from tests.loading import answers
-from tests.support import random, run
+from tests.support import random, run, shows
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -125,4 +125,10 @@ def test_a_signature_that_a_graph_lacks_is_refused(deploykit, tmp_path):
     beside.write_text(json.dumps(names))
     found = deploykit("export", tmp_path / "fashion.pb", tmp_path, "--signature=predict_images")
     assert found.status == 2
-    assert "the signatures are: serving_default; --signature-name predict_images" in found.stderr
+    assert shows(
+        found.stderr,
+        "unknown-name",
+        kind="signature",
+        name="predict_images",
+        known=["serving_default"],
+    )

@@ -9,6 +9,7 @@ import yaml
 from deploykit.exporting.manifests import Deployment, manifests
 from deploykit.exporting.replica_counts import ReplicaCounts, check_manifests, fill_manifests
 from deploykit.transforms.core.errors import FileError, GraphError
+from tests.support import raises, says
 
 COUNTS = ReplicaCounts("Half_plus.two", 14, 21, 0.667)
 BOTH = Deployment(["Half_plus.two", "b"], version=1, cores=2, memory=512)
@@ -82,11 +83,14 @@ def test_the_use_of_cpu_stays_sensible(busy, percent):
     ("text", "says"),
     [
         ("a: [", "no YAML"),
-        ("", "neither a HorizontalPodAutoscaler nor a Deployment"),
-        ("kind: Service\n", "neither a HorizontalPodAutoscaler nor a Deployment"),
-        ("kind: Deployment\nspec: {}\n", "no number replicas"),
-        ("kind: Deployment\nspec: [1]\n", "no number replicas"),
-        ("kind: HorizontalPodAutoscaler\nspec: {minReplicas: many}\n", "no number minReplicas"),
+        ("", says("replicas-nothing-to-fill")),
+        ("kind: Service\n", says("replicas-nothing-to-fill")),
+        ("kind: Deployment\nspec: {}\n", says("manifest-without-number", name="replicas")),
+        ("kind: Deployment\nspec: [1]\n", says("manifest-without-number", name="replicas")),
+        (
+            "kind: HorizontalPodAutoscaler\nspec: {minReplicas: many}\n",
+            says("manifest-without-number", name="minReplicas"),
+        ),
         ("- 1\n- 2\n", "neither"),
     ],
 )
@@ -100,14 +104,16 @@ def test_files_without_a_place_for_them(tmp_path, text, says):
 def test_one_file_that_cannot_be_filled_leaves_the_other(folder):
     (folder / "kserve.yaml").write_text("kind: InferenceService\nmetadata: {name: other}\n")
     before = (folder / "kubernetes.yaml").read_bytes()
-    with pytest.raises(GraphError, match="no InferenceService half-plus-two, but: other"):
+    with raises(
+        GraphError, "unknown-name", kind="InferenceService", name="half-plus-two", known="other"
+    ):
         fill_manifests(folder, COUNTS)
     assert (folder / "kubernetes.yaml").read_bytes() == before
 
 
 def test_a_folder_without_them(tmp_path):
-    with pytest.raises(FileError, match="neither kubernetes"):
+    with raises(FileError, "manifests-missing"):
         check_manifests(tmp_path, "m")
     (tmp_path / "kubernetes.yaml").write_bytes(b"\xff\xfe")
-    with pytest.raises(GraphError, match="UTF-8"):
+    with raises(GraphError, "not-text"):
         check_manifests(tmp_path, "m")

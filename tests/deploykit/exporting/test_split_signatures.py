@@ -16,7 +16,7 @@ from deploykit.transforms.core.engines.engine_folder import read
 from deploykit.transforms.core.errors import VerificationError
 from tests.deploykit.exporting.test_engine_part import live
 from tests.deploykit.exporting.test_photos import photos, texts
-from tests.support import build, random
+from tests.support import build, raises, random
 
 pytest.importorskip("openvino")
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -139,7 +139,7 @@ def test_a_damaged_image_is_named(served):
     files = texts([*photos(2), b"\xff\xd8\xffno"])
     with pytest.raises(ServingError, match=r"bytes\[2\]: the photo cannot be decoded") as error:
         served.run("serving_default", {"bytes": files}, ["scores"], 60.0, 1)
-    assert error.value.code == "INVALID_ARGUMENT"
+    assert error.value.status == "INVALID_ARGUMENT"
 
 
 @pytest.mark.parametrize("part", ["before", "after"])
@@ -160,9 +160,9 @@ def test_a_deadline_holds_over_all_parts(served, monkeypatch, part):
     if part == "after":
         assert served.run(*call, 5.0, 1)["scores"].shape == (1, 4)
         return
-    with pytest.raises(ServingError, match="the deadline passed while the model ran") as error:
+    with raises(ServingError, "deadline-during-run") as error:
         served.run(*call, 5.0, 1)
-    assert error.value.code == "DEADLINE_EXCEEDED"
+    assert error.value.status == "DEADLINE_EXCEEDED"
 
 
 def test_the_model_itself_is_named_where_no_signature_is_it(tmp_path):
@@ -173,7 +173,7 @@ def test_the_model_itself_is_named_where_no_signature_is_it(tmp_path):
 
 def test_what_changes_when_it_is_split_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(engine_part, "differs_when_split", lambda *arguments: "'y' is another")
-    with pytest.raises(VerificationError, match="signature 'pixels' cannot be split"):
+    with raises(VerificationError, "signature-not-splittable", name="pixels"):
         deploykit.export(live(net, IMAGE), tmp_path, name="m", preprocess="0..1", engine="openvino")
 
 

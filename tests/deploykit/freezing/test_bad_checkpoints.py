@@ -21,6 +21,7 @@ from deploykit.transforms.core.protos import BundleEntryProto, BundleHeaderProto
 from deploykit.transforms.core.running.checkpoint_values import read_checkpoint
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tfrecord import masked_crc
+from tests.support import raises
 
 DATA = np.arange(16, dtype=np.float32).tobytes()  # of a [3, 4] and of b [4]
 END = ".data-00000-of-00001"
@@ -169,7 +170,7 @@ def test_without_the_judgement_tensorflow_would_die(kind, tmp_path):
     prefix = written(tmp_path, BAD[kind])
     with (
         contextlib.closing(Worker(f"{__name__}:Unjudged")) as worker,
-        pytest.raises(CrashError, match="died of SIGABRT"),
+        raises(CrashError, "child-died", signal="SIGABRT"),
     ):
         worker.ask("read", prefix, {1: ("a", "")})
 
@@ -190,7 +191,7 @@ def test_names_that_unfold_take_no_memory(tmp_path, monkeypatch):
     longer = (number(1000 + n) + number(1) + number(0) + b"a" for n in range(3000))
     first = number(0) + number(1000) + number(0) + b"a" * 1000
     prefix = written(tmp_path, table([], content=first + b"".join(longer)))
-    with pytest.raises(GraphError, match="its names take more than any names do"):
+    with raises(GraphError, "not-a", reason="its names take more than any names do"):
         list(read_table(f"{prefix}.index", "index"))
 
 

@@ -8,7 +8,7 @@ import pytest
 import deploykit
 from deploykit.freezing.checkpoints import Checkpoint, find_checkpoint
 from deploykit.transforms.core.errors import FileError, GraphError
-from tests.support import ops, run
+from tests.support import ops, raises, run
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -81,7 +81,7 @@ def test_the_folder_has_moved_from_another_machine(tmp_path):
         (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{text}"\n')
         np.testing.assert_array_equal(run(freeze(tmp_path), IDS)[0], expected)
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/a/model.ckpt-9"\n')
-    with pytest.raises(FileError, match=r"names 'model.ckpt-9', which is not in the folder; there"):
+    with raises(FileError, "checkpoint-state-missing", name="model.ckpt-9"):
         freeze(tmp_path)
 
 
@@ -107,13 +107,13 @@ def test_a_variable_that_the_checkpoint_lacks_is_named(tmp_path):
     (tmp_path / "less").mkdir()
     save(tmp_path / "less", dropped=["half"])
     shutil.copy(tmp_path / "model.ckpt.meta", tmp_path / "less")
-    with pytest.raises(GraphError, match="lacks 1 variables, among them 'half'"):
+    with raises(GraphError, "checkpoint-lacks", count=1, names="'half'"):
         freeze(tmp_path / "less")
 
 
 def test_a_variable_that_nothing_initialises_is_named(tmp_path):
     save(tmp_path, dropped=["half"])
-    with pytest.raises(GraphError, match=r"'half' is a variable \(VarHandleOp\) that nothing init"):
+    with raises(GraphError, "not-initialised", node="half", what="variable", op="VarHandleOp"):
         freeze(tmp_path)
 
 
@@ -126,9 +126,7 @@ def test_a_shape_that_disagrees(tmp_path):
         half = tf.get_variable("half", [5], tf.float16, use_resource=True)
         tf.gather(half, ids, name="answer")
     (tmp_path / "graph.pb").write_bytes(graph.as_graph_def().SerializeToString())
-    with pytest.raises(
-        GraphError, match=r"'half': the graph gives it the shape \[5\], but .* \[4\]"
-    ):
+    with raises(GraphError, "shape-mismatch", node="half", shape=[5], found=[4]):
         freeze(tmp_path / "model.ckpt", graph=tmp_path / "graph.pb")
 
 
@@ -136,7 +134,7 @@ def test_a_shape_that_disagrees(tmp_path):
 def test_a_missing_file_is_named(end, tmp_path):
     save(tmp_path)
     (tmp_path / f"model.ckpt{end}").unlink()
-    with pytest.raises(FileError, match=f"model.ckpt{end}: not found"):
+    with raises(FileError, "checkpoint-part-missing", end=end):
         freeze(tmp_path / "model.ckpt")
 
 
@@ -144,7 +142,7 @@ def test_a_damaged_checkpoint(tmp_path):
     save(tmp_path)
     path = tmp_path / "model.ckpt.index"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(GraphError, match=r"index: this is no sound index of a .*may be cut short"):
+    with raises(GraphError, "not-a"):
         freeze(tmp_path / "model.ckpt")
 
 

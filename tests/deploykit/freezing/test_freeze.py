@@ -9,7 +9,7 @@ from deploykit.transforms.core.errors import GraphError, RefusedError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
 from tests.deploykit.conftest import small_graph
-from tests.support import build, ops, random
+from tests.support import build, ops, raises, random
 
 HERE = "tests.deploykit.freezing.test_freeze"
 
@@ -89,7 +89,7 @@ def test_a_handle_cannot_be_fed(tmp_path):
         )
 
     path = written(tmp_path / "graph.pb", build(body))
-    with pytest.raises(GraphError, match="its input 'table' is a resource, a handle to what is"):
+    with raises(GraphError, "input-is-handle", name="table", type="resource"):
         freeze(path)
 
 

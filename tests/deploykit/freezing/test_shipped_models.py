@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 
 import pytest
@@ -16,6 +17,7 @@ from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
+from tests.support import raises, says
 
 FLOAT = DType("float32")
 SETTINGS = api.Settings(batch=8, threads=(2, 1), concurrency=3, keep_memory=True, omp_num_threads=2)
@@ -90,14 +92,14 @@ def test_files_of_a_graph_are_looked_for_beside_it(ship, monkeypatch):
 @pytest.mark.parametrize(
     ("report", "said"),
     [
-        ({"format": 1, "kind": "ship", "name": "shoes", "stages": []}, "is not finished, so"),
-        ({"format": 1, "kind": "ship", "name": "shoes"}, "is not finished, so"),
-        ({"format": 9, "kind": "ship", "name": "shoes"}, "its format is 9, but this deploykit"),
-        ({"format": 1, "kind": "ship", "name": "../shoes"}, "it names no model"),
-        ('{"format": 1, "kind": "ship", "na', "report.json"),
-        ("\x00\xff", "report.json"),
-        ({"kind": "benchmark"}, "it holds the SavedModels 1; give"),
-        ([], "neither saved_model.pb nor a checkpoint"),
+        ({"format": 1, "kind": "ship", "name": "shoes", "stages": []}, says("shipment-unfinished")),
+        ({"format": 1, "kind": "ship", "name": "shoes"}, says("shipment-unfinished")),
+        ({"format": 9, "kind": "ship", "name": "shoes"}, says("format-unsupported", got=9)),
+        ({"format": 1, "kind": "ship", "name": "../shoes"}, says("ship-report-without-model")),
+        ('{"format": 1, "kind": "ship", "na', re.escape("report.json")),
+        ("\x00\xff", re.escape("report.json")),
+        ({"kind": "benchmark"}, says("folder-of-saved-models", names=["1"])),
+        ([], says("folder-without-model")),
     ],
 )
 def test_what_is_not_finished_or_damaged_is_said(deploykit, ship, report, said):
@@ -109,13 +111,13 @@ def test_what_is_not_finished_or_damaged_is_said(deploykit, ship, report, said):
     found = deploykit("inspect", ship)
     assert found.status == 4
     assert found.stderr.startswith(f"deploykit: error: {ship}")
-    assert said in found.stderr
+    assert re.search(said, found.stderr)
 
 
 @pytest.mark.parametrize("name", ["model.pb", "model.pb.json"])
 def test_a_file_that_is_missing_is_named(ship, name):
     (ship / name).unlink()
-    with pytest.raises(FileError, match=f"^{ship / name}: the file is missing, but .*report.json"):
+    with raises(FileError, "shipped-graph-missing", file=ship / name):
         api.open_model(ship)
 
 

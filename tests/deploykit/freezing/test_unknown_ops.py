@@ -11,7 +11,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from tests.support import build, run
+from tests.support import build, run, says
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -80,8 +80,7 @@ def test_strip_unused_nodes_gives_the_shape_of_a_cut(path):
      (["tokens:1", "tokens:2"], "logged", "LogScores", "")],
 )  # fmt: skip
 def test_an_unknown_op_that_outputs_need_is_refused(path, inputs, outputs, op, such):
-    hint = f"Name --inputs behind the node{such}, or --outputs that do not need it"
-    with pytest.raises(GraphError, match=rf"{op} is neither an op .* {hint}"):
+    with pytest.raises(GraphError, match=says("op-unknown")):
         deploykit.open_model(path, outputs=[outputs], inputs=inputs)
 
 

@@ -10,7 +10,7 @@ import deploykit
 from deploykit.transforms.core.errors import FileError, GraphError, LimitError, RefusedError
 from deploykit.transforms.core.protos import SavedModel
 from tests.loading import answers
-from tests.support import run
+from tests.support import raises, run
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -140,9 +140,9 @@ def test_assets_that_lead_elsewhere_are_refused(tmp_path, name):
     meta.collection_def.pop("saved_model_assets")  # where TensorFlow 1 wrote it
     meta.asset_file_def.add(filename=name).tensor_info.name = "path:0"
     file.write_bytes(saved.SerializeToString())
-    with pytest.raises(RefusedError, match="leads out of the folder of assets"):
+    with raises(RefusedError, "asset-outside"):
         deploykit.freeze(path)
-    with pytest.raises(RefusedError, match="leads out of the folder of assets"):
+    with raises(RefusedError, "asset-outside"):
         deploykit.export(path, tmp_path / "base")
 
 
@@ -152,7 +152,7 @@ def test_assets_that_are_no_protos(tmp_path):
     saved = SavedModel.FromString(file.read_bytes())
     saved.meta_graphs[0].collection_def["saved_model_assets"].any_list.value[0].value = b"\xff"
     file.write_bytes(saved.SerializeToString())
-    with pytest.raises(GraphError, match="its list of asset files is damaged"):
+    with raises(GraphError, "assets-damaged"):
         deploykit.freeze(path)
 
 
@@ -172,5 +172,5 @@ def test_a_vocabulary_beyond_the_limit_is_not_read(kind, names_asset, tmp_path):
     path = folder / "words.txt"
     path.touch()
     os.truncate(path, 40 << 30)  # it takes no space
-    with pytest.raises(LimitError, match=r"words.txt: .* 40 GiB, expected at most 1 GiB"):
+    with raises(LimitError, "vocabulary-too-large", size="40 GiB", most="1 GiB"):
         deploykit.freeze(found)

@@ -182,7 +182,7 @@ def test_more_threads_than_the_control_group_allows():
 )
 def test_wrong_usage(deploykit, options, says):
     found = deploykit("doctor", *options)
-    assert (found.status, found.stdout) == (2, "")
+    assert (found.status, found.printed) == (2, "")
     assert says in found.stderr
     assert found.stderr.count("\n") == 1
 
@@ -192,7 +192,7 @@ def test_an_existing_file_is_refused_before_anything_starts(deploykit, tmp_path,
     out = tmp_path / "doctor.json"
     out.write_text("precious")
     found = deploykit("doctor", "-o", out)
-    assert (found.status, found.stdout) == (4, "")
+    assert (found.status, found.printed) == (4, "")
     assert found.stderr == (
         f"deploykit: error: {out}: the file exists (use --force to replace it)\n"
     )

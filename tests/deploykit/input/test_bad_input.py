@@ -1,5 +1,6 @@
 """Damaged data end a run with one sentence that names the file and the place, in every style."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from deploykit.records.features import Feature
 from deploykit.transforms.core.errors import Error, FileError, GraphError
 from tests.deploykit.input import made_up
 from tests.deploykit.input.made_up import COUNT, WIDTH, ids, pipeline
+from tests.support import raises, says, shows
 
 RESIZED = {"image": Steps(resize=(8, 8)), "id": Steps(feature="label")}
 
@@ -49,14 +51,18 @@ def no_image(folder: Path) -> None:
 
 FIELDS = ",".join("1" * WIDTH)
 DAMAGES = [
-    ("csv", line(f"{FIELDS},1,1"), "1.csv: line 5 has 8 numbers, expected 7"),
-    ("csv", line("1,2"), "1.csv: line 5 has 2 numbers, expected 7"),
-    ("csv", line(""), "1.csv: line 5 is empty"),
-    ("csv", line("1,2,x,4,5,6,7"), "1.csv: line 5 has 'x' in column 2, expected a number"),
-    ("csv", line("1,2,,4,5,6,7"), "1.csv: line 5 has '' in column 2, expected a number"),
-    ("records", flipped, "train-00001-of-00003.tfrecord: record "),
-    ("images", cut, "03.jpg: the record cannot be used"),
-    ("images", no_image, "03.jpg: the record cannot be used"),
+    ("csv", line(f"{FIELDS},1,1"), re.escape("1.csv: line 5 has 8 numbers, expected 7")),
+    ("csv", line("1,2"), re.escape("1.csv: line 5 has 2 numbers, expected 7")),
+    ("csv", line(""), re.escape("1.csv: line 5 is empty")),
+    (
+        "csv",
+        line("1,2,x,4,5,6,7"),
+        re.escape("1.csv: line 5 has 'x' in column 2, expected a number"),
+    ),
+    ("csv", line("1,2,,4,5,6,7"), re.escape("1.csv: line 5 has '' in column 2, expected a number")),
+    ("records", flipped, says("record-damaged")),
+    ("images", cut, says("record-not-usable")),
+    ("images", no_image, says("record-not-usable")),
 ]
 
 
@@ -87,7 +93,7 @@ def test_damage_is_named(written, kind, damage, says, style):
     piped = written(kind, damage)
     with pytest.raises(Error) as found:
         run_through(style, piped)
-    assert says in str(found.value)
+    assert re.search(says, str(found.value))
     assert "\n" not in str(found.value)
     assert type(found.value) is (FileError if kind == "records" else GraphError)
 
@@ -108,7 +114,9 @@ def test_an_example_without_a_feature(tmp_path, style):
     contents = [made_up.example(x=[1.0, 2.0], label=[n]) for n in range(8)]
     contents += [made_up.example(x=[1.0, 2.0])]
     data = made_up.write_shards(tmp_path, features, contents)
-    with pytest.raises(GraphError, match=r"00002-of-00003.tfrecord: record 2 has no label"):
+    with pytest.raises(
+        GraphError, match=r"00002-of-00003.tfrecord: record 2: there is no feature 'label'"
+    ):
         run_through(style, pipeline(data))
 
 
@@ -118,7 +126,7 @@ def test_an_example_of_another_length_or_type(tmp_path, style):
     for number, wrong in enumerate(([1.0, 2.0, 3.0], [1, 2], [b"a", b"b"])):
         contents = [made_up.example(x=[1.0, 2.0])] * 5 + [made_up.example(x=wrong)]
         data = made_up.write_shards(tmp_path / str(number), features, contents)
-        with pytest.raises(GraphError, match=r"00002-of-00003.tfrecord: record 1 has \d values of"):
+        with raises(GraphError, "example-feature-values"):
             run_through(style, pipeline(data))
 
 
@@ -147,7 +155,7 @@ def test_a_damaged_image_in_a_record_is_named(tmp_path, style):
     piped = image_records(tmp_path / "records", {3})
     with pytest.raises(GraphError) as found:
         run_through(style, piped)
-    assert "00001-of-00003.tfrecord: record 1: the record cannot be used" in str(found.value)
+    assert shows(found.value, "record-not-usable")
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
@@ -177,7 +185,7 @@ def test_records_without_a_label_are_left_out(tmp_path):
 
 def test_a_damaged_shard_is_not_skipped(written, tmp_path):
     """Behind a wrong checksum nobody knows where the next record begins."""
-    with pytest.raises(FileError, match=r"00001-of-00003.tfrecord: record \d is damaged"):
+    with raises(FileError, "record-damaged"):
         without_damaged(written("records", flipped), tmp_path)
 
 
@@ -185,14 +193,14 @@ def test_nothing_sound_is_left(tmp_path):
     data = made_up.write_images(tmp_path / "images", 2)
     for file in data.files:
         Path(file).write_bytes(b"")
-    with pytest.raises(GraphError, match="all 2 are damaged"):
+    with pytest.raises(GraphError, match=says("records-all-damaged", count=2)):
         without_damaged(pipeline(data, RESIZED), tmp_path)
-    with pytest.raises(GraphError, match="all 8 are damaged"):
+    with raises(GraphError, "records-all-damaged", count=8):
         without_damaged(image_records(tmp_path / "records", range(8)), tmp_path)
 
 
 def test_lines_are_not_skipped(written, tmp_path):
-    with pytest.raises(GraphError, match="--on-error skip leaves out images"):
+    with raises(GraphError, "only-for", option="--on-error skip"):
         without_damaged(written("csv", line("1")), tmp_path)
 
 

@@ -1,5 +1,7 @@
 """What a data path means, and what is wrong with one."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from deploykit.input.data import open_data
 from deploykit.records.features import Feature
 from deploykit.transforms.core.errors import Error, FileError, GraphError
 from tests.deploykit.input import made_up
+from tests.support import raises, says
 
 
 def test_kinds(tmp_path):
@@ -80,18 +83,18 @@ def broken(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "kind", "says"),
     [
-        ("empty", FileError, "but the folder is empty"),
-        ("other", FileError, "but the folder holds nothing of the kind"),
-        ("no index", FileError, "have no index"),
-        ("empty csv", GraphError, "a.csv: line 1 is empty"),
-        ("binary csv", GraphError, "a.csv: line 1: this is no text"),
-        ("no label", GraphError, "labels.csv: there is no label for a.jpg"),
-        ("empty label", GraphError, "labels.csv: line 1 has no label"),
-        ("short shard", FileError, "00001-of-00003.tfrecord: 100 bytes, but the index says"),
-        ("missing shard", FileError, "No such file"),
-        ("lengths", GraphError, "different numbers of samples: x 3, y 4"),
-        ("no samples", GraphError, "the data hold no samples"),
-        ("a shard", GraphError, "give the folder"),
+        ("empty", FileError, says("data-folder-kind", got="is empty")),
+        ("other", FileError, says("data-folder-kind", got="holds nothing of the kind")),
+        ("no index", FileError, says("records-without-index")),
+        ("empty csv", GraphError, says("csv-line-empty")),
+        ("binary csv", GraphError, says("line-not-text", number=1)),
+        ("no label", GraphError, says("image-label-missing", file="a.jpg")),
+        ("empty label", GraphError, says("csv-label-missing", number=1)),
+        ("short shard", FileError, says("index-differs", got=100, unit="bytes")),
+        ("missing shard", FileError, re.escape("No such file")),
+        ("lengths", GraphError, says("sample-counts-differ", counts="x 3, y 4")),
+        ("no samples", GraphError, says("no-samples")),
+        ("a shard", GraphError, says("records-folder-expected")),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, name, kind, says):
@@ -99,7 +102,7 @@ def test_what_is_wrong_is_named(tmp_path, name, kind, says):
     with pytest.raises(Error) as found:
         open_data(path)
     assert type(found.value) is kind
-    assert says in str(found.value)
+    assert re.search(says, str(found.value))
     assert str(found.value).startswith(path)
     assert "\n" not in str(found.value)
 
@@ -107,8 +110,8 @@ def test_what_is_wrong_is_named(tmp_path, name, kind, says):
 def test_columns_that_are_not_there(tmp_path):
     path = tmp_path / "one.csv"
     path.write_text("1,2,3\n")
-    with pytest.raises(GraphError, match="'x' is columns 2 to 3, but a line has 3 numbers"):
+    with raises(GraphError, "csv-columns-range", name="x", start=2, last=3, width=3):
         open_data(str(path), {"x": (2, 4)})
     np.savez(tmp_path / "a.npz", x=np.zeros(3))
-    with pytest.raises(GraphError, match="no CSV files"):
+    with raises(GraphError, "columns-not-csv"):
         open_data(str(tmp_path / "a.npz"), {"x": 0})

@@ -1,6 +1,7 @@
 """Preprocessing is declared once, in words that are checked before anything runs."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +27,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from tests.deploykit.benchmarking.nets import placeholder
+from tests.support import raises, says
 
 DATA = Data(
     "shards",
@@ -64,23 +66,50 @@ def test_there_and_back(tmp_path):
 
 
 WRONG = [
-    ([], 'expected {"format": 1'),
-    ({"format": 2}, 'expected {"format": 1'),
-    ({"format": 1, "input": {}}, "there is no 'input', only format, columns, range, inputs"),
-    ({"format": 1, "inputs": []}, "by name"),
-    ({"format": 1, "inputs": {"x": []}}, "the steps of 'x' should be given by name"),
-    ({"format": 1, "inputs": {"x": {"size": 1}}}, "'x' has no step 'size'"),
-    ({"format": 1, "inputs": {"x": {"resise": [1, 1]}}}, "did you mean resize"),
-    ({"format": 1, "inputs": {"x": {"resize": [1]}}}, "'x': resize is [1], expected"),
-    ({"format": 1, "inputs": {"x": {"resize": [0, 4]}}}, "'x': resize[0] is 0, expected int >= 1"),
-    ({"format": 1, "inputs": {"x": {"std": [0]}}}, "'std' of 'x' cannot be [0.0]"),
-    ({"format": 1, "inputs": {"x": {"mean": []}}}, "'x': mean is []"),
-    ({"format": 1, "inputs": {"x": {"scale": "1"}}}, "'x': scale is '1'"),
-    ({"format": 1, "inputs": {"x": {"scale": float("nan")}}}, "'x': scale is nan"),
-    ({"format": 1, "inputs": {"x": {"length": 0}}}, "'x': length is 0"),
-    ({"format": 1, "inputs": {"x": {"channels": True}}}, "'x': channels is True"),
-    ({"format": 1, "columns": {"x": "1"}}, "the columns of 'x' cannot be '1'"),
-    ({"format": 1, "columns": {"x": -1}}, "the columns of 'x' cannot be -1"),
+    ([], re.escape('expected {"format": 1')),
+    ({"format": 2}, re.escape('expected {"format": 1')),
+    (
+        {"format": 1, "input": {}},
+        says("unknown-name", name="input", known=["format", "columns", "range", "inputs"]),
+    ),
+    ({"format": 1, "inputs": []}, says("needs-by-name")),
+    ({"format": 1, "inputs": {"x": []}}, says("needs-by-name", what="the steps of 'x'")),
+    ({"format": 1, "inputs": {"x": {"size": 1}}}, re.escape("there is no step for 'x' 'size'")),
+    ({"format": 1, "inputs": {"x": {"resise": [1, 1]}}}, says("unknown-name")),
+    (
+        {"format": 1, "inputs": {"x": {"resize": [1]}}},
+        says("unexpected"),
+    ),
+    (
+        {"format": 1, "inputs": {"x": {"resize": [0, 4]}}},
+        says("unexpected"),
+    ),
+    (
+        {"format": 1, "inputs": {"x": {"std": [0]}}},
+        says("preprocessing-step-value", step="std", name="x"),
+    ),
+    (
+        {"format": 1, "inputs": {"x": {"mean": []}}},
+        says("unexpected"),
+    ),
+    (
+        {"format": 1, "inputs": {"x": {"scale": "1"}}},
+        says("unexpected"),
+    ),
+    (
+        {"format": 1, "inputs": {"x": {"scale": float("nan")}}},
+        says("unexpected"),
+    ),
+    (
+        {"format": 1, "inputs": {"x": {"length": 0}}},
+        says("unexpected"),
+    ),
+    (
+        {"format": 1, "inputs": {"x": {"channels": True}}},
+        says("unexpected"),
+    ),
+    ({"format": 1, "columns": {"x": "1"}}, re.escape("the columns of 'x' is '1'")),
+    ({"format": 1, "columns": {"x": -1}}, re.escape("the columns of 'x' is -1")),
 ]
 
 
@@ -88,7 +117,7 @@ WRONG = [
 def test_what_cannot_be_is_named(document, says):
     with pytest.raises(GraphError) as found:
         preprocessing_from(document)
-    assert says in str(found.value)
+    assert re.search(says, str(found.value))
     assert "\n" not in str(found.value)
 
 
@@ -130,38 +159,66 @@ def test_defaults_are_what_the_input_takes(graph, steps, expected):
 @pytest.mark.parametrize(
     ("graph", "steps", "says"),
     [
-        (net(-1, 9), Steps(), "has shape [?, 8], but it takes [?, 9]"),
-        (net(-1), Steps(), "has shape [?, 8], but it takes [?]"),
-        (net(-1, 8, dtype="int32"), Steps(), "is float32, but it takes int32"),
-        (net(-1, 8, dtype="string"), Steps(), "it should become string"),
-        (net(-1, 8), Steps(dtype="float64"), "becomes float64, but it takes float32"),
-        (net(-1, 8), Steps("y"), "there is no feature 'y' for input 'x'; there are: x, image"),
-        (net(-1, 8, name="y"), Steps(), "there is no feature 'y' for the input of that name"),
-        (net(-1, 8), Steps(resize=(2, 2)), "cannot be resized"),
-        (net(-1, 8), Steps(split=" "), "cannot be split"),
-        (net(-1, 8), Steps(length=3), "has no tokens"),
-        (net(-1, 8), Steps(channels=3), "'channels' of feature 'x' (float32 [8]) has no effect"),
-        (net(-1, 8), Steps(corners=True), "only with resize"),
-        (net(-1, -1, -1, 3), Steps("image", corners=True, crop=(4, 4)), "only with resize"),
-        (net(-1, dtype="string", name="text"), Steps(scale=2.0), "cannot be scaled"),
-        (net(-1, 8), Steps(mean=(1, 2)), "has 8 channels, but 2 numbers for mean"),
-        (net(-1, -1, -1, 3), Steps("image"), "give resize"),
-        (net(-1, 8), Steps("image"), "has shape [?, ?, ?, 3], but it takes [?, 8]"),
-        (net(-1, 4, 4, 3), Steps("image", resize=(5, 5)), "has shape [?, 5, 5, 3]"),
-        (net(-1, 4, 4, 3), Steps("image", resize=(3, 3), crop=(4, 4)), "more than the (3, 3)"),
-        (net(-1, dtype="int64"), Steps("tokens"), "it should become int64"),
+        (net(-1, 9), Steps(), says("does-not-fit", got="[?, 8]", expected="[?, 9]")),
+        (net(-1), Steps(), says("does-not-fit", got="[?, 8]", expected="[?]")),
+        (net(-1, 8, dtype="int32"), Steps(), says("does-not-fit", got="float32", expected="int32")),
+        (net(-1, 8, dtype="string"), Steps(), says("preprocess-type-between", expected="string")),
+        (
+            net(-1, 8),
+            Steps(dtype="float64"),
+            says("does-not-fit", got="float64", expected="float32"),
+        ),
+        (
+            net(-1, 8),
+            Steps("y"),
+            re.escape("there is no feature for input 'x' 'y'; there are: x, image"),
+        ),
+        (net(-1, 8, name="y"), Steps(), says("unknown-name", kind="feature", name="y")),
+        (net(-1, 8), Steps(resize=(2, 2)), says("preprocess-refused")),
+        (net(-1, 8), Steps(split=" "), says("preprocess-refused")),
+        (net(-1, 8), Steps(length=3), says("preprocess-refused")),
+        (
+            net(-1, 8),
+            Steps(channels=3),
+            says("step-no-effect", step="channels", feature="x", description="float32 [8]"),
+        ),
+        (net(-1, 8), Steps(corners=True), says("step-no-effect", where="with resize")),
+        (
+            net(-1, -1, -1, 3),
+            Steps("image", corners=True, crop=(4, 4)),
+            says("step-no-effect", where="with resize"),
+        ),
+        (net(-1, dtype="string", name="text"), Steps(scale=2.0), says("preprocess-refused")),
+        (
+            net(-1, 8),
+            Steps(mean=(1, 2)),
+            says("preprocess-channels", channels=8, count=2, name="mean"),
+        ),
+        (net(-1, -1, -1, 3), Steps("image"), says("preprocess-needs-resize")),
+        (net(-1, 8), Steps("image"), says("does-not-fit", got="[?, ?, ?, 3]", expected="[?, 8]")),
+        (net(-1, 4, 4, 3), Steps("image", resize=(5, 5)), says("does-not-fit", got="[?, 5, 5, 3]")),
+        (
+            net(-1, 4, 4, 3),
+            Steps("image", resize=(3, 3), crop=(4, 4)),
+            re.escape("more than the [3, 3]"),
+        ),
+        (
+            net(-1, dtype="int64"),
+            Steps("tokens"),
+            says("preprocess-type-between", expected="int64"),
+        ),
     ],
 )
 def test_what_does_not_fit_the_model_is_said(graph, steps, says):
     (name,) = graph.inputs
     with pytest.raises(GraphError) as found:
         steps_for(DATA, graph, Preprocessing({name: steps}))
-    assert says in str(found.value)
+    assert re.search(says, str(found.value))
     assert str(found.value).startswith("shards: ")
 
 
 def test_an_input_that_is_none():
-    with pytest.raises(GraphError, match="names 'z', which is no input; there are: x"):
+    with raises(GraphError, "unknown-name", name="z", known=["x"]):
         steps_for(DATA, net(-1, 8), Preprocessing({"z": Steps()}))
 
 
@@ -169,7 +226,7 @@ def test_the_only_feature_is_meant_whatever_it_is_called():
     data = Data("d", "csv", ("a",), {"values": Feature("float32", (8,)), "label": Feature("int64")})
     assert steps_for(data, net(-1, 8, name="input"), Preprocessing())["input"].feature == "values"
     two = Graph([placeholder(-1, 8), net(-1, name="y", dtype="int64")["y"]], ("x", "y"))
-    with pytest.raises(GraphError, match="no feature 'x'"):
+    with raises(GraphError, "unknown-name", name="x"):
         steps_for(data, two, Preprocessing())
 
 
@@ -189,11 +246,11 @@ def test_a_pipeline_for_a_graph():
         32,
         False,
     )
-    with pytest.raises(GraphError, match="takes 16 samples at once, so a batch of 8 cannot"):
+    with raises(GraphError, "batch-fixed", fixed=16, batch=8):
         pipeline_for(DATA, graph, batch=8)
     texts = Preprocessing({"text": Steps(split="")})
     assert pipeline_for(DATA, preprocessing=texts, piping=Piping(buckets=(8, 4))).buckets == (4, 8)
-    with pytest.raises(GraphError, match="nothing to put in buckets"):
+    with raises(GraphError, "no-texts-to-bucket"):
         pipeline_for(DATA, graph, piping=Piping(buckets=(4, 8)))
 
 

@@ -9,7 +9,7 @@ from deploykit.freezing.graph_files import save_graph
 from deploykit.input.samples import open_feeds, open_samples
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.conftest import deploykit as deploykit
-from tests.support import build, random
+from tests.support import build, random, shows
 
 COUNT, WIDTH = 23, 16
 X = random(COUNT, WIDTH)
@@ -128,5 +128,5 @@ def test_preprocessing_without_data_says_so(deploykit, graph, tmp_path):
     for command in (["verify", model, model], ["quantize", model, "-o", tmp_path / "q.pb"]):
         found = deploykit(*command, "--preprocess", steps)
         assert found.status == 2
-        assert "--preprocess needs --data" in found.stderr
+        assert shows(found.stderr, "option-needs", option="--preprocess", needed="--data")
     assert not (tmp_path / "q.pb").exists()

@@ -15,6 +15,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
+from tests.support import raises, says
 
 HOUSES = {"id": [1, 2, 3], "city": ["a", "bb", "c"], "price": [1.5, 2.0, -1.0], "rooms": [3, 4, 5]}
 
@@ -74,12 +75,12 @@ def test_a_value_that_is_not_whole_is_named(houses):
         lambda: open_samples(houses, model),
         lambda: pipeline_for(open_data(houses, None, model), model, batch=2),
     ):
-        with pytest.raises(GraphError, match=r"the value 1.5 at index \[0\] is not a whole number"):
+        with pytest.raises(GraphError, match=says("data-value-misfit", value=1.5, index=[0])):
             read()
 
 
 def test_a_text_for_a_number_is_named(houses):
-    with pytest.raises(GraphError, match="is string, but it takes float32: 'a' is not a number"):
+    with raises(GraphError, "data-not-number", type="float32", got="a"):
         open_samples(houses, graph(city=("float32", (-1,))))
 
 

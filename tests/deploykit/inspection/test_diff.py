@@ -259,7 +259,7 @@ def test_bad_files(deploykit, small, content, status):
         bad.write_bytes(content)
     for pair in ((small, bad), (bad, small)):
         found = deploykit("diff", *pair)
-        assert (found.status, found.stdout) == (status, "")
+        assert (found.status, found.printed) == (status, "")
         assert str(bad) in found.stderr
         assert len(found.stderr.splitlines()) == 1
 
@@ -269,7 +269,7 @@ def test_an_unsound_graph(deploykit, small):
     nodes = [Node("a", "Identity", ("gone",)).with_attrs(T=FLOAT)]
     bad.write_bytes(b"".join(Graph(nodes).serialized()))
     found = deploykit("diff", small, bad)
-    assert (found.status, found.stdout) == (2, "")
+    assert (found.status, found.printed) == (2, "")
     assert found.stderr == (
         f"deploykit: error: {bad}: node 'a': its input 'gone' is not in the graph\n"
     )

@@ -12,6 +12,7 @@ from deploykit.planning.from_results import recorded
 from deploykit.transforms.core.errors import Error, GraphError
 from tests.deploykit.planning.load_tests import document, load, services
 from tests.deploykit.planning.servers import traced
+from tests.support import raises, says
 
 
 @pytest.fixture
@@ -48,32 +49,32 @@ def test_several_places(write):
 
 
 @pytest.mark.parametrize(
-    ("loads", "says"),
+    ("loads", "said"),
     [
         ([load(1)], "several callers"),
         ([load(8), load(rate=80.0)], "meets no other"),
-        ([load(1), {**load(8), "generator_limited": True}], "generator was the limit"),
+        ([load(1), {**load(8), "generator_limited": True}], says("plan-generator-limited")),
         ([], "several callers"),
         ([{**load(8), "latency_ms": {}}], "several callers"),
     ],
 )
-def test_what_is_not_enough(write, loads, says):
-    with pytest.raises(GraphError, match=says):
+def test_what_is_not_enough(write, loads, said):
+    with pytest.raises(GraphError, match=said):
         recorded(write(*loads), None)
 
 
 def test_files_that_are_something_else(write, tmp_path):
-    for text, says in (("[]", "neither"), ('{"command": "tune"}', "tune"), ("{", "JSON")):
+    for text, said in (("[]", "neither"), ('{"command": "tune"}', "tune"), ("{", "JSON")):
         (tmp_path / "x.json").write_text(text)
-        with pytest.raises(Error, match=says):
+        with pytest.raises(Error, match=said):
             recorded(tmp_path / "x.json", None)
-    with pytest.raises(GraphError, match="no result of deploykit load-test"):
+    with pytest.raises(GraphError, match="not a result of deploykit load-test"):
         recorded(write({"callers": 1}), None)
-    with pytest.raises(GraphError, match="not about nett"):
+    with pytest.raises(GraphError, match=says("unknown-name", name="nett")):
         recorded(write(load(1), load(8)), "nett")
-    with pytest.raises(Error, match="leave out --data"):
+    with pytest.raises(Error, match=says("plan-file-needs-no-data")):
         deploykit.plan(write(load(1), load(8)), data="x.npz", rate=1, p99_ms=1)
-    with pytest.raises(Error, match="MODEL, --data"):
+    with raises(Error, "plan-address-needs-model"):
         deploykit.plan("localhost:8500", rate=1, p99_ms=1)
 
 
@@ -113,5 +114,5 @@ def test_a_benchmark_without_that_scenario(tmp_path):
     other = benchmark(50.0)
     del other["measurements"][0]["scenario"]
     (tmp_path / "b.json").write_text(json.dumps(other))
-    with pytest.raises(GraphError, match="scenario server"):
+    with raises(GraphError, "plan-no-server-scenario"):
         recorded(tmp_path / "b.json", None)

@@ -27,6 +27,7 @@ from deploykit.serving.client.requests import predict_request
 from deploykit.transforms.core.errors import VerificationError
 from tests.deploykit.planning.servers import gamma, poisson, sharing, traced
 from tests.serving.official import Official
+from tests.support import raises
 
 
 def load(rate: float = 0.0, failed: int = 0, late: int = 0, limited: bool = False) -> Load:
@@ -55,7 +56,7 @@ def test_what_goes_wrong_in_most_rounds_is_said(bad, says):
     found = held(rounds(bad, ROUNDS // 2 + 1), 1)
     assert found.count == 1
     assert says in found.why
-    with pytest.raises(VerificationError, match=f"{says}.*, so nothing can be planned: "):
+    with raises(VerificationError, "plan-impossible"):
         held(rounds(bad, ROUNDS // 2 + 1), 2)
 
 
@@ -163,7 +164,7 @@ def test_one_queue_of_several_places_is_taken(load, spread, places):
 @pytest.mark.parametrize("queues", [2, 3])
 @pytest.mark.parametrize("spread", [0.0, 0.3])
 def test_several_queues_are_refused(queues, spread):
-    with pytest.raises(VerificationError, match="calls wait in several queues there: "):
+    with raises(VerificationError, "plan-several-queues"):
         _check_one_queue(Order(queues), [LONE] * ROUNDS, dealt(0.8, queues, 1, spread))
 
 

@@ -19,6 +19,7 @@ from deploykit.records.resuming import alone
 from deploykit.records.tables import Numbers
 from deploykit.transforms.core.errors import Error, FileError, GraphError, LimitError
 from tests.deploykit.records.conftest import numbers, parsed
+from tests.support import raises, says, shows
 
 SMALL = Options(shard_bytes=20_000, processes=2)
 
@@ -184,10 +185,10 @@ def test_existing_records_are_replaced_by_force_alone(tmp_path, source):
     out = tmp_path / "out"
     convert(source, out, SMALL)
     before = contents(out)
-    with pytest.raises(FileError, match=r"exist .use --force to replace them"):
+    with raises(FileError, "exists"):
         convert(source, out, SMALL)
     (out / "data.index.json").unlink()
-    with pytest.raises(FileError, match=r"data-00000-of-.*exist .use --force"):
+    with raises(FileError, "exists"):
         convert(source, out, SMALL)
     assert set(contents(out)) == set(before) - {"data.index.json"}
     (out / "data-2-00000-of-00001.tfrecord").write_bytes(b"of another name")
@@ -211,14 +212,14 @@ def test_a_finished_run_that_was_killed_before_it_cleaned_up(tmp_path, source, m
 
 @pytest.mark.parametrize("name", ["", "a/b", ".hidden", "../x", "a b"])
 def test_names_that_are_none(tmp_path, source, name):
-    with pytest.raises(GraphError, match="is no name for records"):
+    with raises(GraphError, "name-invalid", what="records"):
         convert(source, tmp_path / "out", Options(name))
 
 
 def test_the_output_lies_apart(deploykit, pictures):
     outcome = deploykit("records", pictures, pictures / "out")
     assert outcome.status == 4
-    assert "the output lies inside the source" in outcome.stderr
+    assert shows(outcome.stderr, "output-inside-source")
 
 
 def act(item):
@@ -238,7 +239,7 @@ def act(item):
     [
         ("error", GraphError, "a.csv: line 3: no"),
         ("bug", RuntimeError, "KeyError: 'x'"),
-        ("killed", LimitError, "killed, perhaps for want of memory"),
+        ("killed", LimitError, says("reader-killed")),
         ("ended", Error, "status 3"),
     ],
 )
@@ -317,10 +318,10 @@ def test_two_at_once_under_one_name(tmp_path, deploykit):
     with alone(tmp_path / "out", "data"):
         outcome = deploykit(*arguments)
         assert outcome.status == 4
-        assert "another process writes records 'data' there" in outcome.stderr
+        assert shows(outcome.stderr, "other-process-writes", what="records", name="data")
         assert deploykit(*arguments, "--name", "other").status == 0
     assert deploykit(*arguments).status == 0
     outcome = deploykit(*arguments)
     assert outcome.status == 4
-    assert "these records exist" in outcome.stderr
+    assert shows(outcome.stderr, "exists")
     assert not list((tmp_path / "out").glob(".*"))

@@ -15,6 +15,7 @@ from deploykit.reporting.load_plot import plot_loads
 from deploykit.reporting.plots import check_plot, plot
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.made_up_results import measurement, result
+from tests.support import raises
 
 BATCHES = [measurement(f"batch {n}", 2.0 + n, Settings(batch=n), model="a.pb") for n in (1, 8, 32)]
 
@@ -111,9 +112,9 @@ def test_equal_latencies_and_no_warm_up_can_be_drawn():
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "png", ".png", "a.png.txt"])
 def test_another_end_is_refused(name):
-    with pytest.raises(GraphError, match=r"a plot is a \.png or an \.svg"):
+    with raises(GraphError, "plot-ending"):
         check_plot(name)
-    with pytest.raises(GraphError, match=r"a plot is a \.png or an \.svg"):
+    with raises(GraphError, "plot-ending"):
         plot(result(measurement()), name)
 
 

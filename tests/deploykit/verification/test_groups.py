@@ -19,6 +19,7 @@ from deploykit.verification.groups import (
     worst_group,
 )
 from tests.deploykit.verification.test_confidence import noisy, ratio
+from tests.support import says
 
 
 def in_groups(seed: int, samples: int) -> np.ndarray:
@@ -129,10 +130,10 @@ def test_texts_and_whole_numbers_name_groups(values):
     ("values", "said"),
     [
         (np.arange(4), "'source' holds 4 groups for 3 samples"),
-        (np.array([0.5, 1, 2]), "'source' is float64 of shape .3., expected one text or integer"),
-        (np.array([np.nan, 1, 2]), "'source' is float64 of shape .3., expected one text"),
-        (np.zeros((3, 2), int), "'source' is int64 of shape .3, 2., expected one text or integer"),
-        (None, "there is no 'source' to group the samples by: the data hold x"),
+        (np.array([0.5, 1, 2]), says("group-form", name="source", dtype="float64", shape=[3])),
+        (np.array([np.nan, 1, 2]), says("group-form", name="source", dtype="float64", shape=[3])),
+        (np.zeros((3, 2), int), says("group-form", name="source", dtype="int64", shape=[3, 2])),
+        (None, says("unknown-name", name="source", known="x")),
     ],
 )
 def test_what_names_no_groups_is_refused(values, said):

@@ -8,7 +8,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Limits
 from deploykit.verification import running
 from deploykit.verification.verify import verify
-from tests.support import build
+from tests.support import build, raises
 
 
 def loop(count: int) -> Graph:
@@ -28,7 +28,7 @@ def loop(count: int) -> Graph:
 
 
 def test_a_loop_without_end_on_synthetic_inputs():
-    with Limits(internal_seconds=2), pytest.raises(LimitError, match=r"within 2 seconds"):
+    with Limits(internal_seconds=2), raises(LimitError, "child-internal-timeout", seconds=2):
         verify(loop(1000), loop(1000))
 
 
@@ -49,6 +49,6 @@ def test_a_tensor_that_is_too_large(monkeypatch):
         tf.tile(x, [1, 100], name="y")
 
     graph = build(body, ["x"], ["y"])
-    with pytest.raises(LimitError, match=r"'y' \(Tile\) makes a tensor of more than 1000 bytes"):
+    with raises(LimitError, "tensor-too-large", node="y", type="Tile", most="1000 bytes"):
         verify(graph, graph)
     assert verify(graph, graph, data={"x": np.ones((1, 10), np.float32)}).compared == 1000

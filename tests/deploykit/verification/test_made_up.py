@@ -9,7 +9,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from deploykit.verification.sample_inputs import BATCH, made_up_feeds, made_up_shapes
 from deploykit.verification.verify import verify
-from tests.support import build, random, run
+from tests.support import build, raises, random, run
 
 RANGE = (-1.0, 1.0)
 ANY = "any"
@@ -663,7 +663,7 @@ def test_shapes_that_are_asked_for():
     assert [feed["x"].shape for feed in feeds] == [(1, 16, 8, 5)] * 4
     with pytest.raises(GraphError, match="the graph has no input 'y'; it has: x"):
         made_up_feeds(graph, RANGE, {"y": (1,)})
-    with pytest.raises(GraphError, match="is \\[1,8,8,8,\\?\\], so it cannot be \\[2,8,8,8,3\\]"):
+    with raises(GraphError, "input-size-fixed", shape="1,8,8,8,?", got="2,8,8,8,3"):
         made_up_feeds(built(conv3d), RANGE, {"x": (2, 8, 8, 8, 3)})
 
 

@@ -1,5 +1,7 @@
 """The commands say the same of a server over each protocol that it speaks, gRPC and HTTP."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from tests.deploykit.conftest import command_line
 from tests.serving.echo_model import echo
 from tests.serving.served import Served, free_port
 from tests.serving.small_models import half_plus
+from tests.support import raises, says
 
 WAYS = ["tensorflow grpc", "v2 grpc", "v2 http"]
 EACH = pytest.mark.parametrize("way", WAYS)
@@ -156,12 +159,12 @@ def test_a_version_by_number_or_label(ask, which, fits):
         with pytest.raises(CallError) as raised:
             call()
         expected = "INVALID_ARGUMENT" if "version_label" in which else "NOT_FOUND"
-        assert raised.value.code == expected
+        assert raised.value.status == expected
 
 
 @EACH
 def test_a_version_and_a_label(ask):
-    with pytest.raises(Error, match="not both"):
+    with raises(Error, "version-and-label"):
         ask(api.predict, "half", {"x": 1}, version=123, version_label="stable")
 
 
@@ -169,7 +172,7 @@ def test_a_version_and_a_label(ask):
 def test_a_signature_by_name(ask):
     found = ask(api.predict, "echo", {"x": [[1.0, 2.0]]}, signature="swapped")
     assert (found.outputs["y"].tolist(), found.signature) == ([[2.0, 1.0]], "swapped")
-    with pytest.raises(GraphError, match=r"there is no signature swaped.*swapped"):
+    with raises(GraphError, "unknown-name", kind="signature", name="swaped"):
         ask(api.predict, "echo", {"x": 1}, signature="swaped")
 
 
@@ -180,24 +183,28 @@ def test_outputs_by_name(ask):
     assert found.outputs.keys() == {"bytes_out", "fp16_out"}
     with pytest.raises(CallError) as raised:
         ask(api.predict, "echo", inputs, outputs=["nothing"])
-    assert raised.value.code == "INVALID_ARGUMENT"
+    assert raised.value.status == "INVALID_ARGUMENT"
 
 
 @EACH
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (["nobody", "1"], 2, "models served here: "),
-        (["broken", "1"], 2, "served here: "),
-        (["half", "z=1"], 2, "expected NAME=VALUE"),
-        (["half", "[1, 2]"], 2, "this has shape [1, 2], but 'x' takes float32[?, 1]"),
-        (["half", "text"], 4, "there is no such file"),
+        (["nobody", "1"], 2, re.escape("models served here: ")),
+        (["broken", "1"], 2, re.escape("served here: ")),
+        (["half", "z=1"], 2, says("input-argument-form")),
+        (
+            ["half", "[1, 2]"],
+            2,
+            says("value-shape", shape=[1, 2], name="x", expected="float32[?, 1]"),
+        ),
+        (["half", "text"], 4, says("input-file-missing")),
     ],
 )
 def test_errors_of_predict(command, arguments, status, says):
     ended = command("predict", *arguments)
     assert (ended.status, ended.stdout, ended.stderr.count("\n")) == (status, "", 1)
-    assert says in ended.stderr
+    assert re.search(says, ended.stderr)
 
 
 @EACH
@@ -253,11 +260,13 @@ def test_load_test(command, tmp_path, load):
 
 
 def test_a_client_speaks_one_protocol(server):
-    with pytest.raises(Error, match="Client speaks the TensorFlow Serving API"):
+    with pytest.raises(Error, match=says("client-protocol")):
         api.Client(server.address, protocol="v2")
-    with pytest.raises(Error, match=r"--protocol must be one of tensorflow, v2 \(got 'v3'\)"):
+    with pytest.raises(
+        Error, match=says("not-one-of", what="--protocol", known=["tensorflow", "v2"], got="v3")
+    ):
         api.predict(server.address, "half", {"x": 1}, protocol="v3")
-    with pytest.raises(Error, match="no address of gRPC"):
+    with raises(Error, "grpc-address"):
         api.predict(server.url, "half", {"x": 1})
     ended = command_line("predict", server.address, "half", "1", "--protocol=v1")
     assert ended.status == 2

@@ -51,7 +51,7 @@ def test_all_calls(client):
 def test_what_is_wrong_has_its_code(client, model, inputs, code):
     with pytest.raises(CallError) as raised:
         client.predict(model, inputs)
-    assert raised.value.code == code
+    assert raised.value.status == code
 
 
 def test_what_is_served_is_named_for_a_model_that_is_not(server):

@@ -175,7 +175,7 @@ def test_what_a_call_is_refused_for_is_about_the_whole_batch(code, runs):
     plane = Plane(One(echo), 9, 2)
     with pytest.raises(ServingError) as error:
         predict(plane)
-    assert error.value.code == code
+    assert error.value.status == code
     assert str(error.value) == ("row 7" if runs == 3 else "row 3")
     assert len(echo.given) == runs
 

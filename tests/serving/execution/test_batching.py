@@ -12,6 +12,7 @@ from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import Signature, Tensor
 from deploykit.transforms.core.protos import SignatureDef
+from tests.support import raises, shows
 from tests.waiting import until
 
 MODEL = object()
@@ -154,7 +155,7 @@ def test_one_that_is_wrong_harms_no_other():
     calls.end()
     assert calls.found["good"].tolist() == [2]
     assert calls.found["other"].tolist() == [6]
-    assert calls.found["bad"].code == "INVALID_ARGUMENT"
+    assert calls.found["bad"].status == "INVALID_ARGUMENT"
     assert model.sizes == [1, 3, 1, 1, 1]
 
 
@@ -164,17 +165,15 @@ def test_too_many_are_refused_with_the_words_of_the_original():
         calls.start(number, array(number))
     calls.start("more", array(9), waits=False)
     until(lambda: "more" in calls.found)
-    assert calls.found["more"].code == "UNAVAILABLE"
-    assert "scheduling capacity is only 0 (num_enqueued_batches=2, max_enqueued_batches=2" in str(
-        calls.found["more"]
-    )
+    assert calls.found["more"].status == "UNAVAILABLE"
+    assert shows(calls.found["more"], "batch-queue-full", capacity=0, waiting=2, most=2, size=2)
     model.go.set()
     calls.end()
 
 
 def test_a_request_larger_than_a_batch_is_refused_or_split():
     batches = Batches(Batching(max_batch_size=2), 1)
-    with pytest.raises(ServingError, match="Task size 5 is larger than maximum input batch size 2"):
+    with raises(ServingError, "batch-task-too-large", rows=5, max_batch_size=2):
         batches.run(MODEL, "s", {"x": array(1, 2, 3, 4, 5)}, ["y"], 5, forever, Model(held=False))
     model = Model(held=False)
     batching = Batching(
@@ -204,7 +203,7 @@ def test_one_whose_time_is_over_leaves_the_queue():
     calls, model = held()
     calls.start("late", array(1), overdue_after(1), waits=False)
     until(lambda: "late" in calls.found)
-    assert calls.found["late"].code == "DEADLINE_EXCEEDED"
+    assert calls.found["late"].status == "DEADLINE_EXCEEDED"
     calls.start("patient", array(2))
     model.go.set()
     calls.end()

@@ -81,7 +81,7 @@ def in_thread(call):
 def code(plane, call):
     with pytest.raises(ServingError) as error:
         plane.predict(Target("echo"), X, [], call)
-    return error.value.code
+    return error.value.status
 
 
 def test_no_more_calls_are_let_in_than_allowed_and_each_frees_its_place():

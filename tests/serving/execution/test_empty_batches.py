@@ -16,7 +16,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.tensors import DType
 from tests.serving.served import Served, free_port
-from tests.support import build, transform
+from tests.support import build, says, shows, transform
 from tests.transforms.int8_nets import C, calibrated, feeds_of, image, layer, relu
 from tests.transforms.layer_matrix import Runner
 
@@ -42,18 +42,18 @@ def test_a_row_takes_the_place_of_none():
 @pytest.mark.parametrize(
     ("feeds", "words"),
     [
-        ({"x": images(2, 0, 8, C)}, r"input 'x' has shape \[2, 0, 8, 6\], which holds nothing"),
-        ({"x": images(0, 0, 8, C)}, r"input 'x' has shape \[0, 0, 8, 6\], which holds nothing"),
+        ({"x": images(2, 0, 8, C)}, says("empty-batch-shape", alias="x", shape=[2, 0, 8, 6])),
+        ({"x": images(0, 0, 8, C)}, says("empty-batch-shape", alias="x", shape=[0, 0, 8, 6])),
         (
             {"x": images(0, 9, 8, C), "t": np.array([b"a", b"b"], object)},
-            "input 'x' has no rows, but input 't' has 2",
+            says("empty-batch-mixed", empty="x", alias="t", count=2),
         ),
     ],
 )
 def test_what_is_refused(feeds, words):
     with pytest.raises(ServingError, match=words) as error:
         one_row({"x": IMAGES, "t": TEXTS}, feeds)
-    assert error.value.code == "INVALID_ARGUMENT"
+    assert error.value.status == "INVALID_ARGUMENT"
 
 
 def test_only_rows_are_cut_off():
@@ -108,7 +108,7 @@ def save(graph: Graph, folder: Path) -> None:
 def test_a_server_answers_an_empty_batch_and_the_next_call(tmp_path):
     graph = int8(tmp_path)
     runner = Runner("1")
-    assert "died of SIGABRT" in runner.run(graph, feeds_of(graph, 0))
+    assert shows(runner.run(graph, feeds_of(graph, 0)), "child-died", signal="SIGABRT")
     runner.close()
     save(graph, tmp_path / "net" / "1")
     rest = free_port()
@@ -139,7 +139,7 @@ def status(port: int, method: str, document) -> int:
         with urllib.request.urlopen(url, json.dumps(document).encode(), timeout=30) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
-        return error.code
+        return error.status
 
 
 def test_which_models_need_rows():

@@ -6,6 +6,7 @@ import pytest
 from deploykit.serving.execution.servable import _check_shape, _check_type
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import Tensor
+from tests.support import raises
 
 IMAGES = Tensor("x:0", "float32", (-1, 28, 28, 1))
 
@@ -23,7 +24,7 @@ def test_shapes_that_fit(shape):
 def test_shapes_that_do_not(shape):
     with pytest.raises(ServingError) as error:
         _check_shape("x", images(*shape), IMAGES)
-    assert error.value.code == "INVALID_ARGUMENT"
+    assert error.value.status == "INVALID_ARGUMENT"
     assert str(error.value).startswith(f"input 'x' has shape {list(shape)}, but the signature")
 
 
@@ -34,5 +35,5 @@ def test_any_shape_fits_one_that_is_not_known():
 def test_no_type_is_cast():
     _check_type(0, "x", images(1), IMAGES)
     for dtype, name in ((np.float64, "double"), (np.int32, "int32"), (object, "string")):
-        with pytest.raises(ServingError, match=f"to be float but {name} is provided"):
+        with raises(ServingError, "signature-argument", wanted="float", given=name):
             _check_type(0, "x", images(1, dtype=dtype), IMAGES)

@@ -134,7 +134,7 @@ def test_threads_accept_what_the_rule_accepts(count, limit, events):
         if full:
             with pytest.raises(ServingError) as error:
                 slots.run(lambda: None, None, expected)
-            assert error.value.code == "RESOURCE_EXHAUSTED"
+            assert error.value.status == "RESOURCE_EXHAUSTED"
             continue
         end, begun = threading.Event(), threading.Event()
 

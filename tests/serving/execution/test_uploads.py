@@ -26,7 +26,7 @@ class Bench:
     def refused(self, act, *arguments):
         with pytest.raises(ServingError, match=FULL) as error:
             act(*arguments)
-        assert error.value.code == "RESOURCE_EXHAUSTED"
+        assert error.value.status == "RESOURCE_EXHAUSTED"
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Configuration files: what upstream's format says, and one sentence where it says nothing."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from deploykit.serving.server.config_files import (
     read_tls,
 )
 from deploykit.transforms.core.errors import FileError
+from tests.support import raises, says, shows
 
 PEM = "-----BEGIN CERTIFICATE-----\\nMIIB\\n-----END CERTIFICATE-----\\n"
 KEY = "-----BEGIN PRIVATE KEY-----\\nMIIEsecret\\n-----END PRIVATE KEY-----\\n"
@@ -158,7 +160,7 @@ def test_lists_that_are_refused(read, text, message):
 
     with pytest.raises(ServingError) as refused:
         model_settings(text_format.Parse(text, ModelServerConfig()))
-    assert (refused.value.code, refused.value.message) == ("INVALID_ARGUMENT", message)
+    assert (refused.value.status, refused.value.message) == ("INVALID_ARGUMENT", message)
     with pytest.raises(ConfigError) as caught:
         read(read_models, text)
     assert str(caught.value).endswith(f"some.config: {message}")
@@ -166,7 +168,7 @@ def test_lists_that_are_refused(read, text, message):
 
 
 def test_an_empty_reload_is_refused():
-    with pytest.raises(ServingError, match="type not supported by HandleReloadConfigRequest"):
+    with raises(ServingError, "reload-config-type"):
         model_settings(ModelServerConfig())
 
 
@@ -198,16 +200,22 @@ def test_files_that_are_no_list(read, text, reason):
     assert path.endswith("some.config")
     assert "\n" not in said
     if reason is None:
-        assert said == "it names no models, expected model_config_list {...}"
+        assert shows(said, "model-config-without-models")
     else:
-        assert said == f"Error parsing text-format tensorflow.serving.ModelServerConfig: {reason}"
+        assert shows(
+            said,
+            "config-not-parsed",
+            package="tensorflow.serving",
+            name="ModelServerConfig",
+            reason=reason,
+        )
 
 
 @pytest.mark.parametrize("reader", [read_models, read_batching, read_monitoring, read_tls])
 def test_files_that_cannot_be_read(tmp_path, reader):
     with pytest.raises(FileError, match="No such file or directory"):
         reader(tmp_path / "gone")
-    with pytest.raises(FileError, match="this is a folder"):
+    with raises(FileError, "file-kind", got="a folder"):
         reader(tmp_path)
 
 
@@ -263,51 +271,62 @@ def test_batching_without_a_word_is_upstreams_default(read):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("max_batch_size { value: 0 }", "max_batch_size is 0, expected 1 to 1048576"),
-        ("max_batch_size {}", "max_batch_size is 0, expected 1 to 1048576"),
-        ("num_batch_threads { value: -1 }", "num_batch_threads is -1, expected 1 to 4096"),
+        (
+            "max_batch_size { value: 0 }",
+            says("out-of-range", name="max_batch_size", expected="1 to 1048576", got=0),
+        ),
+        (
+            "max_batch_size {}",
+            says("out-of-range", name="max_batch_size", expected="1 to 1048576", got=0),
+        ),
+        (
+            "num_batch_threads { value: -1 }",
+            says("out-of-range", name="num_batch_threads", expected="1 to 4096", got=-1),
+        ),
         (
             "max_enqueued_batches { value: 0 }",
-            "max_enqueued_batches is 0, expected 1 to 1000000000",
+            says("out-of-range", name="max_enqueued_batches", expected="1 to 1000000000", got=0),
         ),
-        ("num_batch_threads { value: 5000 }", "num_batch_threads is 5000, expected 1 to 4096"),
+        (
+            "num_batch_threads { value: 5000 }",
+            says("out-of-range", name="num_batch_threads", expected="1 to 4096", got=5000),
+        ),
         (
             "batch_timeout_micros { value: -5 }",
-            "batch_timeout_micros is -5, expected 0 to 3600000000",
+            says("out-of-range", name="batch_timeout_micros", expected="0 to 3600000000", got=-5),
         ),
         (
             "max_batch_size { value: 8 } allowed_batch_sizes: [1, 4]",
-            "the last of allowed_batch_sizes is 4, expected the largest batch, which is 8",
+            says("batching-last-size", got=4, expected=8),
         ),
         (
             "max_batch_size { value: 4 } allowed_batch_sizes: [2, 2, 4]",
-            "allowed_batch_sizes are [2, 2, 4], expected positive numbers in increasing order",
+            says("unexpected", what="allowed_batch_sizes", got=[2, 2, 4]),
         ),
         (
             "max_batch_size { value: 4 } allowed_batch_sizes: [0, 4]",
-            "allowed_batch_sizes are [0, 4], expected positive numbers in increasing order",
+            says("unexpected", what="allowed_batch_sizes", got=[0, 4]),
         ),
         (
             "max_batch_size { value: 4 } enable_large_batch_splitting { value: true } "
             "max_execution_batch_size { value: 8 }",
-            "max_execution_batch_size is 8, expected at most max_batch_size, which is 4",
+            says("batching-execution-size", largest=8, limit=4),
         ),
         (
             "max_batch_size: 4",
-            'Error parsing text-format tensorflow.serving.BatchingParameters: 1:17: Expected "{".',
+            says("config-not-parsed", name="BatchingParameters", reason='1:17: Expected "{".'),
         ),
         (
             "max_batchsize { value: 4 }",
-            "Error parsing text-format tensorflow.serving.BatchingParameters: 1:1: Message type "
-            '"tensorflow.serving.BatchingParameters" has no field named "max_batchsize". (did '
-            "you mean max_batch_size or max_execution_batch_size or allowed_batch_sizes?)",
+            says("config-not-parsed", name="BatchingParameters")
+            + re.escape("(did you mean max_batch_size or max_execution_batch_size or"),
         ),
     ],
 )
 def test_batching_that_cannot_be(read, text, message):
     with pytest.raises(ConfigError) as caught:
         read(read_batching, text)
-    assert str(caught.value).partition("some.config: ")[2] == message
+    assert re.search("some.config: " + message, str(caught.value))
 
 
 def test_monitoring(read):
@@ -315,7 +334,7 @@ def test_monitoring(read):
     assert read(read_monitoring, text) == Monitoring(True, "/metrics")
     assert read(read_monitoring, "prometheus_config: { enable: true }").path == METRICS_PATH
     assert read(read_monitoring, "") == Monitoring(False, METRICS_PATH)
-    with pytest.raises(ConfigError, match="is 'metrics', expected one that begins with /"):
+    with raises(ConfigError, "unexpected", got="metrics"):
         read(read_monitoring, 'prometheus_config { path: "metrics" }')
 
 
@@ -346,7 +365,7 @@ def test_tls(read):
 def test_tls_that_cannot_be(read, text, message):
     with pytest.raises(ConfigError) as caught:
         read(read_tls, text)
-    assert str(caught.value).partition("some.config: ")[2] == message
+    assert re.search("some.config: " + re.escape(message), str(caught.value))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from deploykit.serving.protocol.version_status import (
 )
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.serving.shelf import PATIENCE, Shelf
+from tests.support import shows
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def refusal(code, act, *arguments, **named):
     """Return the message of the ServingError that a call raises; its code must be this one."""
     with pytest.raises(ServingError) as caught:
         act(*arguments, **named)
-    assert caught.value.code == code, caught.value
+    assert caught.value.status == code, caught.value
     return caught.value.message
 
 
@@ -165,8 +166,8 @@ def test_loading_is_tried_again_so_often_and_no_more(shelves):
     shelf.broken.add(("m", 1))
     shelf.add(1)
     text = refusal("DATA_LOSS", shelf.models.configure, [shelf.settings()], PATIENCE)
-    assert text == (
-        "1 model(s) did not become available: {m: DATA_LOSS: version 1: version 1 is broken}"
+    assert shows(
+        text, "models-unavailable", count=1, reported="m: DATA_LOSS: version 1: version 1 is broken"
     )
     shelf.wait(lambda: shelf.history(1)[-1] == END)
     assert shelf.loads == [("m", 1)] * 6
@@ -257,8 +258,11 @@ def test_a_version_is_closed_after_its_last_call(shelf):
         shelf.models.poll()
         shelf.wait(lambda: shelf.history(1)[-1] == UNLOADING)
         assert use(shelf, "m").version == 2
-        assert refusal("NOT_FOUND", use, shelf, "m", 1) == (
-            f"{NO_SERVABLE} Specific(m, 1); versions of m served here: 2"
+        assert shows(
+            refusal("NOT_FOUND", use, shelf, "m", 1),
+            "servable-missing",
+            what="Specific(m, 1)",
+            served="versions of m served here: 2",
         )
         assert not first.closed.is_set()
     assert first.closed.wait(PATIENCE)
@@ -338,8 +342,11 @@ def test_an_emptied_base_path_unloads_all(shelf, caplog):
     shelf.remove(1)
     shelf.models.poll()
     shelf.wait(lambda: shelf.now() == {})
-    assert refusal("NOT_FOUND", use, shelf, "m") == (
-        f"{NO_SERVABLE} Latest(m); versions of m served here: none"
+    assert shows(
+        refusal("NOT_FOUND", use, shelf, "m"),
+        "servable-missing",
+        what="Latest(m)",
+        served="versions of m served here: none",
     )
     shelf.models.poll()
     assert caplog.text.count("it holds no version") == 1
@@ -472,9 +479,11 @@ def test_a_label_needs_an_available_version(shelf):
     shelf.serve(1)
     labelled = [shelf.settings(labels={"stable": 2}, policy=All())]
     shelf.add(2)
-    assert refusal("FAILED_PRECONDITION", shelf.models.configure, labelled, PATIENCE) == (
-        "Request to assign label to version 2 of model m, which is not currently available for "
-        "inference"
+    assert shows(
+        refusal("FAILED_PRECONDITION", shelf.models.configure, labelled, PATIENCE),
+        "label-version-unavailable",
+        number=2,
+        model="m",
     )
     shelf.models.poll()
     shelf.wait(lambda: shelf.now() == {2: AVAILABLE})  # the policy is the old one: nothing changed
@@ -505,8 +514,11 @@ def test_a_reload_unloads_what_is_not_named_and_loads_what_is_new(shelf):
     with shelf.using("m"):
         shelf.models.configure([shelf.settings("n")], PATIENCE)
         assert use(shelf, "n").version == 4
-        assert refusal("NOT_FOUND", use, shelf, "m") == (
-            f"{NO_SERVABLE} Latest(m); models served here: n"
+        assert shows(
+            refusal("NOT_FOUND", use, shelf, "m"),
+            "servable-missing",
+            what="Latest(m)",
+            served="models served here: n",
         )
         assert not held.closed.is_set()
     shelf.wait(lambda: shelf.now() == {})
@@ -586,7 +598,7 @@ def test_closing_waits_for_calls_and_refuses_new_ones(shelf):
     with shelf.using("m") as loaded:
         closer.start()
         shelf.wait(lambda: shelf.history(1)[-1] == UNLOADING)
-        assert refusal("UNAVAILABLE", use, shelf, "m") == "The server is shutting down"
+        assert shows(refusal("UNAVAILABLE", use, shelf, "m"), "server-shuts-down")
         refusal("UNAVAILABLE", shelf.models.configure, [], PATIENCE)
         assert not loaded.closed.is_set()
         assert not shelf.models.ready

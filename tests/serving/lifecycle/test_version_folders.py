@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from deploykit.serving.lifecycle.version_folders import All, Latest, Specific, find_versions
 from deploykit.serving.protocol.version_numbers import number_of
 from deploykit.transforms.core.errors import FileError
+from tests.support import raises
 
 
 @pytest.fixture
@@ -130,12 +131,12 @@ def test_a_base_path_that_cannot_be_listed(tmp_path, what):
     path = tmp_path / what
     if what == "file":
         path.write_text("")
-    with pytest.raises(FileError, match=f"^{path}: .*, expected a base path$"):
+    with raises(FileError, "base-path-expected", source=path):
         find_versions(path, Latest())
 
 
 def test_a_base_path_that_no_path_can_be():
-    with pytest.raises(FileError, match="embedded null byte"):
+    with raises(FileError, "base-path-expected", reason="embedded null byte"):
         find_versions(Path("/models\0"), Latest())
 
 

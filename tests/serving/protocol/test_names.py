@@ -4,6 +4,7 @@ import pytest
 
 from deploykit.serving.protocol.errors import MESSAGE_LENGTH, ServingError, reported
 from deploykit.serving.protocol.names import MAX_NAME_BYTES, check_name, check_names
+from tests.support import shows
 
 
 @pytest.mark.parametrize("name", ["", "a" * 256, "é" * 128, "\U0001f600" * 64, "\ud800" * 256])
@@ -17,13 +18,13 @@ def test_names_up_to_the_limit_are_taken(name):
 def test_longer_ones_are_refused_without_being_repeated(name):
     with pytest.raises(ServingError) as error:
         check_name("an alias", name)
-    assert error.value.code == "INVALID_ARGUMENT"
-    assert error.value.message == f"an alias is longer than the limit of {MAX_NAME_BYTES} bytes"
+    assert error.value.status == "INVALID_ARGUMENT"
+    assert shows(error.value.message, "name-too-long", what="an alias", most=MAX_NAME_BYTES)
 
 
 def test_errors_of_any_length_are_shown_and_logged_in_part(caplog):
     found = reported(ValueError("x" * 100_000))
-    assert found.code == "INTERNAL"
+    assert found.status == "INTERNAL"
     assert len(found.message) == MESSAGE_LENGTH
     assert len(caplog.records[0].getMessage()) < MESSAGE_LENGTH + 100
 

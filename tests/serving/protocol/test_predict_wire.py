@@ -34,7 +34,7 @@ def outcome(request: Asked):
     try:
         arrays = decode_all(request.tensors)
     except ServingError as error:
-        return spec, list(request.outputs), error.code, error.message
+        return spec, list(request.outputs), error.status, error.message
     return spec, list(request.outputs), {alias: bits(each) for alias, each in arrays.items()}
 
 

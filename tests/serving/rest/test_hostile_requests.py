@@ -19,6 +19,7 @@ from deploykit.serving.rest.http_requests import HttpError, HttpLimits, Request
 from deploykit.serving.rest.json_documents import parse
 from deploykit.serving.rest.json_examples import read_examples
 from deploykit.serving.rest.json_tensors import read_inputs
+from tests.support import raises
 
 MIB = 1 << 20
 INPUTS = {"x": Tensor("x:0", "float32", (-1, 4)), "s": Tensor("s:0", "string", (-1,))}
@@ -44,7 +45,7 @@ def packed(body: bytes) -> Request:
 @pytest.mark.parametrize("body", [b"[" * (100 * MIB), b" " * (100 * MIB), b"0," * (50 * MIB)])
 def test_a_body_that_unpacks_to_far_more_than_it_is(body):
     request = packed(body)
-    with Peak() as peak, pytest.raises(HttpError, match="unpacks to more than 100 times its size"):
+    with Peak() as peak, raises(HttpError, "http-body-unpacks", most=100):
         rest._body(request, HttpLimits(256 * MIB))
     assert peak.bytes < 64 * MIB
 
@@ -79,7 +80,7 @@ BODIES = {
 def test_documents_that_are_refused(kind):
     with Peak() as peak, pytest.raises(ServingError) as found:
         read_inputs(parse(BODIES[kind]), INPUTS)
-    assert found.value.code == "INVALID_ARGUMENT"
+    assert found.value.status == "INVALID_ARGUMENT"
     assert len(found.value.message) < 1024
     assert "\n" not in found.value.message
     assert peak.bytes < 64 * MIB
@@ -100,11 +101,11 @@ def test_a_context_is_not_put_into_more_examples_than_there_is_room_for():
     given.example_list_with_context.context.CopyFrom(context)
     for _ in range(20_000):
         given.example_list_with_context.examples.add()
-    with Peak() as peak, pytest.raises(ServingError, match="too many to be put into each of 20000"):
+    with Peak() as peak, raises(ServingError, "context-too-large", examples=20000):
         examples_of(given)
     assert peak.bytes < 64 * MIB
     document = {"context": {"x": "a" * MIB}, "examples": [{}] * 20_000}
-    with Peak() as peak, pytest.raises(ServingError, match="too many to be put into each of 20000"):
+    with Peak() as peak, raises(ServingError, "context-too-large", examples=20000):
         read_examples(document)
     assert peak.bytes < 64 * MIB
 
@@ -161,6 +162,6 @@ def test_requests_of_a_few_bytes_take_little_memory():
             try:
                 decode_all(asked(request).tensors)
             except ServingError as error:
-                refused += error.code == "INVALID_ARGUMENT"
+                refused += error.status == "INVALID_ARGUMENT"
         assert peak.bytes < 2 * MAX_FILLED_BYTES + MIB, request
     assert refused > 300

@@ -17,6 +17,7 @@ from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.rest.json_reader import JsonReader
 from deploykit.serving.rest.json_requests import read
 from tests.serving.rest.test_hostile_requests import BODIES
+from tests.support import raises
 
 TAKEN = {
     "serving_default": {
@@ -58,7 +59,7 @@ def outcome(act, *arguments):
     try:
         found = act(*arguments)
     except ServingError as error:
-        return error.code, error.message
+        return error.status, error.message
     inputs = {a: (v.dtype.name, v.shape, repr(v.tolist())) for a, v in found.inputs.items()}
     # The order of a map's entries on the wire differs from process to process.
     return found.signature, inputs, found.rows, [Example.FromString(e) for e in found.examples]
@@ -104,9 +105,9 @@ def read_one(reader: JsonReader) -> list[int]:
 def test_it_waits_no_longer_than_the_caller():
     with closing(JsonReader(large=0, processes=1)) as reader:
         kept = reader._idle.get()
-        with pytest.raises(ServingError, match="before the document was read") as error:
+        with raises(ServingError, "deadline-before-read") as error:
             read_one_in(reader, 0.01)
-        assert error.value.code == "DEADLINE_EXCEEDED"
+        assert error.value.status == "DEADLINE_EXCEEDED"
         reader._idle.put(kept)
 
 

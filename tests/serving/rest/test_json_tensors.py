@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import re
 
 import ml_dtypes
 import numpy as np
@@ -19,6 +20,7 @@ from deploykit.serving.rest.json_documents import parse
 from deploykit.serving.rest.json_examples import read_examples
 from deploykit.serving.rest.json_outputs import to_json, write_classes, write_outputs, write_values
 from deploykit.serving.rest.json_tensors import read_inputs, to_array
+from tests.support import says, shows
 
 NUMBERS = [
     "float16", "float32", "float64", "int8", "int16", "int32", "int64",
@@ -31,7 +33,7 @@ def refusal(call, *arguments) -> str:
     """Return the message of a refusal, which is one sentence of INVALID_ARGUMENT."""
     with pytest.raises(ServingError) as error:
         call(*arguments)
-    assert error.value.code == "INVALID_ARGUMENT"
+    assert error.value.status == "INVALID_ARGUMENT"
     assert error.value.message
     assert "\n" not in error.value.message
     return error.value.message
@@ -134,7 +136,7 @@ def test_whatever_is_sent_is_an_array_or_one_sentence(value, dtype, key):
         for array in found.values():
             assert array.dtype == (np.object_ if dtype == "string" else np.dtype(dtype))
     else:
-        assert found.code in ("INVALID_ARGUMENT", "UNIMPLEMENTED")
+        assert found.status in ("INVALID_ARGUMENT", "UNIMPLEMENTED")
         assert found.message.isprintable()
 
 
@@ -142,7 +144,7 @@ def test_whatever_is_sent_is_an_array_or_one_sentence(value, dtype, key):
 @settings(deadline=None)
 def test_whatever_body_is_an_object_or_one_sentence(body):
     found = outcome(lambda: parse(body))
-    assert type(found) is dict or found.code == "INVALID_ARGUMENT"
+    assert type(found) is dict or found.status == "INVALID_ARGUMENT"
 
 
 def test_numbers_are_written_short():
@@ -193,64 +195,65 @@ def test_a_byte_order_mark_is_passed_over():
 
 
 REFUSED = {
-    '{"inputs": [1, 2], "instances": [1]}': "expecting only one of",
-    "{}": "Missing 'inputs' or 'instances' key",
-    '{"instances": 1}': "Expecting 'instances' to be an list/array",
-    '{"instances": []}': "No values in 'instances' array",
-    '{"instances": [[1], [1, 2]]}': "element: 1 of 'instances' list. Error: "
-    "Expecting tensor size: 1 but got: 2",
-    '{"instances": [[1], 2]}': "element: 1 of 'instances' list. Error: Expecting shape [1] "
-    "but got: []",
-    '{"instances": [1, [2]]}': "element: 1 of 'instances' list. Error: Expecting shape [] "
-    "but got: [1]",
-    '{"instances": [{"x": 1}, 2]}': "Failed to process element: 1",
-    '{"instances": [2, {"x": 1}]}': "Failed to process element: 0",
-    '{"instances": [{"x": 1}, {"y": 1}]}': "element: 1 key: \"y\" of 'instances' list",
-    '{"instances": [{"y": 1}]}': 'does not have named input: "y"; the signature takes x',
-    '{"inputs": ["a"]}': 'JSON Value: "a" Type: String is not of expected type: float32',
-    '{"inputs": [null]}': "Type: Null is not of expected type: float32",
-    '{"inputs": [1, true]}': "JSON Value: true Type: True is not of expected type: float32",
-    '{"inputs": [{"b64": "YQ=="}]}': "Type: Object is not of expected type: float32",
-    '{"inputs": [1.0, 1e39]}': "JSON Value: 1e+39 Type: Number is out of the range",
-    '{"inputs": [NaN, 1e400]}': "JSON Parse error: number 1e400 is too large",
-    '{"inputs": [1e400]}': "JSON Parse error: number 1e400 is too large",
-    f'{{"inputs": {"[" * 100}1{"]" * 100}}}': "nested deeper than 64 levels",
-    f'{{"inputs": {"[" * 5000}1{"]" * 5000}}}': "JSON Parse error: ",
-    f'{{"inputs": {"[" * 5000}NaN{"]" * 5000}}}': "JSON Parse error: it is nested too deeply",
-    "": "JSON Parse error: The document is empty",
-    "instances = [1, 2]": "JSON Parse error",
-    "[1]": "Is not object",
-    "NaN": "JSON Value: NaN Is not object",
-}  # fmt: skip
+    '{"inputs": [1, 2], "instances": [1]}': says("json-two-keys"),
+    "{}": says("json-key-missing", columns="inputs", rows="instances"),
+    '{"instances": 1}': says("json-rows-not-array", key="instances"),
+    '{"instances": []}': says("json-rows-empty", key="instances"),
+    '{"instances": [[1], [1, 2]]}': re.escape(
+        "element: 1 of 'instances' list. Error: Expecting tensor size: 1 but got: 2"
+    ),
+    '{"instances": [[1], 2]}': says("json-row-failed", number=1, rows="instances"),
+    '{"instances": [1, [2]]}': says("json-row-failed", number=1, rows="instances"),
+    '{"instances": [{"x": 1}, 2]}': says("json-row-failed", number=1),
+    '{"instances": [2, {"x": 1}]}': says("json-row-failed", number=0),
+    '{"instances": [{"x": 1}, {"y": 1}]}': says("json-row-failed", number=1, rows="instances"),
+    '{"instances": [{"y": 1}]}': says("json-row-input-unknown", name='"y"', inputs="x"),
+    '{"inputs": ["a"]}': says("json-value-not-of-type", got='"a"', kind="String", dtype="float32"),
+    '{"inputs": [null]}': says("json-value-not-of-type", kind="Null", dtype="float32"),
+    '{"inputs": [1, true]}': says(
+        "json-value-not-of-type", got="true", kind="True", dtype="float32"
+    ),
+    '{"inputs": [{"b64": "YQ=="}]}': says("json-value-not-of-type", kind="Object", dtype="float32"),
+    '{"inputs": [1.0, 1e39]}': says("json-value-range", got="1e+39"),
+    '{"inputs": [NaN, 1e400]}': says("json-not-parsed", reason="number 1e400 is too large"),
+    '{"inputs": [1e400]}': says("json-not-parsed", reason="number 1e400 is too large"),
+    f'{{"inputs": {"[" * 100}1{"]" * 100}}}': says("json-lists-too-deep", most=64),
+    f'{{"inputs": {"[" * 5000}1{"]" * 5000}}}': re.escape("JSON Parse error: "),
+    f'{{"inputs": {"[" * 5000}NaN{"]" * 5000}}}': says("json-nested-too-deep"),
+    "": says("json-empty"),
+    "instances = [1, 2]": re.escape("JSON Parse error"),
+    "[1]": says("json-not-object"),
+    "NaN": says("json-not-object", got="NaN"),
+}
 
 
 @pytest.mark.parametrize(("text", "words"), REFUSED.items(), ids=range(len(REFUSED)))
 def test_refused(text, words):
-    assert words in refusal(lambda: read(text, x="float32"))
+    assert re.search(words, refusal(lambda: read(text, x="float32")))
 
 
 @pytest.mark.parametrize(
     ("dtype", "value", "words"),
     [
-        ("int32", "[1.5]", "1.5 Type: Number is not of expected type: int32"),
-        ("int32", "[2.0]", "2.0 Type: Number is not of expected type: int32"),
-        ("int32", "[true]", "Type: True is not of expected type: int32"),
-        ("int32", "[1, 2147483648]", "2147483648 Type: Number is out of the range"),
-        ("int8", "[-129]", "-129 Type: Number is out of the range of type: int8"),
-        ("uint8", "[1, -1]", "-1 Type: Number is out of the range of type: uint8"),
-        ("uint64", "[18446744073709551616]", "is not of expected type: uint64"),
-        ("int64", "[9223372036854775808]", "out of the range of type: int64"),
-        ("float16", "[1.0, 70000]", "70000 Type: Number is out of the range"),
-        ("bool", "[1]", "Type: Number is not of expected type: bool"),
-        ("string", "[1]", "Type: Number is not of expected type: string"),
-        ("string", '[{"b64": 1}]', "Type: Object is not of expected type: string"),
-        ("string", '["a", {"b64": "a", "c": "d"}]', "Type: Object is not of expected type"),
-        ("string", '["a", {"b64": "?"}]', "no base64 data"),
-        ("string", '["\\ud800", NaN]', "not valid UTF-8, or has half a surrogate"),
+        ("int32", "[1.5]", says("json-value-not-of-type", got="1.5", kind="Number", dtype="int32")),
+        ("int32", "[2.0]", says("json-value-not-of-type", got="2.0", kind="Number", dtype="int32")),
+        ("int32", "[true]", says("json-value-not-of-type", kind="True", dtype="int32")),
+        ("int32", "[1, 2147483648]", says("json-value-range", got="2147483648")),
+        ("int8", "[-129]", says("json-value-range", got="-129", dtype="int8")),
+        ("uint8", "[1, -1]", says("json-value-range", got="-1", dtype="uint8")),
+        ("uint64", "[18446744073709551616]", says("json-value-not-of-type", dtype="uint64")),
+        ("int64", "[9223372036854775808]", says("json-value-range", dtype="int64")),
+        ("float16", "[1.0, 70000]", says("json-value-range", got="70000")),
+        ("bool", "[1]", says("json-value-not-of-type", kind="Number", dtype="bool")),
+        ("string", "[1]", says("json-value-not-of-type", kind="Number", dtype="string")),
+        ("string", '[{"b64": 1}]', says("json-value-not-of-type", kind="Object", dtype="string")),
+        ("string", '["a", {"b64": "a", "c": "d"}]', says("json-value-not-of-type", kind="Object")),
+        ("string", '["a", {"b64": "?"}]', says("json-bytes-invalid")),
+        ("string", '["\\ud800", NaN]', says("json-not-utf8")),
     ],
 )
 def test_values_of_another_type_are_refused(dtype, value, words):
-    assert words in refusal(lambda: read(f'{{"inputs": {value}}}', x=dtype))
+    assert re.search(words, refusal(lambda: read(f'{{"inputs": {value}}}', x=dtype)))
 
 
 def test_the_largest_of_each_type_is_taken():
@@ -262,14 +265,14 @@ def test_the_largest_of_each_type_is_taken():
 
 def test_inputs_of_several_need_their_names():
     message = refusal(lambda: read('{"instances": [1]}', a="int32", b="int32"))
-    assert "list of objects" in message
+    assert shows(message, "json-input-key")
     assert "a, b" in message
     assert "an object" in refusal(lambda: read('{"inputs": [1]}', a="int32", b="int32"))
 
 
 def test_half_a_character_is_no_text():
     message = refusal(lambda: to_array("x", ["\ud800"], "string"))
-    assert "holds no text" in message
+    assert shows(message, "json-bytes-invalid")
 
 
 def test_a_type_that_json_lacks():
@@ -279,7 +282,7 @@ def test_a_type_that_json_lacks():
     ):
         with pytest.raises(ServingError) as error:
             call()
-        assert error.value.code == "UNIMPLEMENTED"
+        assert error.value.status == "UNIMPLEMENTED"
         assert "gRPC" in error.value.message
 
 
@@ -299,9 +302,9 @@ def test_outputs():
 
 def test_outputs_that_are_no_rows():
     scalar, pair = np.float32(1).reshape(()), np.zeros(2)
-    assert "has no shape information" in refusal(write_outputs, {"y": scalar}, True)
+    assert shows(refusal(write_outputs, {"y": scalar}, True), "json-output-scalar")
     message = refusal(write_outputs, {"y": pair, "z": np.zeros(3)}, True)
-    assert "inconsistent batch size: 3 expecting: 2" in message
+    assert shows(message, "json-output-batch", got=3, expected=2)
     assert "'inputs'" in message
     assert write_outputs({"y": scalar}, False) == b'{"outputs":1.0}'
     assert "empty" in refusal(write_outputs, {}, True)
@@ -341,23 +344,23 @@ def test_the_context_is_in_each_example():
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        ({}, "key 'examples' is expected"),
-        ({"examples": {}}, "to be an list/array"),
-        ({"examples": []}, "is an empty array"),
-        ({"examples": [[1]]}, "Example must be JSON object but got JSON Array"),
-        ({"examples": [{}, 1]}, "example 1: Example must be JSON object but got JSON Number"),
-        ({"context": "a", "examples": [{}]}, "context: Example must be JSON object"),
-        ({"examples": [{"x": None}]}, "Feature: x has element with unexpected JSON type: Null"),
-        ({"examples": [{"x": [[1]]}]}, "Feature: x has element with unexpected JSON type: Array"),
-        ({"examples": [{"x": {"a": 1}}]}, "unexpected JSON type: Object"),
-        ({"examples": [{"x": [1, 2.5]}]}, "it mixes float, int64"),
-        ({"examples": [{"x": ["a", 1]}]}, "it mixes bytes, int64"),
-        ({"examples": [{"x": [1 << 63]}]}, "Only int64_t is supported"),
-        ({"examples": [{"x": 1e39}]}, "out of the range of type: float32"),
-        ({"examples": [{"x": {"b64": "?"}}]}, "no base64 data"),
-        ({"examples": [{"\ud800": 1}]}, "a name that is no text"),
-        ({"examples": [{"x": "\ud800"}]}, "holds no text"),
+        ({}, says("json-examples-missing", key="examples")),
+        ({"examples": {}}, says("json-not-an-array")),
+        ({"examples": []}, says("json-examples-empty")),
+        ({"examples": [[1]]}, says("json-example-not-object", got="Array")),
+        ({"examples": [{}, 1]}, says("json-example-not-object", source="example 1", got="Number")),
+        ({"context": "a", "examples": [{}]}, says("json-example-not-object", source="context")),
+        ({"examples": [{"x": None}]}, says("json-feature-type", got="Null")),
+        ({"examples": [{"x": [[1]]}]}, says("json-feature-type", got="Array")),
+        ({"examples": [{"x": {"a": 1}}]}, says("json-feature-type", got="Object")),
+        ({"examples": [{"x": [1, 2.5]}]}, says("json-feature-mixed", got="float, int64")),
+        ({"examples": [{"x": ["a", 1]}]}, says("json-feature-mixed", got="bytes, int64")),
+        ({"examples": [{"x": [1 << 63]}]}, says("json-feature-not-int64")),
+        ({"examples": [{"x": 1e39}]}, says("json-feature-not-float32")),
+        ({"examples": [{"x": {"b64": "?"}}]}, says("json-bytes-invalid")),
+        ({"examples": [{"\ud800": 1}]}, says("json-feature-name")),
+        ({"examples": [{"x": "\ud800"}]}, says("json-bytes-invalid")),
     ],
 )
 def test_examples_that_are_refused(document, words):
-    assert words in refusal(read_examples, document)
+    assert re.search(words, refusal(read_examples, document))

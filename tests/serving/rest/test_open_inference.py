@@ -55,8 +55,11 @@ def test_paths_and_methods(inference, method, path, status):
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        (b"", "The document is empty"), (b"{", "JSON Parse error"), (b"[]", "Is not object"),
-        ({}, "the request has no inputs"), ({"inputs": None}, "the request has no inputs"),
+        (b"", "The document is empty"),
+        (b"{", "JSON Parse error"),
+        (b"[]", "Is not object"),
+        ({}, "the request has no inputs"),
+        ({"inputs": None}, "the request has no inputs"),
         ({"inputs": [1]}, "expected a list of objects"),
         ({"inputs": [{}]}, "inputs[0]: its name is null, expected a string"),
         ({"inputs": [{"name": "x"}]}, "inputs[0]: its datatype is null, expected a string"),
@@ -68,8 +71,10 @@ def test_paths_and_methods(inference, method, path, status):
         ({"inputs": [{**X, "shape": [1 << 40, 1], "data": [1]}]}, "takes more than 2 GiB"),
         ({"inputs": [{**X, "shape": [1] * 65, "data": [1]}]}, "expected at most 64 sizes"),
         ({"inputs": [X]}, "input 'x' has no data"),
-        ({"inputs": [{**X, "data": [1, 2]}]},
-         "input 'x' has data of shape [2], expected [1, 1] or one list of 1 values"),
+        (
+            {"inputs": [{**X, "data": [1, 2]}]},
+            "input 'x' has data of shape [2], expected [1, 1] or one list of 1 values",
+        ),
         ({"inputs": [{**X, "data": [[[1]]]}]}, "'x' has data of shape [1, 1, 1], expected [1, 1]"),
         ({"inputs": [{**X, "data": [[1], [2, 3]]}]}, "input 'x'"),
         ({"inputs": [{**X, "data": ["1"]}]}, "is not of expected type: float32"),
@@ -81,19 +86,26 @@ def test_paths_and_methods(inference, method, path, status):
         ({"inputs": [{**X, "datatype": "BOOL", "data": [1]}]}, "not of expected type: bool"),
         ({"inputs": [{**X, "data": [1]}, {**X, "data": [1]}]}, "input 'x' occurs twice"),
         ({"inputs": [{**X, "data": [1]}], "id": 7}, "the id of the request is 7, expected"),
-        ({"inputs": [{**X, "data": [1]}], "parameters": []}, "parameters are a list of 0, expecte"),
+        (
+            {"inputs": [{**X, "data": [1]}], "parameters": []},
+            "the value of parameters is a list of 0",
+        ),
         ({"inputs": [{**X, "data": [1]}], "parameters": {"signature_name": 1}}, "is no string"),
-        ({"inputs": [{**X, "data": [1]}], "parameters": {"binary_data_output": "false"}},
-         "'binary_data_output' is \"false\", expected true or false"),
+        (
+            {"inputs": [{**X, "data": [1]}], "parameters": {"binary_data_output": "false"}},
+            "'binary_data_output' is \"false\", expected true or false",
+        ),
         ({"inputs": [{**X, "data": [1]}], "outputs": "y"}, "'outputs' is \"y\", expected a list"),
         ({"inputs": [{**X, "data": [1]}], "outputs": [{}]}, "outputs[0]: its name is null"),
         ({"inputs": [{**X, "parameters": {"binary_data_size": -1}}]}, "data_size is -1, exp"),
         ({"inputs": [{**X, "parameters": {"binary_data_size": "4"}}]}, 'is "4", expected a nu'),
         ({"inputs": [{**X, "parameters": {"binary_data_size": 4}, "data": [1]}]}, "and no data"),
-        ({"inputs": [{**X, "parameters": {"binary_data_size": 4}}]},
-         "0 bytes follow the JSON document, but binary_data_size adds up to 4"),
+        (
+            {"inputs": [{**X, "parameters": {"binary_data_size": 4}}]},
+            "0 bytes follow the JSON document, but binary_data_size adds up to 4",
+        ),
     ],
-)  # fmt: skip
+)
 def test_documents_that_are_refused(inference, document, words):
     status, found = post(inference, document)
     assert (status, list(found)) == (400, ["error"])

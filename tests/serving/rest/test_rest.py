@@ -3,6 +3,7 @@
 import gzip
 import http.client
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from deploykit.serving.rest.rest import Rest, RestSettings
 from deploykit.serving.server.config_files import METRICS_PATH
 from deploykit.serving.telemetry.monitoring import Metrics
 from tests.serving import rest_models
+from tests.support import says, shows
 
 CALLS = 4
 FOREVER = 1 << 40  # rounds of a loop
@@ -241,7 +243,7 @@ def test_several_inputs_and_outputs(client):
     }
     response = client.post("default:predict", {"signature_name": "both", "instances": rows})
     assert response.status == 400
-    assert "total has no shape information" in response.body["error"]
+    assert shows(response.body["error"], "json-output-scalar", name="total")
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "uint8", "int64", "uint64"])
@@ -269,52 +271,148 @@ def test_classes_with_names(client):
 
 POST, GET = "POST", "GET"
 ERRORS = [
-    (GET, "/statuspage", "", 404, "Not found: GET /statuspage"),
-    (GET, "/v1/foo", "", 400, "Malformed request: GET /v1/foo"),
-    (POST, "/v1/foo", "", 400, "Malformed request"),
-    (POST, "/v1/models", "", 400, "Malformed request"),
-    (GET, "/v1/models/debug/model_name", "", 400, "Malformed request"),
-    (GET, "/v1/models/default:predict", "", 400, "Malformed request"),
-    (GET, "/v1/models/default?a=1", "", 404, "any versions of model default?a=1"),
-    (POST, "/v1/models/default/version/50:predict", "", 400, "Malformed request"),
-    (POST, "/v1/models/default/versions/HELLO:regress", "", 400, "Malformed request"),
-    (POST, "/v1/models/default/versions/1/labels/a:regress", "", 400, "Malformed request"),
-    (POST, "/v1/models/default/metadata", "", 400, "Malformed request"),
-    (GET, "/v1/models/metadata/metadata/metadata", "", 400, "Malformed request"),
-    (GET, "/v1/models/versions/1", "", 400, "Missing model name"),
-    ("PUT", "/v1/models/default:predict", "", 400, "Malformed request: PUT"),
-    ("DELETE", "/v1/models/default", "", 400, "Malformed request: DELETE"),
-    (POST, f"/v1/models/foo/versions/{(1 << 64) - 1}:regress", "", 400, "Failed to convert"),
-    (POST, f"/v1/models/foo/versions/{'9' * 5000}:regress", "", 400, "Failed to convert version"),
-    (GET, "/v1/models/foo", "", 404, "of model foo; models served here: default"),
-    (GET, "/v1/models/default/versions/7", "", 404, "Could not find version 7 of model default"),
-    (GET, "/v1/models/default/labels/no", "", 400, "Unrecognized servable version label: no"),
-    (GET, "/v1/models/foo/metadata", "", 404, "Latest(foo); models served here: default"),
-    (POST, "/v1/models/foo:predict", '{"inputs": 1}', 404, "Servable not found"),
-    (POST, "/v1/models/default/versions/7:predict", '{"inputs": 1}', 404, "Specific(default, 7)"),
-    (POST, "/v1/models/default/labels/no:predict", '{"inputs": 1}', 400, "Unrecognized servable"),
-    (POST, "/v1/models/default:predict", "", 400, "JSON Parse error: The document is empty"),
-    (POST, "/v1/models/default:predict", "instances = [1]", 400, "JSON Parse error: "),
-    (POST, "/v1/models/default:predict", b"\xff\xfe{", 400, "JSON Parse error: "),
-    (POST, "/v1/models/default:predict", {"signature_name": 1}, 400, "'signature_name' key must"),
-    (POST, "/v1/models/default:predict", {"instances": ["x"]}, 400, "not of expected type: float"),
-    (POST, "/v1/models/default:predict", {"inputs": 1, "signature_name": "no"}, 400,
-     'Serving signature name: "no" not found in signature def'),
-    (POST, "/v1/models/default:predict", '{"inputs": [1, NaN], "signature_name": "\\ud800"}', 400,
-     "half a surrogate"),
-    (POST, "/v1/models/default:predict", {"inputs": {}}, 400, "Missing but required: {x}"),
-    (POST, "/v1/models/default:predict", {"inputs": [1, 2j.real], "signature_name": "complex64"},
-     501, "send it over gRPC"),
-    (POST, "/v1/models/default:predict", {"inputs": [[1]], "signature_name": "slow"}, 400, "round"),
-    (POST, "/v1/models/default:classify", {"examples": [{"x": 1.0}]}, 400, "is none for class"),
-    (POST, "/v1/models/default:classify", {"examples": []}, 400, "'examples' value is an empty"),
-    (POST, "/v1/models/default:regress", {"examples": [{}], "signature_name": "no"}, 400,
-     "No signature was found with the name: no"),
-    (POST, "/v1/models/default:regress", {"examples": [{}], "signature_name": "regress_x_to_y"},
-     400, "x"),
-    (POST, "/v1/models/default:regress", {"examples": [{"x": 1}],
-     "signature_name": "regress_x_to_y"}, 400, "x"),
-]  # fmt: skip
+    (GET, "/statuspage", "", 404, re.escape("Not found: GET /statuspage")),
+    (GET, "/v1/foo", "", 400, says("rest-malformed", method="GET", path="/v1/foo")),
+    (POST, "/v1/foo", "", 400, says("rest-malformed")),
+    (POST, "/v1/models", "", 400, says("rest-malformed")),
+    (GET, "/v1/models/debug/model_name", "", 400, says("rest-malformed")),
+    (GET, "/v1/models/default:predict", "", 400, says("rest-malformed")),
+    (
+        GET,
+        "/v1/models/default?a=1",
+        "",
+        404,
+        says("model-version-missing", what="any versions", model="default?a=1"),
+    ),
+    (POST, "/v1/models/default/version/50:predict", "", 400, says("rest-malformed")),
+    (POST, "/v1/models/default/versions/HELLO:regress", "", 400, says("rest-malformed")),
+    (POST, "/v1/models/default/versions/1/labels/a:regress", "", 400, says("rest-malformed")),
+    (POST, "/v1/models/default/metadata", "", 400, says("rest-malformed")),
+    (GET, "/v1/models/metadata/metadata/metadata", "", 400, says("rest-malformed")),
+    (GET, "/v1/models/versions/1", "", 400, says("rest-model-missing")),
+    ("PUT", "/v1/models/default:predict", "", 400, says("rest-malformed", method="PUT")),
+    ("DELETE", "/v1/models/default", "", 400, says("rest-malformed", method="DELETE")),
+    (
+        POST,
+        f"/v1/models/foo/versions/{(1 << 64) - 1}:regress",
+        "",
+        400,
+        says("rest-version-not-number"),
+    ),
+    (
+        POST,
+        f"/v1/models/foo/versions/{'9' * 5000}:regress",
+        "",
+        400,
+        "Failed to convert version: 9",
+    ),
+    (GET, "/v1/models/foo", "", 404, says("model-version-missing", model="foo")),
+    (
+        GET,
+        "/v1/models/default/versions/7",
+        "",
+        404,
+        says("model-version-missing", what="version 7", model="default"),
+    ),
+    (GET, "/v1/models/default/labels/no", "", 400, says("version-label-unknown", label="no")),
+    (GET, "/v1/models/foo/metadata", "", 404, says("servable-missing", what="Latest(foo)")),
+    (POST, "/v1/models/foo:predict", '{"inputs": 1}', 404, says("servable-missing")),
+    (
+        POST,
+        "/v1/models/default/versions/7:predict",
+        '{"inputs": 1}',
+        404,
+        says("servable-missing", what="Specific(default, 7)"),
+    ),
+    (
+        POST,
+        "/v1/models/default/labels/no:predict",
+        '{"inputs": 1}',
+        400,
+        says("version-label-unknown"),
+    ),
+    (POST, "/v1/models/default:predict", "", 400, says("json-empty")),
+    (POST, "/v1/models/default:predict", "instances = [1]", 400, re.escape("JSON Parse error: ")),
+    (POST, "/v1/models/default:predict", b"\xff\xfe{", 400, re.escape("JSON Parse error: ")),
+    (
+        POST,
+        "/v1/models/default:predict",
+        {"signature_name": 1},
+        400,
+        says("json-signature-name-type"),
+    ),
+    (POST, "/v1/models/default:predict", {"instances": ["x"]}, 400, says("json-value-not-of-type")),
+    (
+        POST,
+        "/v1/models/default:predict",
+        {"inputs": 1, "signature_name": "no"},
+        400,
+        says("json-signature-missing", name="no"),
+    ),
+    (
+        POST,
+        "/v1/models/default:predict",
+        '{"inputs": [1, NaN], "signature_name": "\\ud800"}',
+        400,
+        says("json-not-utf8"),
+    ),
+    (
+        POST,
+        "/v1/models/default:predict",
+        {"inputs": {}},
+        400,
+        says("signature-inputs-differ", expected="{x}", missing="{x}"),
+    ),
+    (
+        POST,
+        "/v1/models/default:predict",
+        {"inputs": [1, 2j.real], "signature_name": "complex64"},
+        501,
+        says("json-value-type"),
+    ),
+    (
+        POST,
+        "/v1/models/default:predict",
+        {"inputs": [[1]], "signature_name": "slow"},
+        400,
+        re.escape("round"),
+    ),
+    (
+        POST,
+        "/v1/models/default:classify",
+        {"examples": [{"x": 1.0}]},
+        400,
+        says("signature-not-for-method"),
+    ),
+    (
+        POST,
+        "/v1/models/default:classify",
+        {"examples": []},
+        400,
+        says("json-examples-empty", key="examples"),
+    ),
+    (
+        POST,
+        "/v1/models/default:regress",
+        {"examples": [{}], "signature_name": "no"},
+        400,
+        says("signature-not-found", name="no"),
+    ),
+    (
+        POST,
+        "/v1/models/default:regress",
+        {"examples": [{}], "signature_name": "regress_x_to_y"},
+        400,
+        re.escape("x"),
+    ),
+    (
+        POST,
+        "/v1/models/default:regress",
+        {"examples": [{"x": 1}], "signature_name": "regress_x_to_y"},
+        400,
+        re.escape("x"),
+    ),
+]
 
 
 @pytest.mark.parametrize(
@@ -324,7 +422,7 @@ def test_what_is_refused(client, method, path, body, status, words):
     response = client.ask(method, path, body)
     assert response.status == status, response.body
     assert list(response.body) == ["error"]
-    assert words in response.body["error"]
+    assert re.search(words, response.body["error"])
     assert "Traceback" not in response.body["error"]
     assert len(response.body["error"]) <= 1024
 
@@ -337,17 +435,17 @@ def test_a_body_that_is_packed(client):
     for body in (packed[:-9], b"{}", packed[:12]):
         response = client.post("default:predict", body, **{"Content-Encoding": "gzip"})
         assert response.status == 400
-        assert "Content-Encoding is gzip" in response.body["error"]
+        assert shows(response.body["error"], "http-body-not-gzip")
     response = client.post("default:predict", b"{}", **{"Content-Encoding": "br"})
     assert response.status == 400
-    assert "Content-Encoding is br" in response.body["error"]
+    assert shows(response.body["error"], "http-content-encoding", coding="br")
 
 
 def test_a_body_that_comes_in_chunks_or_not_at_all(client):
     pieces = iter([b'{"inp', b'uts": [2.0]}'])
     assert client.post("default:predict", pieces).body == {"outputs": [3.0]}
     response = client.post("default:predict", None)
-    assert "The document is empty" in response.body["error"]
+    assert shows(response.body["error"], "json-empty")
 
 
 def test_a_body_beyond_the_limit(models):
@@ -355,12 +453,12 @@ def test_a_body_beyond_the_limit(models):
         client = Client(rest.port)
         response = client.post("default:predict", {"inputs": [1.0] * 1000})
         assert response.status == 413
-        assert "limit of 1000 bytes" in response.body["error"]
+        assert shows(response.body["error"], "http-body-too-large", most=1000)
         client = Client(rest.port)
         packed = gzip.compress(b" " * 1001)
         response = client.post("default:predict", packed, **{"Content-Encoding": "gzip"})
         assert response.status == 413
-        assert "limit of 1000 bytes" in response.body["error"]
+        assert shows(response.body["error"], "http-body-too-large", most=1000)
         response = client.post("default:predict", {"inputs": [1.0]})
         assert response.status == 200
         client.close()
@@ -438,7 +536,7 @@ def test_more_calls_than_are_let_in(models):
         until_in_plane(rest, 1)
         refused = client.post("default:predict", {"inputs": 1})
         assert refused.status == 429
-        assert "1 calls are in flight already" in refused.body["error"]
+        assert shows(refused.body["error"], "too-many-calls", in_flight=1)
         assert refused_at_headers(rest.port, 2 << 20) == refused.body
         assert client.get("/v1/models/default").status == 200
         thread.join()

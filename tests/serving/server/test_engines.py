@@ -76,7 +76,7 @@ def test_without_tensorflow_signatures_that_need_it_are_marked_and_refused(tmp_p
                 CallError, match=r"'regress_x_to_y' needs TensorFlow.*\.\[tf\]"
             ) as no:
                 client.regress(MODEL, [{"x": [2.0]}], signature="regress_x_to_y")
-            assert no.value.code == "FAILED_PRECONDITION"
+            assert no.value.status == "FAILED_PRECONDITION"
         assert {name for name, why in found.items() if why} == refused
         assert all(found[name].startswith(reason) for name in refused)
         document = json.loads(page(f"http://127.0.0.1:{rest}/v1/models/{MODEL}/metadata"))
@@ -101,7 +101,7 @@ def test_without_tensorflow_signatures_that_need_it_are_marked_and_refused(tmp_p
 def test_what_does_not_fit_is_refused_in_the_same_words(served, given, words):
     with Client(served.address) as client, pytest.raises(CallError, match=words) as error:
         client.predict(MODEL, {"x": given})
-    assert error.value.code == "INVALID_ARGUMENT"
+    assert error.value.status == "INVALID_ARGUMENT"
 
 
 @needs_openvino

@@ -24,6 +24,7 @@ from tests.serving.official_stubs import PredictionServiceStub
 from tests.serving.server.test_server import half as predict_half
 from tests.serving.slow_model import LONG, slow
 from tests.serving.small_models import half_plus
+from tests.support import shows
 from tests.waiting import until
 
 IN_FLIGHT, SOON = 3, 500  # calls, milliseconds
@@ -112,7 +113,7 @@ def test_calls_beyond_the_limit_are_refused_and_probes_are_not(served):
     [refused] = [each for each in calls if each.done()]
     calls.remove(refused)
     assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert refused.details() == "3 calls are in flight already; try again later"
+    assert shows(refused.details(), "too-many-calls", in_flight=3)
     assert ask(served, "ServerLive").live
     assert ask(served, "ServerReady").ready
     assert ask(served, "ModelReady", name="slow").ready

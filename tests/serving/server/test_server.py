@@ -21,6 +21,7 @@ from deploykit.serving.server.settings import ServerSettings
 from tests.serving.official_stubs import ModelServiceStub, PredictionServiceStub
 from tests.serving.slow_model import LONG, slow
 from tests.serving.small_models import half_plus
+from tests.support import shows
 from tests.waiting import until
 
 IN_FLIGHT = 3
@@ -148,7 +149,7 @@ def test_calls_beyond_the_limit_are_refused_at_once_and_probes_are_not(served):
     [refused] = [each for each in calls if each.done()]
     calls.remove(refused)
     assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert refused.details() == "3 calls are in flight already; try again later"
+    assert shows(refused.details(), "too-many-calls", in_flight=3)
     request = health_pb2.HealthCheckRequest()
     assert served.health.Check(request, timeout=10).status
     assert state(served, "half_plus_two")[0] == "AVAILABLE"

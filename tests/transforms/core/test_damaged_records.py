@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from deploykit.transforms.core import tfrecord
 from deploykit.transforms.core.errors import VerificationError
 from deploykit.transforms.core.tfrecord import DamagedRecord, framed, read_all_records, read_records
+from tests.support import raises
 
 
 def made_up(count: int, seed: int = 0) -> list[bytes]:
@@ -103,13 +104,13 @@ def test_a_sound_file_is_read_as_ever(tmp_path):
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_file_of_another_number_of_records_is_refused(tmp_path, count, compressed):
     content = b"".join(map(framed, made_up(10)))
-    with pytest.raises(VerificationError, match=f"which of the {count} records of its index"):
+    with raises(VerificationError, "tfrecord-order", count=count):
         whole(tmp_path / "f", gzip.compress(content) if compressed else content, count, compressed)
 
 
 def test_what_stands_behind_the_last_record_is_refused(tmp_path):
     content = b"".join(map(framed, made_up(10)))
-    with pytest.raises(VerificationError, match="which of the 10 records of its index"):
+    with raises(VerificationError, "tfrecord-order", number=10, count=10):
         whole(tmp_path / "f", content + b"more", 10)
 
 

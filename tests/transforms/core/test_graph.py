@@ -8,7 +8,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, split
 from deploykit.transforms.core.pattern import Any, Const, Op
 from deploykit.transforms.core.protos import GraphDef
-from tests.support import build
+from tests.support import build, raises, says
 
 
 def node(name, *inputs, op="Relu"):
@@ -50,15 +50,15 @@ def test_reading():
     assert not graph.feeds_only(graph["a"], graph["b"])
     assert not graph.feeds_only(graph["d"], graph["b"])  # an output
     assert (graph.is_input("x"), graph.is_output("d"), graph.is_output("x")) == (True, True, False)
-    with pytest.raises(GraphError, match=r"no node 'dd' \(did you mean d\?\)"):
+    with raises(GraphError, "missing", name="dd", hint=" (did you mean d?)"):
         graph["dd"]
 
 
 def test_add_and_remove():
     graph = diamond()
-    with pytest.raises(GraphError, match="'a' occurs more than once"):
+    with pytest.raises(GraphError, match=says("node-twice", node="a")):
         graph.add(node("a"))
-    with pytest.raises(GraphError, match="'b' cannot be removed: 'c' reads it"):
+    with raises(GraphError, "node-in-use", node="b", reader="c"):
         graph.remove(graph["b"])
     graph.add(node("e", "d"))
     graph.remove(graph["e"])
@@ -82,7 +82,7 @@ def test_redirect_follows_chains_and_knows_control_inputs():
     graph = Graph([node("x"), *(node(f"n{i}", f"n{i - 1}") for i in range(1, 5))])
     graph.redirect({"n3": "n2", "n2": "n1"})
     assert graph["n4"].inputs == ("n1",)
-    with pytest.raises(GraphError, match="end in themselves"):
+    with raises(GraphError, "moves-circular"):
         graph.redirect({"n1": "n4", "n4": "n1", "n0": "n1"})
 
 
@@ -114,10 +114,10 @@ def test_check():
     graph = diamond()
     graph.check()
     graph.outputs = ("dd",)
-    with pytest.raises(GraphError, match="'dd', named as output"):
+    with raises(GraphError, "graph-node-missing", name="dd", role="output"):
         graph.check()
     cycle = Graph([node("a", "b"), node("b", "a")])
-    with pytest.raises(GraphError, match="2 nodes wait for each other in a cycle"):
+    with raises(GraphError, "cycle", count=2):
         cycle.check()
 
 
@@ -127,12 +127,12 @@ def test_an_edit_makes_prune_and_check_look_again():
     graph.check()
     broken, grown = graph.copy(), graph.copy()
     broken.replace(broken["d"], node("d", "gone"))
-    with pytest.raises(GraphError, match="'gone' is not in the graph"):
+    with raises(GraphError, "input-missing-in-graph", tensor="gone"):
         broken.check()
     grown.add(node("dead", "d"))
     assert grown.prune() == 1
     grown.remove(grown["d"])
-    with pytest.raises(GraphError, match="'d', named as output"):
+    with raises(GraphError, "graph-node-missing", name="d", role="output"):
         grown.check()
     graph.check()
 

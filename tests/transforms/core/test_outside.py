@@ -9,7 +9,7 @@ import pytest
 from deploykit.rewriting.catalogue import describe
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import GraphError, PipelineError
-from tests.support import build, ops, transform
+from tests.support import build, ops, says, transform
 
 NUMBERS = count()
 
@@ -116,28 +116,44 @@ def test_parameters_have_the_types_that_the_function_says(module, future, parame
 @pytest.mark.parametrize(
     ("text", "function", "message"),
     [
-        ("", "fold", "has no function fold"),
-        ("def fold_all(graph): pass", "fold_al", r"no function fold_al \(did you mean fold_all\?"),
-        ("fold = 3", "fold", "is a int, expected a function"),
-        ("def fold(): pass", "fold", "takes no graph"),
-        ("def fold(*, op: str = ''): pass", "fold", "takes no graph"),
-        ("def fold(graph, sizes: list[int]): pass", "fold", "parameter sizes cannot be written"),
-        ("def fold(graph, size): pass", "fold", "parameter size cannot be written"),
-        ("def fold(graph, size: 'Unknown'): pass", "fold", "parameter size cannot be written"),
-        ("def fold(graph, size: int): pass", "fold", "needs the parameter size"),
-        ("def fold(graph, size: int, /): pass", "fold", "parameter size cannot be written"),
-        ("def fold(graph): return graph", "fold", "returned a Graph; a transform edits"),
-        ("def fold(graph): yield 1", "fold", "returned a generator; a transform edits"),
+        ("", "fold", says("module-function-missing", function="fold")),
+        (
+            "def fold_all(graph): pass",
+            "fold_al",
+            says("module-function-missing", function="fold_al"),
+        ),
+        ("fold = 3", "fold", says("not-a-function", kind="int")),
+        ("def fold(): pass", "fold", says("transform-without-graph")),
+        ("def fold(*, op: str = ''): pass", "fold", says("transform-without-graph")),
+        (
+            "def fold(graph, sizes: list[int]): pass",
+            "fold",
+            says("transform-parameter-type", parameter="sizes"),
+        ),
+        ("def fold(graph, size): pass", "fold", says("transform-parameter-type", parameter="size")),
+        (
+            "def fold(graph, size: 'Unknown'): pass",
+            "fold",
+            says("transform-parameter-type", parameter="size"),
+        ),
+        ("def fold(graph, size: int): pass", "fold", says("parameter-missing", name="size")),
+        (
+            "def fold(graph, size: int, /): pass",
+            "fold",
+            says("transform-parameter-type", parameter="size"),
+        ),
+        ("def fold(graph): return graph", "fold", says("transform-returned", kind="Graph")),
+        ("def fold(graph): yield 1", "fold", says("transform-returned", kind="generator")),
         (
             "def fold(graph):\n    return {}['x']",
             "fold",
-            r"it raised KeyError: 'x' \(.*\.py, line 2",
+            says("transform-raised"),
         ),
-        ("def fold(graph):\n    exit(3)", "fold", r"it raised SystemExit: 3 \(.*\.py, line 2"),
-        ("import not_there_at_all", "fold", "cannot be imported: ModuleNotFoundError: .*not_there"),
-        ("1 / 0", "fold", r"cannot be imported: ZeroDivisionError: .*\.py, line 1"),
-        ("def fold(", "fold", r"cannot be imported: SyntaxError: .*line 1"),
-        ("raise SystemExit(3)", "fold", "cannot be imported: SystemExit: 3"),
+        ("def fold(graph):\n    exit(3)", "fold", says("transform-raised")),
+        ("import not_there_at_all", "fold", says("module-not-importable")),
+        ("1 / 0", "fold", says("module-not-importable")),
+        ("def fold(", "fold", says("module-not-importable")),
+        ("raise SystemExit(3)", "fold", says("module-not-importable")),
     ],
 )
 def test_mistakes_are_told_in_one_sentence(module, text, function, message):

@@ -1,5 +1,7 @@
 """Binding a transform string to functions, and running it on a copy."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from deploykit.transforms.core.errors import GraphError, PipelineError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
+from tests.support import raises, says
 
 FLOAT = {"T": DType("float32")}
 
@@ -33,27 +36,36 @@ def test_arguments_are_converted():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fold_constant", "there is no transform fold_constant (did you mean fold_constants"),
-        ("core", "there is no transform core"),
+        ("fold_constant", says("missing", kind="transform", name="fold_constant")),
+        ("core", says("missing", kind="transform", name="core")),
         (
             "quantize_weights(min_size=1)",
-            "no parameter min_size; it has: minimum_size, per_channel",
+            says("parameter-unknown", name="min_size"),
         ),
-        ("remove_device(x=1)", "no parameter x; it has: none"),
-        ("quantize_weights(minimum_size=1.5)", "minimum_size should be a whole number, not '1.5'"),
-        ("quantize_weights(per_channel=yes)", "per_channel should be true or false, not 'yes'"),
-        ("remove_device(ignore_errors=maybe)", "ignore_errors should be true or false"),
+        ("remove_device(x=1)", says("parameter-unknown", name="x", known=["none"])),
+        (
+            "quantize_weights(minimum_size=1.5)",
+            says("parameter-value", name="minimum_size", expected="a whole number", got="1.5"),
+        ),
+        (
+            "quantize_weights(per_channel=yes)",
+            says("parameter-value", name="per_channel", expected="true or false", got="yes"),
+        ),
+        (
+            "remove_device(ignore_errors=maybe)",
+            says("parameter-value", name="ignore_errors", expected="true or false"),
+        ),
         (
             "quantize_weights(minimum_size=1, minimum_size=2)",
-            "minimum_size is given more than once",
+            says("parameter-twice", name="minimum_size"),
         ),
-        ("remove_nodes", "remove_nodes needs the parameter op"),
+        ("remove_nodes", says("parameter-missing", transform="remove_nodes", name="op")),
     ],
 )
 def test_wrong_parameters(text, message):
     with pytest.raises(PipelineError) as found:
         pipeline.parse(text)
-    assert message in str(found.value)
+    assert re.search(message, str(found.value))
     assert str(found.value).endswith("^")
 
 
@@ -72,7 +84,7 @@ def test_the_given_graph_stays_as_it_is():
 def test_ignore_errors_passes_over_the_step_alone():
     graph = small()
     text = "remove_device remove_nodes(op=Nonsense{}) remove_nodes(op=Identity)"
-    with pytest.raises(PipelineError, match="remove_nodes: there is no op Nonsense"):
+    with raises(PipelineError, "missing", source="remove_nodes", kind="op", name="Nonsense"):
         list(pipeline.run(graph, pipeline.parse(text.format(""))))
     results = list(pipeline.run(graph, pipeline.parse(text.format(", ignore_errors=true"))))
     assert results[1].error is not None
@@ -82,7 +94,7 @@ def test_ignore_errors_passes_over_the_step_alone():
 
 def test_a_broken_graph_is_refused_before_and_after_a_step(monkeypatch):
     graph = Graph([Node("out", "Relu", ("gone",))], [], ["out"])
-    with pytest.raises(GraphError, match="'gone' is not in the graph"):
+    with raises(GraphError, "input-missing-in-graph", tensor="gone"):
         list(pipeline.run(graph, pipeline.parse("remove_device")))
 
     def breaks(graph):
@@ -101,7 +113,7 @@ def test_names_are_the_modules_in_the_folder():
 def test_an_alias_stands_for_its_transforms():
     assert pipeline.parse("obsfucate_names") == [pipeline.Step("obfuscate_names")]
     assert not set(pipeline.ALIASES) & set(pipeline.names())
-    with pytest.raises(PipelineError, match="did you mean obsfucate_names"):
+    with raises(PipelineError, "missing"):
         pipeline.parse("obsfuscate_name")
 
 
@@ -121,8 +133,8 @@ def test_an_alias_passes_its_parameters_on_where_they_fit(monkeypatch):
         pipeline.Step("remove_device", {}, ignore_errors=True),
         pipeline.Step("round_weights", {"num_steps": 3}, ignore_errors=True),
     ]
-    with pytest.raises(PipelineError, match="shrink has no parameter steps; it has: minimum_size"):
+    with raises(PipelineError, "parameter-unknown", transform="shrink", name="steps"):
         pipeline.parse("shrink(steps=3)")
     monkeypatch.setitem(pipeline.ALIASES, "rename", ("rename_op", "rename_node"))
-    with pytest.raises(PipelineError, match="rename needs the parameter new_op_name"):
+    with raises(PipelineError, "parameter-missing", transform="rename", name="new_op_name"):
         pipeline.parse("rename(old_op_name=Add)")

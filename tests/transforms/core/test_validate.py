@@ -1,6 +1,7 @@
 """What an untrusted graph is refused for, each with its message; none of it starts TensorFlow."""
 
 import random
+import re
 import time
 
 import numpy as np
@@ -14,6 +15,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import op_defs
 from deploykit.transforms.core.protos import AttrValue, FunctionDefLibrary, GraphDef
 from deploykit.transforms.core.tensors import DType
+from tests.support import raises, says
 
 FLOAT, INT = DType("float32"), DType("int32")
 
@@ -79,23 +81,27 @@ def doubling(levels):
 
 X = placeholder()
 BAD = {
-    "empty": ([], "the graph has no node"),
-    "name": ([placeholder("a b")], "node 'a b': its name is not legal; a name starts with"),
-    "control character": ([placeholder("a\n")], r"node 'a\n': its name is not legal"),
-    "long": ([placeholder("a" * 9999 + " ")], f"node '{'a' * 80}': its name is not legal"),
-    "unprintable op": ([Node("y", "Re\nlu")], r"node 'y': Re\nlu is neither an op"),
-    "unprintable input": ([X, relu("y", "z\n")], r"node 'y': its input 'z\n' is not in the graph"),
-    "starts with _": ([placeholder("_a")], "node '_a': its name is not legal"),
+    "empty": ([], says("graph-empty")),
+    "name": ([placeholder("a b")], says("node-name-illegal", node="a b")),
+    "control character": ([placeholder("a\n")], says("node-name-illegal")),
+    "long": ([placeholder("a" * 9999 + " ")], says("node-name-illegal")),
+    "unprintable op": ([Node("y", "Re\nlu")], says("op-unknown", node="y")),
+    "unprintable input": ([X, relu("y", "z\n")], says("input-missing-in-graph", node="y")),
+    "starts with _": ([placeholder("_a")], says("node-name-illegal", node="_a")),
     "unknown op": (
         [X, Node("y", "Reluu", ("x",))],
-        "node 'y': Reluu is neither an op of TensorFlow nor a function of the graph's library "
-        "(did you mean Relu or Relu6",
+        says("op-unknown", node="y", op="Reluu"),
     ),
-    "dangling": ([relu("y", "x")], "node 'y': its input 'x' is not in the graph"),
-    "cycle": ([relu("y", "z"), relu("z", "y")], "2 nodes wait for each other in a cycle"),
+    "dangling": ([relu("y", "x")], says("input-missing-in-graph", node="y", tensor="x")),
+    "cycle": ([relu("y", "z"), relu("z", "y")], says("cycle", count=2)),
     "port": (
         [X, relu("y", "x:1")],
-        "node 'y' reads 'x:1', but node 'x' (Placeholder) has 1 output",
+        says(
+            "output-number-missing",
+            what="node 'y' reads 'x:1'",
+            node="node 'x' (Placeholder)",
+            count=1,
+        ),
     ),
     "port of a list": (
         [
@@ -104,92 +110,129 @@ BAD = {
             Node("s", "Split", ("axis", "x")).with_attrs(T=FLOAT, num_split=2),
             relu("y", "s:2"),
         ],
-        "node 'y' reads 's:2', but node 's' (Split) has 2 outputs",
+        says(
+            "output-number-missing", what="node 'y' reads 's:2'", node="node 's' (Split)", count=2
+        ),
     ),
     "no output": (
         [Node("n", "NoOp"), relu("y", "n")],
-        "node 'y' reads 'n', but node 'n' (NoOp) has 0 outputs",
+        says("output-number-missing", what="node 'y' reads 'n'", node="node 'n' (NoOp)", count=0),
     ),
     "data after control": (
         [X, relu("y", "^x", "x")],
-        "node 'y': a data input stands after a control input",
+        says("data-input-after-control", node="y"),
     ),
     "too many inputs": (
         [X, relu("y", "x", "x")],
-        "node 'y' (Relu) has 2 data inputs, but its op takes 1",
+        says("input-count-wrong", node="y", op="Relu", count=2, expected=1),
     ),
     "inputs by attribute": (
         [X, Node("y", "Pack", ("x", "x")).with_attrs(T=FLOAT, N=3)],
-        "node 'y' (Pack) has 2 data inputs, but its op takes 3",
+        says("input-count-wrong", node="y", op="Pack", count=2, expected=3),
     ),
     "inputs by type list": (
         [X, Node("y", "IdentityN", ("x",)).with_attrs(T=[FLOAT, FLOAT])],
-        "node 'y' (IdentityN) has 1 data inputs, but its op takes 2",
+        says("input-count-wrong", node="y", op="IdentityN", count=1, expected=2),
     ),
     "absurd number of outputs": (
         [X, Node("y", "Unpack", ("x",)).with_attrs(T=FLOAT, num=1 << 40)],
-        "node 'y' (Unpack) asks for 1099511627776 outputs, but there can be at most 1048576",
+        says("too-many", what="node 'y' (Unpack)", count=1099511627776, unit="outputs"),
     ),
     "negative number of outputs": (
         [X, Node("y", "Unpack", ("x",)).with_attrs(T=FLOAT, num=-1)],
-        "node 'y' (Unpack): attribute 'num' is -1, but its op demands at least 0",
+        re.escape("node 'y' (Unpack): attribute 'num' is -1, but its op demands at least 0"),
     ),
     "missing attribute": (
         [X, Node("y", "Relu6", ("x",)), Node("z", "Cast", ("y",)).with_attrs(SrcT=FLOAT)],
-        "node 'y' (Relu6) lacks the attribute 'T', which its op demands",
+        says("attribute-missing", node="y", op="Relu6", attribute="T"),
     ),
     "type of an attribute": (
         [X, relu("y", "x").with_attrs(T=3)],
-        "node 'y' (Relu): attribute 'T' holds int, but its op demands type",
+        says(
+            "attribute-invalid",
+            node="y",
+            op="Relu",
+            attribute="T",
+            reason="holds int, but its op demands type",
+        ),
     ),
     "empty attribute": (
         [X, relu("y", "x").with_attrs(T=AttrValue())],
-        "node 'y' (Relu): attribute 'T' holds nothing, but its op demands type",
+        says(
+            "attribute-invalid",
+            node="y",
+            op="Relu",
+            attribute="T",
+            reason="holds nothing, but its op demands type",
+        ),
     ),
     "placeholder attribute": (
         [X, relu("y", "x").with_attrs(T=AttrValue(placeholder="T"))],
-        "node 'y' (Relu): attribute 'T' holds placeholder, but its op demands type",
+        says(
+            "attribute-invalid",
+            node="y",
+            op="Relu",
+            attribute="T",
+            reason="holds placeholder, but its op demands type",
+        ),
     ),
     "list attribute": (
         [X, Node("y", "MaxPool", ("x",)).with_attrs(T=FLOAT, ksize=2, strides=[1], padding="SAME")],
-        "node 'y' (MaxPool): attribute 'ksize' holds int, but its op demands list",
+        says(
+            "attribute-invalid",
+            node="y",
+            op="MaxPool",
+            attribute="ksize",
+            reason="holds int, but its op demands list",
+        ),
     ),
     "shape": (
         [placeholder(shape=(1 << 40, 1 << 40))],
-        "node 'x': no tensor has the shape [1099511627776, 1099511627776]",
+        says(
+            "node-invalid",
+            node="x",
+            reason="no tensor has the shape [1099511627776, 1099511627776]",
+        ),
     ),
     "type of a Const": (
         [Node.constant("w", np.ones(2, np.int32)).with_attrs(dtype=FLOAT)],
-        "node 'w': its type is float32, but its tensor is of type int32",
+        says("constant-type", node="w", type="float32", got="int32"),
     ),
     "variant Const": (
         [const("w", lambda t: setattr(t, "dtype", 21)).with_attrs(dtype=DType("variant"))],
-        "node 'w': a tensor of type variant has no readable value",
+        re.escape("node 'w': a tensor of type variant has no readable value"),
     ),
     "short content": (
         [const("w", lambda t: setattr(t, "tensor_content", b"abc"))],
-        "node 'w': the tensor holds 3 bytes, but its shape [2] of float32 needs 8",
+        re.escape("node 'w': the tensor holds 3 bytes, but its shape [2] of float32 needs 8"),
     ),
     "too many values": (
         [const("w", lambda t: t.float_val.extend([1] * 3), (1.0, 1.0))],
-        "node 'w': the tensor holds 4 values, but its shape [2] has 2",
+        re.escape("node 'w': the tensor holds 4 values, but its shape [2] has 2"),
     ),
     "unknown shape": (
         [const("w", lambda t: setattr(t.tensor_shape.dim[0], "size", -1))],
-        "node 'w': the tensor's shape [-1] is not fully defined",
+        says("node-invalid", node="w", reason="the tensor's shape [-1] is not fully defined"),
     ),
     "declared size": (
         [const("w", grow)],
-        "node 'w': the tensor's shape [268435456, 4] of float32 asks for 4294967296 bytes",
+        re.escape(
+            "node 'w': the tensor's shape [268435456, 4] of float32 asks for 4294967296 bytes"
+        ),
     ),
     "rank": (
         [const("w", lambda t: [t.tensor_shape.dim.add(size=1) for _ in range(80)])],
-        "node 'w': the tensor has 81 dimensions, but at most 64 are read",
+        re.escape("node 'w': the tensor has 81 dimensions"),
     ),
     "missing function": (
         [X, call("y", "f", "x")],
-        "node 'y' (PartitionedCall): the graph's library has no function 'f', named by its "
-        "attribute 'f'",
+        says(
+            "attribute-function-missing",
+            node="y",
+            op="PartitionedCall",
+            function="f",
+            attribute="f",
+        ),
     ),
 }
 
@@ -198,44 +241,63 @@ BAD = {
 def test_refuses_a_bad_graph(nodes, message):
     with pytest.raises(GraphError) as raised:
         validate(Graph(nodes))
-    assert str(raised.value).startswith(message)
+    assert re.search(message, str(raised.value))
     assert "\n" not in str(raised.value)
 
 
 BAD_LIBRARIES = {
     "calls itself": (
         {"f": [call("n", "f", "a")]},
-        "function 'f' calls itself (f -> f), without end",
+        says("function-recursive", name="f", calls="f -> f"),
     ),
     "call each other": (
         {"e": [call("n", "f", "a")], "f": [call("n", "g", "a")], "g": [call("n", "f", "a")]},
-        "function 'f' calls itself (f -> g -> f), without end",
+        says("function-recursive", name="f", calls="f -> g -> f"),
     ),
     "calls itself as an op": (
         {"f": [Node("n", "f", ("a",))]},
-        "function 'f' calls itself (f -> f), without end",
+        says("function-recursive", name="f", calls="f -> f"),
     ),
     "missing function": (
         {"f": [call("n", "g", "a")]},
-        "function 'f': node 'n' (PartitionedCall): the graph's library has no function 'g'",
+        says(
+            "attribute-function-missing",
+            node="n",
+            op="PartitionedCall",
+            function="g",
+            attribute="f",
+            source="function 'f'",
+        ),
     ),
     "expands without bounds": (
         doubling(40),
-        "function 'f17' stands for 25165822 nodes in 24 levels of calls, but at most 20000000",
+        says("function-too-large", name="f17", size=25165822, depth=24, most=20000000),
     ),
     "deep calls": (
         {f"f{i}": [call("n", f"f{i + 1}", "a")] for i in range(300)} | {"f300": [relu("n", "a")]},
-        "function 'f44' stands for 257 nodes in 257 levels of calls",
+        says("function-too-large", name="f44", size=257, depth=257),
     ),
-    "unknown op": ({"f": [Node("n", "Reluu", ("a",))]}, "function 'f': node 'n': Reluu is neither"),
+    "unknown op": (
+        {"f": [Node("n", "Reluu", ("a",))]},
+        says("op-unknown", node="n", op="Reluu", source="function 'f'"),
+    ),
     "bad Const": (
         {"f": [Node.constant("n", np.ones(2, np.int32)).with_attrs(dtype=FLOAT)]},
-        "function 'f': node 'n': its type is float32, but its tensor is of type int32",
+        says("constant-type", node="n", type="float32", got="int32", source="function 'f'"),
     ),
-    "dangling": ({"f": [relu("n", "b")]}, "function 'f': node 'n': its input 'b' is not in"),
-    "cycle": ({"f": [relu("n", "m"), relu("m", "n")]}, "function 'f': 2 nodes wait for each"),
-    "twice the same node": ({"f": [relu("n", "a"), relu("n", "a")]}, "function 'f': node 'n' occu"),
-    "name of an op": ({"Relu": [relu("n", "a")]}, "function 'Relu' bears the name of an op"),
+    "dangling": (
+        {"f": [relu("n", "b")]},
+        says("input-missing-in-graph", node="n", tensor="b", source="function 'f'"),
+    ),
+    "cycle": (
+        {"f": [relu("n", "m"), relu("m", "n")]},
+        says("cycle", count=2, source="function 'f'"),
+    ),
+    "twice the same node": (
+        {"f": [relu("n", "a"), relu("n", "a")]},
+        says("node-twice", node="n", source="function 'f'"),
+    ),
+    "name of an op": ({"Relu": [relu("n", "a")]}, says("function-named-as-op", name="Relu")),
 }
 
 
@@ -243,25 +305,25 @@ BAD_LIBRARIES = {
 def test_refuses_a_bad_function(functions, message):
     with pytest.raises(GraphError) as raised:
         validate(Graph([X], library=library(**functions)))
-    assert str(raised.value).startswith(message)
+    assert re.search(message, str(raised.value))
 
 
 def test_two_functions_of_one_name_are_refused():
     twice = library(f=[relu("n", "a")])
     twice.MergeFrom(library(f=[relu("n", "a")]))
-    with pytest.raises(GraphError, match="two functions of the graph's library have the same name"):
+    with raises(GraphError, "functions-same-name"):
         validate(Graph([X], library=twice))
 
 
 def test_calls_that_together_expand_without_bounds_are_refused():
     nodes = [X, *(call(f"c{i}", "f0", "x") for i in range(100))]
-    with pytest.raises(GraphError, match="the graph's calls stand for 78643000 nodes"):
+    with raises(GraphError, "too-many", what="the graph", count=78643000):
         validate(Graph(nodes, library=library(**doubling(18))))
 
 
 @pytest.mark.parametrize("role", ["inputs", "outputs"])
 def test_inputs_and_outputs_have_ports(role):
-    with pytest.raises(GraphError, match=f"'x:3' is named as {role[:-1]}, but node 'x'"):
+    with raises(GraphError, "output-number-missing"):
         validate(Graph([X], **{role: ("x:3",)}))
 
 

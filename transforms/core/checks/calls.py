@@ -46,13 +46,21 @@ def expansion(graph: Calls, functions: Mapping[str, Calls]) -> Expansion:
         depths[name] = 1 + max((depths[c] for c in names), default=0)
         if sizes[name] > MAX_EXPANDED_NODES or depths[name] > MAX_CALL_DEPTH:
             raise GraphError(
-                f"function '{name}' stands for {sizes[name]} nodes in {depths[name]} levels of "
-                f"calls, but at most {MAX_EXPANDED_NODES} in {MAX_CALL_DEPTH} levels are read"
+                "function-too-large",
+                name=name,
+                size=sizes[name],
+                depth=depths[name],
+                most=MAX_EXPANDED_NODES,
+                most_depth=MAX_CALL_DEPTH,
             )
     total = sum(sizes[c] for c in graph.names)
     if total > MAX_EXPANDED_NODES:
         raise GraphError(
-            f"the graph's calls stand for {total} nodes, but at most {MAX_EXPANDED_NODES} are read"
+            "too-many",
+            what="the graph",
+            count=total,
+            unit="nodes with its calls",
+            most=MAX_EXPANDED_NODES,
         )
     return Expansion(graph.nodes + total, max((depths[c] for c in graph.names), default=0))
 
@@ -78,5 +86,5 @@ def _callees_first(calls: Mapping[str, Sequence[str]]) -> list[str]:
             name = next(callee for callee in calls[name] if missing[callee])
         cycle = list(path)[list(path).index(name) :]
         shown = " -> ".join([*cycle[:8], name])
-        raise GraphError(f"function '{name}' calls itself ({shown}), without end")
+        raise GraphError("function-recursive", name=name, calls=shown)
     return order

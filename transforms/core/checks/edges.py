@@ -56,7 +56,7 @@ class Edges:
         GraphError: its name is taken, or what it reads does not fit.
         """
         if node.name in self._places:
-            raise GraphError(f"node '{node.name}' occurs more than once")
+            raise GraphError("node-twice", node=node.name)
         place = len(self._made)
         self._places[node.name] = place
         self._ops.append(sys.intern(node.op))
@@ -81,11 +81,10 @@ class Edges:
         """Raise GraphError for a node that has more or fewer data inputs than its op reads."""
         count = len(node.data_inputs)
         if "^" in [tensor[:1] for tensor in node.inputs[:count]]:
-            raise GraphError(f"node '{node.name}': a data input stands after a control input")
+            raise GraphError("data-input-after-control", node=node.name)
         if count != reads.count:
             raise GraphError(
-                f"node '{node.name}' ({node.op}) has {count} data inputs, but its op takes "
-                f"{reads.count}"
+                "input-count-wrong", node=node.name, op=node.op, count=count, expected=reads.count
             )
 
     def _link(self, reader: int, tensor: str, wanted: int) -> None:
@@ -112,8 +111,11 @@ class Edges:
         held = made.type_of(port)
         if held not in (wanted, wanted + _REF):  # a reference may be read as what it refers to
             raise GraphError(
-                f"node '{self._name(reader)}' reads '{tensor}' as {type_name(wanted)}, but it is "
-                f"{type_name(held)}"
+                "input-type-differs",
+                node=self._name(reader),
+                tensor=tensor,
+                expected=type_name(wanted),
+                got=type_name(held),
             )
 
     def _name(self, place: int) -> str:
@@ -128,16 +130,13 @@ class Edges:
             if producer < 0:
                 hint = nearest(name, tuple(self._places))
                 raise GraphError(
-                    f"node '{self._name(reader)}': its input '{tensor}' is not in the graph{hint}"
+                    "input-missing-in-graph", node=self._name(reader), tensor=tensor, hint=hint
                 )
             self._check(reader, tensor, producer, port, wanted)
             self._producers[edge] = producer
         for name, place in self._colocated.items():
             if name not in self._places:
-                raise GraphError(
-                    f"node '{self._name(place)}' is to be placed beside '{name}', which is not in "
-                    "the graph"
-                )
+                raise GraphError("colocation-missing", node=self._name(place), other=name)
         order = self._order() if self._later else range(len(self))
         if self._frames:
             self._check_frames(order)
@@ -166,9 +165,7 @@ class Edges:
         if len(order) < len(self):
             stuck = [name for name, place in self._places.items() if missing[place]]
             shown = ", ".join(f"'{name}'" for name in stuck[:3])
-            raise GraphError(
-                f"{len(stuck)} nodes wait for each other in a cycle, among them {shown}"
-            )
+            raise GraphError("cycle", count=len(stuck), nodes=shown)
         return order
 
     def _check_frames(self, order: Iterable[int]) -> None:
@@ -182,10 +179,7 @@ class Edges:
                 for p in self._inputs(place)
             ]
             if len(set(found)) > 1:
-                raise GraphError(
-                    f"node '{self._name(place)}' reads from a loop and from outside of it; only "
-                    "Enter and Exit pass a loop's border"
-                )
+                raise GraphError("loop-border", node=self._name(place))
             frame = found[0] if found else 0
             if place in self._frames:
                 key = frame, self._frames[place]
@@ -198,4 +192,4 @@ class Edges:
 
 def no_such_output(who: str, node: str, count: int) -> GraphError:
     """Return the error of somebody who names a port that a node does not have."""
-    return GraphError(f"{who}, but {node} has {count} output{'' if count == 1 else 's'}")
+    return GraphError("output-number-missing", what=who, node=node, count=count)

@@ -62,7 +62,11 @@ class GraphParts:
         count = sum(1 for _ in fields(library, _FUNCTION))
         if count > MAX_FUNCTIONS:
             raise GraphError(
-                f"the graph's library has {count} functions, but at most {MAX_FUNCTIONS} are read"
+                "too-many",
+                what="the library of the graph",
+                count=count,
+                unit="functions",
+                most=MAX_FUNCTIONS,
             )
         functions = [_read_function(library[b:e]) for _, b, e in fields(library, _FUNCTION)]
         versions = decoded(field_bytes(content, _VERSIONS), VersionDef)
@@ -91,6 +95,8 @@ def _nodes(content: Bytes, wanted: int) -> Iterator[Node]:
         if end - begin > _LONG_NODE:
             count = sum(1 for _ in fields(proto, _INPUT))
             if count > MAX_PORTS:
-                raise GraphError(f"a node has {count} inputs, but at most {MAX_PORTS} are read")
+                raise GraphError(
+                    "too-many", what="a node", count=count, unit="inputs", most=MAX_PORTS
+                )
             release(content, begin, end)
         yield Node.from_proto(decoded(proto, NodeDef))

@@ -54,10 +54,7 @@ class NodeRules:
         rule = self._rule(node)
         for name in rule.required:
             if name not in node.attrs:
-                raise GraphError(
-                    f"node '{node.name}' ({node.op}) lacks the attribute '{name}', which its op "
-                    "demands"
-                )
+                raise GraphError("attribute-missing", node=node.name, op=node.op, attribute=name)
         for name, value in node.attrs.items():
             if in_function and value.WhichOneof("value") == "placeholder":
                 continue
@@ -66,38 +63,42 @@ class NodeRules:
             declared, held = node.attrs["dtype"], node.attrs["value"].tensor.dtype
             if declared.WhichOneof("value") == "type" and declared.type != held:
                 raise GraphError(
-                    f"node '{node.name}': its type is {type_name(declared.type)}, but its tensor "
-                    f"is of type {type_name(held)}"
+                    "constant-type",
+                    node=node.name,
+                    type=type_name(declared.type),
+                    got=type_name(held),
                 )
         if node.device and not all(map(_DEVICE.fullmatch, node.device.split("/"))):
-            raise GraphError(f"node '{node.name}': no device is called '{node.device[:80]}'")
+            raise GraphError("device-unknown", node=node.name, device=node.device[:80])
 
     def check_name(self, node: Node) -> None:
         """Raise GraphError for a name that no node may bear."""
         if not LEGAL_NAME.fullmatch(node.name):
-            raise GraphError(
-                f"node '{node.name[:80]}': its name is not legal; a name starts with a letter, a "
-                "digit or a dot, and goes on with these and _ / \\ - >"
-            )
+            raise GraphError("node-name-illegal", node=node.name[:80])
 
     def ports(self, node: Node) -> tuple[Ports, Ports]:
         """Return what a node reads and makes. GraphError: it asks for too much."""
         read, made = self._rule(node).signature.ports(node.attrs)
         if not 0 <= made.count <= MAX_PORTS:
             raise GraphError(
-                f"node '{node.name}' ({node.op}) asks for {made.count} outputs, but there can be "
-                f"at most {MAX_PORTS}"
+                "too-many",
+                what=f"node '{node.name}' ({node.op})",
+                count=made.count,
+                unit="outputs",
+                most=MAX_PORTS,
             )
         return read, made
 
     def _check_attribute(self, node: Node, name: str, value: AttrValue, rule: _Rule) -> None:
         demanded = rule.attrs.get(name)
         if demanded is not None and (fault := demanded.fault(value)):
-            raise GraphError(f"node '{node.name}' ({node.op}): attribute '{name}' {fault}")
+            raise GraphError(
+                "attribute-invalid", node=node.name, op=node.op, attribute=name, reason=fault
+            )
         if demanded is not None and demanded.field == "type":
             return
         if fault := content_fault(value):
-            raise GraphError(f"node '{node.name}': {fault}")
+            raise GraphError("node-invalid", node=node.name, reason=fault)
         if demanded is None or demanded.field not in ("func", "list"):
             return
         for function in functions_in(value):
@@ -105,8 +106,12 @@ class NodeRules:
             if not known and (function.name or name in rule.required):
                 hint = nearest(function.name, tuple(self.functions))
                 raise GraphError(
-                    f"node '{node.name}' ({node.op}): the graph's library has no function "
-                    f"'{function.name}', named by its attribute '{name}'{hint}"
+                    "attribute-function-missing",
+                    node=node.name,
+                    op=node.op,
+                    function=function.name,
+                    attribute=name,
+                    hint=hint,
                 )
 
     def _rule(self, node: Node) -> _Rule:
@@ -115,12 +120,9 @@ class NodeRules:
             if op_def is None and node.op in self.functions:
                 op_def = self.functions[node.op].signature
             if op_def is None and (why := other_release(node.op)):
-                raise GraphError(f"node '{node.name}': {why}")
+                raise GraphError("node-invalid", node=node.name, reason=why)
             if op_def is None:
                 hint = misspelt(node.op, (*self.functions, *op_defs()))
-                raise GraphError(
-                    f"node '{node.name}': {node.op} is neither an op of TensorFlow nor a function "
-                    f"of the graph's library{hint}"
-                )
+                raise GraphError("op-unknown", node=node.name, op=node.op, hint=hint)
             self._rules[node.op] = _Rule.of(op_def)
         return self._rules[node.op]

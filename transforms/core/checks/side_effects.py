@@ -153,7 +153,7 @@ def refuse(effects: Iterable[Effect], allowed: Iterable[str] = ()) -> None:
     for effect in effects:
         if effect.op not in allowed:
             cut = f"feed the model with {cut_off(effect.tensors)}, or " * (effect.does == WAITS)
-            raise RefusedError(f"{effect} ({cut}allow it with --allow-op {effect.op})")
+            raise RefusedError("acts-beyond", what=effect, cut=cut, op=effect.op)
 
 
 def cut_off(tensors: Iterable[str]) -> str:

@@ -30,7 +30,7 @@ def binary_form(text: bytes, kind: type[Message]) -> bytes:
         content: bytes = text_format.Parse(plain, kind()).SerializeToString()
     except (UnicodeDecodeError, text_format.ParseError) as error:
         reason = str(error)[:200]
-        raise GraphError(f"it is no {name} in text form: {reason}") from None
+        raise GraphError("not-a", what=f"a {name} in text form", reason=reason) from None
     return content
 
 
@@ -44,13 +44,13 @@ def _checked(text: bytes) -> bytes:
         if opening:
             parts, depth = parts + 1, depth + 1
             if parts > allowed:
-                raise GraphError(f"it holds more than {allowed} parts, of which most are empty")
+                raise GraphError("message-too-many-parts", most=allowed)
             if depth > MAX_DEPTH:
-                raise GraphError(f"its parts are nested more than {MAX_DEPTH} deep")
+                raise GraphError("nested-too-deep", most=MAX_DEPTH)
         elif closing:
             depth -= 1
         elif quote and not end:
-            raise GraphError(f"the text at byte {token.start()} does not end")
+            raise GraphError("text-not-ended", position=token.start())
         elif quote and token.end() - token.start() > _PIECE:
             pieces = _CHARACTERS.findall(text, token.start() + 1, token.end() - 1)
             result += [text[done : token.start()], quote, (quote + quote).join(pieces), quote]

@@ -25,6 +25,8 @@ from deploykit.transforms.core.protos import VersionDef
 # Is told of each sound node: the function it is in or "", the node, whether its op is known.
 See = Callable[[str, Node, bool], None]
 
+_LONGEST = 300  # characters of a name out of a file in a message
+
 
 def validate(graph: Graph) -> None:
     """Check a graph; GraphError: what is wrong with which node.
@@ -83,7 +85,11 @@ def printable() -> Iterator[None]:
     try:
         yield
     except GraphError as error:
-        raise GraphError(escaped(str(error)[:1000])) from None
+        error.fields = {
+            name: escaped(value[:_LONGEST]) if isinstance(value, str) else value
+            for name, value in error.fields.items()
+        }
+        raise
 
 
 def _check(parts: GraphParts, see: See | None) -> Expansion:
@@ -95,17 +101,17 @@ def _check(parts: GraphParts, see: See | None) -> Expansion:
         _add(node, nodes, graph, rules, "", see)
     nodes.close()
     if not graph.nodes:
-        raise GraphError("the graph has no node")
+        raise GraphError("graph-empty")
     if len(functions) < len(parts.functions):
-        raise GraphError("two functions of the graph's library have the same name")
+        raise GraphError("functions-same-name")
     calls = {}
     for name, function in functions.items():
         if name in op_defs():
-            raise GraphError(f"function '{name}' bears the name of an op of TensorFlow")
+            raise GraphError("function-named-as-op", name=name)
         try:
             calls[name] = _check_body(function, rules, see)
         except GraphError as error:
-            raise GraphError(f"function '{name}': {error}") from None
+            raise error.within(f"function '{name}'") from None
     return expansion(graph, calls)
 
 
@@ -160,14 +166,11 @@ def _check_there(name: str, nodes: Edges | Graph, role: str) -> None:
     if name not in nodes:
         known = nodes.names if isinstance(nodes, Edges) else (node.name for node in nodes)
         hint = nearest(name, tuple(known))
-        raise GraphError(f"the graph has no node '{name}', named as {role}{hint}")
+        raise GraphError("graph-node-missing", name=name, role=role, hint=hint)
 
 
 def _check_versions(versions: VersionDef) -> None:
     if versions.min_consumer > GRAPH_VERSION or GRAPH_VERSION in versions.bad_consumers:
-        raise GraphError(
-            f"the graph is not made for this TensorFlow, which reads version {GRAPH_VERSION} of "
-            f"graphs, but for one that reads at least {versions.min_consumer}"
-        )
+        raise GraphError("graph-version-needed", own=GRAPH_VERSION, needed=versions.min_consumer)
     if versions.producer < 0:
-        raise GraphError(f"no TensorFlow made the graph's version, {versions.producer}")
+        raise GraphError("graph-version-invalid", producer=versions.producer)

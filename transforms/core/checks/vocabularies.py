@@ -95,7 +95,9 @@ class Vocabularies:
         """
         for effect in self.effects(graph):
             if effect.op not in allowed:
-                raise RefusedError(f"{effect.where} ({effect.op}) {effect.does}")
+                raise RefusedError(
+                    "reads-file", what=effect.where, op=effect.op, reason=effect.does
+                )
 
     def refuse_paths(self, graph: Graph, before: Graph) -> None:
         """Raise GraphError where a frozen graph needs the path of a file, which it does not hold.
@@ -109,10 +111,10 @@ class Vocabularies:
             if (graph[name].op, graph[name].attrs) == (before[name].op, before[name].attrs):
                 readers = ", ".join(f"'{each.name}'" for each in graph.consumers(name))
                 raise GraphError(
-                    f"node '{name}' is the path of the file assets/{path.name}, which "
-                    f"{readers or 'the caller'} reads at each call, and no graph holds a file; "
-                    "read it into a table or a constant when the model is made, or name --outputs "
-                    "before it"
+                    "asset-path-in-graph",
+                    node=name,
+                    file=path.name,
+                    readers=readers or "the caller",
                 )
 
     def _is_own(self, path: str) -> bool:
@@ -136,16 +138,13 @@ def _assets(meta: MetaGraphDef) -> list[AssetFileDef]:
     try:
         return list(meta.asset_file_def) or [AssetFileDef.FromString(each.value) for each in packed]
     except DecodeError:
-        raise GraphError("its list of asset files is damaged; save the model again") from None
+        raise GraphError("assets-damaged") from None
 
 
 def _own_name(filename: str) -> str:
     """Return the name of a file in the folder of assets. RefusedError: it leads elsewhere."""
     if filename in ("", ".", "..") or "/" in filename or "\0" in filename:
-        raise RefusedError(
-            f"its asset file is called {filename!r}, which leads out of the folder of assets; "
-            "such a model is not opened"
-        )
+        raise RefusedError("asset-outside", name=filename)
     return filename
 
 
@@ -153,8 +152,7 @@ def _check_size(path: Path) -> None:
     size = check_regular(path).st_size
     if size > MOST_BYTES:
         raise LimitError(
-            f"{path}: the vocabulary file is too large: {said(size)}, expected at most "
-            f"{said(MOST_BYTES)}. Save the model with a smaller vocabulary"
+            "vocabulary-too-large", source=path, size=said(size), most=said(MOST_BYTES)
         )
 
 

@@ -52,7 +52,7 @@ def fields(content: Bytes, wanted: int, most: int = sys.maxsize) -> Iterator[tup
         start = place
         count += 1
         if count > most:
-            raise GraphError(f"it has more than {most} fields")
+            raise GraphError("fields-too-many", most=most)
         tag = content[place]
         place += 1
         if tag > 0x7F:
@@ -92,7 +92,7 @@ def decoded(content: bytes, kind: type[Kind]) -> Kind:
     try:
         message: Kind = kind.FromString(content)
     except DecodeError:
-        raise GraphError(f"a {kind.DESCRIPTOR.name} in it is damaged") from None
+        raise GraphError("message-part-damaged", name=kind.DESCRIPTOR.name) from None
     return message
 
 
@@ -100,10 +100,7 @@ def check_growth(content: Bytes, kind: type[Message]) -> None:
     """Raise GraphError for a message that is damaged, nested too deep, or huge once it is read."""
     allowed = MAX_GROWTH * len(content) + FREE_BYTES
     if reckoned(content, kind, allowed) > allowed:
-        raise GraphError(
-            f"its {len(content)} bytes would take more than {allowed >> 20} MiB when they are "
-            "read, as they hold little but empty parts"
-        )
+        raise GraphError("message-too-large", size=len(content), most=allowed >> 20)
 
 
 def reckoned(content: Bytes, kind: type[Message], allowed: int) -> int:
@@ -143,7 +140,7 @@ def _taken(content: Bytes, plan: Plan, allowed: int) -> int:
                 place += length
             else:
                 if len(outer) == MAX_DEPTH:
-                    raise GraphError(f"its parts are nested more than {MAX_DEPTH} deep")
+                    raise GraphError("nested-too-deep", most=MAX_DEPTH)
                 outer.append((stop, plan))
                 stop, plan = place + length, inner
         else:
@@ -179,7 +176,7 @@ def _varint(content: Bytes, place: int, stop: int) -> tuple[int, int]:
 
 
 def _damaged(place: int) -> GraphError:
-    return GraphError(f"it is damaged at byte {place}; it may be cut short")
+    return GraphError("damaged-at", position=place)
 
 
 @functools.cache

@@ -189,21 +189,21 @@ def converted(plain: Any, kind: type[T]) -> T:
     try:
         return msgspec.convert(plain, kind)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
-        raise GraphError(_in_words(str(error).replace("`", ""), plain)) from None
+        raise _in_words(str(error).replace("`", ""), plain) from None
 
 
-def _in_words(message: str, plain: Any) -> str:
-    """Return an error of msgspec in words, such as `samples is 0, expected int >= 1`."""
+def _in_words(message: str, plain: Any) -> GraphError:
+    """Return an error of msgspec as one of ours, such as `samples is 0, expected int >= 1`."""
     reason, _, path = message.partition(" - at $")
     path = path.removeprefix(".")
     if missing := _MISSING.fullmatch(reason):
-        return f"{path or 'it'} lacks '{missing[1]}'"
-    reason = reason[:1].lower() + reason[1:].partition(", got ")[0]
+        return GraphError("key-missing", what=path or "it", key=missing[1])
+    reason = (reason[:1].lower() + reason[1:].partition(", got ")[0]).removeprefix("expected ")
     if names := _NAMES.search(reason):
-        reason = f"expected one of {names[1].replace('|', ', ')}"
+        reason = f"one of {names[1].replace('|', ', ')}"
     if (got := _at(plain, path)) is not _MISSING:
-        return f"{path or 'it'} is {got!r:.100}, {reason}"
-    return f"{path or 'it'}: {reason}"
+        return GraphError("unexpected", what=path or "it", got=got, expected=reason)
+    return GraphError("value-unexpected", what=path or "it", expected=reason)
 
 
 def _at(plain: Any, path: str) -> Any:

@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from deploykit.transforms.core.checks.wire import check_growth, decoded
 from deploykit.transforms.core.engines.engine_manifest import (
@@ -83,10 +83,12 @@ def write(version_folder: Path, content: EngineFolder) -> Path:
                     file.flush()
                     os.fsync(file.fileno())
             if os.path.lexists(folder):  # an empty one would be replaced
-                raise FileError(f"{folder}: it exists, and is never replaced")
+                raise FileError("never-replaced", source=folder)
             partial.rename(folder)
     except OSError as error:
-        raise FileError(f"{folder}: cannot be written: {error.strerror or error}") from None
+        raise FileError(
+            "file-action-failed", source=folder, action="written", reason=error.strerror or error
+        ) from None
     return folder
 
 
@@ -104,10 +106,11 @@ def read(version_folder: Path) -> EngineFolder | None:
     try:
         document = read_json(manifest, "manifest of an engine", _MOST_TEXT)
         if not isinstance(document, dict) or document.get("kind") != KIND:
-            _refuse(manifest, f"this is no manifest of kind '{KIND}'")
+            raise GraphError("manifest-kind", source=manifest, kind=KIND)
         if document.get("format") != FORMAT:
-            _refuse(manifest, f"its format is {document.get('format')!r:.40}, but this deploykit "
-                    f"reads {FORMAT}; take a newer one, or export the model again")  # fmt: skip
+            raise GraphError(
+                "format-unsupported", source=manifest, got=document.get("format"), known=FORMAT
+            )
         bound = document.get("version_files")
         if bound is not None:
             _check_bound(manifest, bound, version_folder)
@@ -116,7 +119,7 @@ def read(version_folder: Path) -> EngineFolder | None:
         graph_def = _checked(folder / _GRAPH, document.get("graph"))
         constants = _checked(folder / _ANSWERS, document.get("answers_file"), MOST_ANSWERS)
     except FileError as error:
-        raise GraphError(f"{error}; it was not written whole, export the model again") from None
+        raise GraphError("engine-not-whole", reason=error) from None
     with _sound(manifest):
         found = parsed(document, graph_def, _constants(constants))
         check_parts(found, decoded(graph_def, GraphDef))
@@ -133,7 +136,9 @@ def _check_bound(manifest: Path, bound: Any, version_folder: Path) -> None:
     """Raise MismatchError where a manifest was written for other files of a version."""
     for name, here in zip((SAVED_MODEL, _VARIABLES), _version_digests(version_folder), strict=True):
         if not isinstance(bound, Mapping) or name not in bound or bound[name] != here:
-            raise MismatchError(f"{manifest} was written for another {version_folder / name}")
+            raise MismatchError(
+                "engine-for-other-version", manifest=manifest, file=version_folder / name
+            )
 
 
 def _check_exported(manifest: Path, version_folder: Path) -> None:
@@ -154,24 +159,20 @@ def _sound(manifest: Path) -> Iterator[None]:
     try:
         yield
     except GraphError as error:
-        _refuse(manifest, str(error))
+        raise error.within(manifest) from None
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
-        _refuse(manifest, "it lacks what deploykit writes there; export the model again")
-
-
-def _refuse(path: Path, why: str) -> NoReturn:
-    raise GraphError(f"{path}: {why}") from None
+        raise GraphError("manifest-incomplete", source=manifest) from None
 
 
 def _checked(path: Path, said: Any, most: int | None = None) -> bytes:
     """Return a file that the manifest was written with. GraphError: it is another one."""
     content = read_bytes(path) if most is None else read_bytes(path, most)
     if not isinstance(said, Mapping) or said.get("sha256") != _digest(content)["sha256"]:
-        _refuse(path, "it is not the file that the manifest was written with; export again")
+        raise GraphError("engine-file-replaced", source=path)
     try:
         check_growth(content, GraphDef)
     except GraphError as error:
-        _refuse(path, str(error))
+        raise error.within(path) from None
     return content
 
 
@@ -200,7 +201,13 @@ def _constants(content: bytes) -> dict[str, Array]:
     nodes = [Node.from_proto(node) for node in decoded(content, GraphDef).node]
     sizes = [math.prod(node.shape) for node in nodes]
     if sum(sizes) > MOST_ANSWERS:  # one value may stand for many
-        raise GraphError(f"its answers hold {sum(sizes)} values, at most {MOST_ANSWERS} are read")
+        raise GraphError(
+            "too-many",
+            what="its file of answers",
+            count=sum(sizes),
+            unit="values",
+            most=MOST_ANSWERS,
+        )
     return {node.name: node.value for node in nodes}
 
 

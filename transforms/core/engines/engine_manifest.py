@@ -145,28 +145,35 @@ def check_parts(found: EngineFolder, graph_def: GraphDef) -> None:
     """Raise GraphError where the parts of a folder do not fit each other."""
     nodes = {node.name for node in graph_def.node}
     if not found.signatures:
-        raise GraphError("it names no signature that the engine computes")
+        raise GraphError("manifest-without-signature")
     for name, signature in found.signatures.items():
         for tensor in (*signature.inputs.values(), *signature.outputs.values()):
             if split(tensor.name)[0] not in nodes:
-                raise GraphError(f"signature '{name}': graph.pb has no tensor '{tensor.name}'")
+                raise GraphError("manifest-tensor-missing", name=name, tensor=tensor.name)
         if not signature.outputs or set(found.bars.get(name, ())) != set(signature.outputs):
-            raise GraphError(f"signature '{name}': it lacks outputs, or their bars")
+            raise GraphError("manifest-lacks-outputs", name=name)
         if not any(each.signature == name and each.batch for each in found.answers):
-            raise GraphError(f"signature '{name}': there are no answers to compare with")
+            raise GraphError("manifest-lacks-answers", name=name)
     for each in found.answers:
         if each.signature not in found.signatures or type(each.batch) is not int:
-            raise GraphError(f"answers of {each.signature!r:.60}, which is no signature of it")
+            raise GraphError("manifest-answers-unknown", signature=each.signature)
         signature = found.signatures[each.signature]
         for sides, arrays in ((signature.inputs, each.feeds), (signature.outputs, each.expected)):
             if set(sides) != set(arrays):
                 raise GraphError(
-                    f"the answers of '{each.signature}' name {sorted(arrays)}, expected "
-                    f"{sorted(sides)}"
+                    "manifest-answers-names",
+                    signature=each.signature,
+                    names=sorted(arrays),
+                    expected=sorted(sides),
                 )
             for alias, array in arrays.items():
                 if not sides[alias].takes(array):
                     raise GraphError(
-                        f"the answers of '{each.signature}': '{alias}' is {type_of(array)} "
-                        f"{list(array.shape)}, expected {sides[alias].dtype} {sides[alias].shape}"
+                        "manifest-answers-form",
+                        signature=each.signature,
+                        name=alias,
+                        got_type=type_of(array),
+                        got_shape=array.shape,
+                        dtype=sides[alias].dtype,
+                        shape=sides[alias].shape,
                     )

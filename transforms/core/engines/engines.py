@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from deploykit.transforms.core.display.documents import converted
-from deploykit.transforms.core.engines.extras import how_to_install, is_installed
+from deploykit.transforms.core.engines.extras import how_to_install, is_installed, missing
 from deploykit.transforms.core.engines.tensorflow_wheel import tensorflow_wheel
-from deploykit.transforms.core.errors import GraphError, MissingPackageError
+from deploykit.transforms.core.errors import GraphError
 
 TENSORFLOW, OPENVINO = "tensorflow", "openvino"
 ENGINES = (TENSORFLOW, OPENVINO)
@@ -47,7 +47,7 @@ class EngineUse:
         try:
             return converted(plain, cls)
         except GraphError:
-            raise GraphError("it does not say which engine computes the graph, and how") from None
+            raise GraphError("engine-not-said") from None
 
 
 def lacking(engine: str) -> str:
@@ -73,13 +73,13 @@ def version_of(engine: str) -> str:
         return metadata.version(engine)
     wheel = tensorflow_wheel()
     if wheel is None:
-        raise MissingPackageError(how_to_install("tensorflow"))
+        raise missing("tensorflow")
     return wheel.version
 
 
 def check_engine(engine: str) -> None:
     """Raise GraphError for an engine that does not exist, or that this machine lacks."""
     if engine not in ENGINES:
-        raise GraphError(f"there is no engine {engine!r}; there are: {', '.join(ENGINES)}")
+        raise GraphError("not-one-of", what="the engine", known=ENGINES, got=engine)
     if why := lacking(engine):
-        raise GraphError(f"the engine {engine} cannot be had here: {why}")
+        raise GraphError("engine-unavailable", engine=engine, reason=why)

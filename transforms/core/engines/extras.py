@@ -30,17 +30,22 @@ def installed_extras() -> dict[str, bool]:
     return dict(sorted(found.items()))
 
 
+def missing(module: str) -> MissingPackageError:
+    """Return the error about a package that is missing, which says how to install it."""
+    title, extra = _EXTRAS[module]
+    return MissingPackageError("package-missing", title=title, extra=extra)
+
+
 def how_to_install(module: str) -> str:
     """Return a sentence about a package that is missing."""
-    title, extra = _EXTRAS[module]
-    return f"{title} is not installed: in a clone of deploykit, run pip install '.[{extra}]'"
+    return str(missing(module))
 
 
 def require(*modules: str) -> None:
     """Raise MissingPackageError for the first package that is not installed."""
     for module in modules:
         if not is_installed(module):
-            raise MissingPackageError(how_to_install(module))
+            raise missing(module)
 
 
 def missing_package(error: ImportError) -> MissingPackageError | None:
@@ -48,4 +53,4 @@ def missing_package(error: ImportError) -> MissingPackageError | None:
     module = (error.name or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or module not in _EXTRAS:
         return None
-    return MissingPackageError(how_to_install(module))
+    return missing(module)

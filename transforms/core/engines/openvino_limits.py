@@ -33,16 +33,11 @@ def check_types(graph_def: Any) -> None:
         for name in _TYPES:
             type_ = type_name(node.attr[name].type) if name in node.attr else ""
             if how := _OTHERWISE.get(type_):
-                raise LoadError(
-                    f"node '{node.name}' ({node.op}) is of {type_}, which OpenVINO computes {how}"
-                )
+                raise LoadError("openvino-type", node=node.name, op=node.op, type=type_, how=how)
             if type_ == "string" and node.op == "Placeholder":
-                raise LoadError(f"input '{node.name}' takes strings, which OpenVINO does not")
+                raise LoadError("openvino-strings", name=node.name)
             if name == "T" and type_ in _SATURATING and node.op in _ADDING:
-                raise LoadError(
-                    f"node '{node.name}' ({node.op}) adds up in {type_}, where OpenVINO stops at "
-                    "the largest number"
-                )
+                raise LoadError("openvino-sum-saturates", node=node.name, op=node.op, type=type_)
 
 
 def check_fed(feeds: Mapping[str, Any], types: Mapping[str, str]) -> None:
@@ -54,13 +49,17 @@ def check_fed(feeds: Mapping[str, Any], types: Mapping[str, str]) -> None:
     """
     for tensor, type_ in types.items():
         if type_ and tensor not in feeds:
-            raise GraphError(f"input '{tensor}' is not fed")
+            raise GraphError("openvino-input-not-fed", name=tensor)
     for tensor, array in feeds.items():
         if tensor not in types:
-            raise GraphError(f"there is no input '{tensor}'; there are: {_listed(types)}")
+            raise GraphError(
+                "unknown-name", kind="input", name=tensor, hint="", known=_listed(types)
+            )
         found = getattr(getattr(array, "dtype", None), "name", type(array).__name__)
         if types[tensor] and found != types[tensor]:
-            raise GraphError(f"input '{tensor}' is of {found}, expected {types[tensor]}")
+            raise GraphError(
+                "does-not-fit", what=f"input '{tensor}'", got=found, expected=types[tensor]
+            )
         if found in _WIDE:
             _check_range(tensor, array)
 
@@ -74,6 +73,4 @@ def _check_range(tensor: str, array: Array) -> None:
     low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
     if low < -_MOST - 1 or high > _MOST:
         beyond = high if high > _MOST else low
-        raise GraphError(
-            f"input '{tensor}' holds {beyond}, but OpenVINO computes whole numbers in 32 bits"
-        )
+        raise GraphError("openvino-whole-numbers", name=tensor, value=beyond)

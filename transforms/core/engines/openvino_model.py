@@ -78,7 +78,7 @@ class OpenVinoModel:
         parsed = GraphDef.FromString(graph_def)
         check_types(parsed)
         self._names = NodeNames(parsed.node)
-        with _refused("cannot load the graph"):
+        with _refused("load the graph"):
             config = {
                 "PERF_COUNT": compiling.profiles,
                 "INFERENCE_PRECISION_HINT": compiling.precision,  # its own choice may be bf16
@@ -117,7 +117,7 @@ class OpenVinoModel:
             places = {self._inputs[tensor]: array for tensor, array in feeds.items()}
             given = {place: array for place, array in places.items() if place is not None}
             watched = contextlib.nullcontext() if watch is None else watch(request.cancel)
-            with _refused("cannot run the graph", GraphError), watched:
+            with _refused("run the graph", GraphError), watched:
                 found = request.infer(given, share_inputs=True, share_outputs=False)
                 values = [found[place] for place in range(len(self._compiled.outputs))]
             for place in self._bfloats:  # it gives their bits in another type of 16
@@ -184,13 +184,13 @@ def read(graph_def: bytes, outputs: Sequence[str], names: NodeNames) -> Any:
     kept = {name for each in converted.outputs for name in each.get_names()}
     if len(converted.outputs) < len(outputs):  # all behind it would be taken for others
         lost = ", ".join(o for o in outputs if full_name(o) not in kept) or ", ".join(outputs)
-        raise LoadError(f"OpenVINO leaves out an output that is constant, one of: {lost}")
+        raise LoadError("openvino-output-lost", names=lost)
     names.give(nodes, converted)
     return converted
 
 
 @contextlib.contextmanager
-def _refused(what: str, kind: type[GraphError] = LoadError) -> Iterator[None]:
+def _refused(action: str, kind: type[GraphError] = LoadError) -> Iterator[None]:
     """Make one sentence of what OpenVINO says where it raises; it raises its own and others."""
     try:
         yield
@@ -198,8 +198,10 @@ def _refused(what: str, kind: type[GraphError] = LoadError) -> Iterator[None]:
         raise
     except Exception as error:
         if found := _UNKNOWN_OPS.search(str(error)):
-            raise kind(f"OpenVINO has no op for {found[1].strip()}") from None
-        raise kind(f"OpenVINO {what}: {_sentence(error)}") from None
+            raise kind("openvino-unknown-op", op=found[1].strip()) from None
+        raise kind(
+            "runtime-failed", runtime="OpenVINO", action=action, reason=_sentence(error)
+        ) from None
 
 
 def _sentence(error: Exception) -> str:

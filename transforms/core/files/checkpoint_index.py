@@ -32,7 +32,7 @@ def check_index(prefix: str) -> None:
         try:
             entry = BundleEntryProto.FromString(value)
         except Exception:  # protobuf's two engines raise different ones
-            raise GraphError(f"{where} is damaged") from None
+            raise GraphError("damaged-at-entry", what=where) from None
         size = _least_size(where, entry)
         if entry.slices:
             whole.append((where, size))
@@ -40,7 +40,7 @@ def check_index(prefix: str) -> None:
             data.take(where, entry, size)
     for where, size in whole:  # the values of its parts are in the data files
         if size > data.taken:
-            raise GraphError(f"{where} has parts, but with {size} bytes it is larger than all data")
+            raise GraphError("checkpoint-entry-parts", what=where, size=size)
 
 
 def _header(path: str, first: tuple[bytes, bytes]) -> int:
@@ -51,9 +51,11 @@ def _header(path: str, first: tuple[bytes, bytes]) -> int:
             raise ValueError
         shards = int(BundleHeaderProto.FromString(value).num_shards)
     except Exception:
-        raise GraphError(f"{path}: this is no sound {_WHAT}: it has no header") from None
+        raise GraphError(
+            "not-a", source=path, what=f"a sound {_WHAT}", reason="no header"
+        ) from None
     if not 0 < shards <= _MOST_SHARDS:
-        raise GraphError(f"{path}: it says that there are {shards} data files")
+        raise GraphError("checkpoint-shards", source=path, count=shards)
     return shards
 
 
@@ -64,16 +66,16 @@ def _least_size(where: str, entry: BundleEntryProto) -> int:
         name = type_name(entry.dtype)
         item: int = 1 if name in _OF_ANY_SIZE else numpy_type(name).itemsize
     except (GraphError, KeyError, TypeError):
-        raise GraphError(f"{where} has the type {entry.dtype}, which no variable has") from None
+        raise GraphError("checkpoint-entry-type", what=where, dtype=entry.dtype) from None
     if len(shape) > MAX_RANK or min(shape, default=0) < 0 or entry.shape.unknown_rank:
-        raise GraphError(f"{where} has the shape {str(shape)[:60]}, which no tensor has")
+        raise GraphError("checkpoint-entry-shape", what=where, shape=str(shape)[:60])
     for part in entry.slices:
         ends = [(each.start, each.length) for each in part.extent]
         if len(ends) != len(shape) or any(
             start < 0 or length < 0 or start + length > size
             for (start, length), size in zip(ends, shape, strict=True)
         ):
-            raise GraphError(f"{where} has a part that lies outside of its shape {shape}")
+            raise GraphError("checkpoint-entry-part-outside", what=where, shape=shape)
     size: int = math.prod(shape) * item
     return size
 
@@ -97,17 +99,20 @@ class _Data:
         shard = entry.shard_id
         file = f"{self._prefix}.data-{shard:05}-of-{self._shards:05}"
         if not 0 <= shard < self._shards:
-            raise GraphError(f"{where} lies in data file {shard} of {self._shards}")
+            raise GraphError("checkpoint-entry-file", what=where, shard=shard, count=self._shards)
         if shard not in self._sizes:
             self._sizes[shard] = check_regular(file).st_size
         if entry.offset < 0 or entry.size < 0 or entry.offset + entry.size > self._sizes[shard]:
             raise GraphError(
-                f"{where} lies at {entry.offset} with {entry.size} bytes, but the data file "
-                f"has {self._sizes[shard]}; it may be cut short"
+                "checkpoint-entry-outside",
+                what=where,
+                offset=entry.offset,
+                size=entry.size,
+                file_size=self._sizes[shard],
             )
         is_open = type_name(entry.dtype) in _OF_ANY_SIZE
         if entry.size < least or (entry.size > least and not is_open):
-            raise GraphError(f"{where} has {entry.size} bytes, but its type and shape need {least}")
+            raise GraphError("checkpoint-entry-size", what=where, size=entry.size, expected=least)
         self._taken[shard] += entry.size
         if self._taken[shard] > self._sizes[shard]:
-            raise GraphError(f"{where} shares its bytes with other entries")
+            raise GraphError("checkpoint-entry-overlaps", what=where)

@@ -65,9 +65,7 @@ def read_bytes(path: str | os.PathLike[str], most: int = MAX_BYTES, what: str = 
         except OSError as error:
             raise cannot_be_read(path, error) from None
     if max(size, len(content)) > most:
-        raise FileError(
-            f"{path}: {size} bytes, but a {what} is read up to {said(most)}; give another file"
-        )
+        raise FileError("file-too-large", source=path, size=size, what=what, most=said(most))
     return content
 
 
@@ -107,10 +105,7 @@ def read_text(path: str | os.PathLike[str], what: str, most: int = MOST_TEXT) ->
     try:
         return read_bytes(path, most, what).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise GraphError(
-            f"{path}: this is no text in UTF-8 (byte {error.start} cannot be read), expected a "
-            f"{what}"
-        ) from None
+        raise GraphError("text-expected", source=path, position=error.start, what=what) from None
 
 
 def read_json(
@@ -127,7 +122,7 @@ def read_json(
     try:
         return parsed_json(content, what, pairs)
     except GraphError as error:
-        raise GraphError(f"{path}: {error}") from None
+        raise error.within(path) from None
 
 
 def parsed_json(
@@ -139,7 +134,7 @@ def parsed_json(
         return json.loads(text, object_pairs_hook=pairs, parse_int=_whole)
     except (ValueError, RecursionError) as error:  # among them a number of too many digits
         reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise GraphError(f"this is no JSON, expected a {what}: {reason:.100}") from None
+        raise GraphError("json-expected", what=what, reason=reason) from None
 
 
 def _whole(text: str) -> int:
@@ -175,8 +170,7 @@ def lines(path: str | os.PathLike[str], what: str, longest: int = LONGEST_LINE) 
             number += 1
             if len(line) > longest:
                 raise GraphError(
-                    f"{path}: line {number} is longer than {said(longest)}, expected the lines of "
-                    f"a {what}"
+                    "line-too-long", source=path, number=number, longest=said(longest), what=what
                 )
             yield line
 
@@ -192,9 +186,7 @@ def text_lines(path: str | os.PathLike[str], what: str) -> Iterator[str]:
                 raise ValueError
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except ValueError:
-            raise GraphError(
-                f"{path}: line {number}: this is no text in UTF-8, expected the lines of a {what}"
-            ) from None
+            raise GraphError("line-not-text", source=path, number=number, what=what) from None
 
 
 def read_up_to(file: IO[bytes], most: int) -> bytes:
@@ -208,7 +200,8 @@ def read_up_to(file: IO[bytes], most: int) -> bytes:
 
 def cannot_be_read(path: str | os.PathLike[str], error: OSError | ValueError) -> FileError:
     """Return the error for a file of which the system says that it cannot be read."""
-    return FileError(f"{path!s:.300}: {getattr(error, 'strerror', None) or error}")
+    reason = getattr(error, "strerror", None) or error
+    return FileError("file-error", source=str(path)[:300], reason=reason)
 
 
 def said(size: int) -> str:
@@ -222,4 +215,4 @@ def said(size: int) -> str:
 def _check_kind(path: str | os.PathLike[str], status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
-        raise FileError(f"{path}: this is {kind}, expected a file")
+        raise FileError("file-kind", source=path, got=kind, expected="a file")

@@ -40,7 +40,7 @@ def read_table(path: str | os.PathLike[str], what: str) -> Iterator[tuple[bytes,
                 yield key, value
     except (ValueError, IndexError, struct.error) as error:
         reason = str(error) if type(error) is ValueError else "it ends within an entry"
-        raise GraphError(f"{path}: this is no sound {what}: {reason}") from None
+        raise GraphError("not-a", source=path, what=f"a sound {what}", reason=reason) from None
 
 
 def _block(content: memoryview, offset: int, size: int) -> memoryview:

@@ -27,5 +27,5 @@ def sums_exactly(isa: str) -> bool:
     there is no such instruction set.
     """
     if isa not in ISAS:
-        raise GraphError(f"isa should be auto, avx2 or vnni, not {isa!r}")
+        raise GraphError("not-one-of", what="isa", known=["auto", "avx2", "vnni"], got=isa)
     return isa == "vnni" or (isa == "auto" and not _EXACT.isdisjoint(flags()))

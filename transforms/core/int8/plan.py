@@ -86,10 +86,7 @@ def plan(graph: Graph, ranges: Ranges, keep_float: Iterable[str] = ()) -> Plan:
     known = set(map(producer_name, ranges.tensors))
     computed = {node.name for node in graph if node.op not in FEEDABLE_OPS}
     if known.isdisjoint(computed) and any(node.op in LAYER_OPS for node in graph):
-        raise GraphError(
-            "the ranges hold no tensor that this graph computes; calibrate this graph itself, as "
-            "the transforms left it"
-        )
+        raise GraphError("ranges-of-other-graph")
     return Planner(graph, ranges, listed).run()
 
 
@@ -235,7 +232,7 @@ class Planner:
             return reason
         weights = weights_of(self.graph, layer)
         if weights is not None and not np.isfinite(weights.value).all():
-            raise GraphError(f"node '{layer.name}': the weights hold NaN or Inf")
+            raise GraphError("weights-nan", node=layer.name, hint="")
         return ""
 
     def shapes(self, layer: Node) -> list[Shape | None]:

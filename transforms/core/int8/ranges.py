@@ -82,14 +82,14 @@ class Ranges:
         found = self.tensors.get(normal(tensor))
         if found is None:
             hint = nearest(normal(tensor), list(self.tensors))
-            raise GraphError(f"the ranges do not hold tensor '{tensor}'{hint}")
+            raise GraphError("missing", kind="range for tensor", name=tensor, hint=hint)
         for key in _TENSOR_KEYS[2:]:
             length = len(getattr(found, key))
             if key == "channel_max" and not length:
                 continue
             if channels is not None and length != channels:
                 raise GraphError(
-                    f"tensor '{tensor}' has {channels} channels, its {key} holds {length} values"
+                    "ranges-channels", tensor=tensor, channels=channels, key=key, count=length
                 )
         return found
 
@@ -136,10 +136,7 @@ def check_ranges(path: str | os.PathLike[str], model: str, sha256: str) -> None:
         logger.warning("%s holds no SHA-256 of a model, so it may be of another one than %s; run "
                        "deploykit calibrate again", path, model)  # fmt: skip
     elif found != sha256:
-        raise MismatchError(
-            f"{path} was calibrated on another model than {model}. Run deploykit calibrate on this "
-            "model, or give the one that was calibrated"
-        )
+        raise MismatchError("calibrated-on-other-model", file=path, model=model)
 
 
 @functools.lru_cache(maxsize=1)  # graphs are built from one file by the dozen
@@ -147,7 +144,7 @@ def _loaded(path: str, status: tuple[int, ...]) -> Ranges:
     try:
         return _ranges(read_json(path, "file of ranges", MOST_BYTES, _once))
     except GraphError as error:
-        raise error if path in str(error) else GraphError(f"{path}: {error}") from None
+        raise error if path in str(error) else error.within(path) from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -156,15 +153,15 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise GraphError(f"'{twice}' occurs twice in one place")
+        raise GraphError("json-key-twice", key=twice)
     return found
 
 
 def _ranges(plain: Any) -> Ranges:
     if not isinstance(plain, dict) or "format" not in plain:
-        raise GraphError("these are no ranges of deploykit calibrate: there is no format")
+        raise GraphError("ranges-without-format")
     if plain["format"] != FORMAT:
-        raise GraphError(f"its format is {plain['format']!r}, but this deploykit reads {FORMAT}")
+        raise GraphError("format-unsupported", got=plain["format"], known=FORMAT)
     _check_keys(plain, _KEYS, "the file")
     tensors = plain.get("tensors")
     if isinstance(tensors, dict):  # so that an error names the tensor
@@ -179,9 +176,9 @@ def _tensor_range(name: str, plain: Any) -> TensorRange:
     try:
         found = converted(plain, TensorRange)
     except GraphError as error:
-        raise GraphError(f"{where}: {error}") from None
+        raise error.within(where) from None
     if found.min > found.max:
-        raise GraphError(f"{where}: min {found.min:g} is above max {found.max:g}")
+        raise GraphError("ranges-order", source=where, low=found.min, high=found.max)
     return found
 
 
@@ -189,4 +186,4 @@ def _check_keys(plain: Any, keys: tuple[str, ...], where: str) -> None:
     """Raise GraphError for a key that nothing reads."""
     for key in plain if isinstance(plain, dict) else ():
         if key not in keys:
-            raise GraphError(f"{where} has an unknown key '{key}'{nearest(key, keys)}")
+            raise GraphError("ranges-unknown-key", what=where, key=key, hint=nearest(key, keys))

@@ -57,9 +57,7 @@ def taken_out(graph: Graph) -> tuple[Plan, StoredCodes]:
     `quantize_codes` does not write.
     """
     if not holds_codes(graph):
-        raise GraphError(
-            "the graph holds no codes of 8 bits; give it `ranges`, or one that quantize_codes wrote"
-        )
+        raise GraphError("stored-codes-missing")
     is_stated = not any(node.op == ROUNDING and node.attr(ROUNDS) for node in graph)
     found = _Taking(graph).run()
     if is_stated:  # fake-quants of a quantization-aware model round its activations
@@ -238,7 +236,4 @@ def _are_close(one: Form, other: Form) -> bool:
 
 
 def _unknown(node: Node, expected: str) -> GraphError:
-    return GraphError(
-        f"node '{node.name}' is none that quantize_codes wrote, as {expected}; quantize the float "
-        "graph again"
-    )
+    return GraphError("stored-codes-unknown", node=node.name, expected=expected)

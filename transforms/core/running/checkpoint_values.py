@@ -43,7 +43,7 @@ def read_checkpoint(prefix: str, wanted: dict[T, tuple[str, str]]) -> dict[T, Ar
         missing = [key for key, _ in wanted.values() if key not in keys]
         if missing:
             shown = ", ".join(f"'{key}'" for key in missing[:3])
-            raise GraphError(f"the checkpoint lacks {len(missing)} variables, among them {shown}")
+            raise GraphError("checkpoint-lacks", count=len(missing), names=shown)
         types = reader.get_variable_to_dtype_map()
         # Many may want the same one, which takes room once.
         places = list(dict.fromkeys((keys[key], part) for key, part in wanted.values()))
@@ -59,7 +59,7 @@ def read_checkpoint(prefix: str, wanted: dict[T, tuple[str, str]]) -> dict[T, Ar
         raise
     except Exception as error:  # TensorFlow raises whatever the damage happens to cause
         said = " ".join(str(error).split())[:300] or type(error).__name__
-        raise failed(f"the checkpoint cannot be read: {said}", error) from None
+        raise failed("checkpoint-not-readable", error, reason=said) from None
 
 
 def _keys(reader: Any, object_graph: Any) -> dict[str, str]:

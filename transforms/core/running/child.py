@@ -276,9 +276,7 @@ class Worker:
             self._child.send(message)
             if not select.select([self._child.answers], [], [], limits.seconds)[0]:
                 self._child.process.kill()
-                raise LimitError(
-                    f"{self._runs} did not finish within {limits.seconds:g} seconds (--timeout)"
-                )
+                raise LimitError("child-timeout", runs=self._runs, seconds=limits.seconds)
             try:
                 kind, value = pickle.load(self._child.answers)
             except (EOFError, pickle.UnpicklingError):
@@ -298,20 +296,15 @@ class Worker:
         found = fatal or lines  # what ended it may go on for many lines, as a whole node does
         last = _STAMP.sub("", found[-1])[:300] if found else "it said nothing"
         if says_no_memory(log):
-            return LimitError(f"{self._runs} ran out of memory on this graph (--memory-limit)")
+            return LimitError("child-out-of-memory", runs=self._runs)
         if status == -signal.SIGALRM:
-            return LimitError(
-                f"{self._runs} did not finish a run that deploykit started for itself within "
-                f"{limits.internal:g} seconds (--timeout)"
-            )
+            return LimitError("child-internal-timeout", runs=self._runs, seconds=limits.internal)
         if status == -signal.SIGKILL:
-            return LimitError(
-                f"{self._runs} was killed, as a rule because the machine ran out of memory"
-            )
+            return LimitError("child-killed", runs=self._runs)
         if status < 0:
             name = signal.Signals(-status).name
-            return CrashError(f"{self._runs} died of {name} on this graph: {last}")
-        return CrashError(f"{self._runs} ended with status {status} and no answer: {last}")
+            return CrashError("child-died", runs=self._runs, signal=name, reason=last)
+        return CrashError("child-ended", runs=self._runs, exit_status=status, reason=last)
 
 
 def _environment(defaults: Mapping[str, str], forced: Mapping[str, str | None]) -> dict[str, str]:
@@ -374,8 +367,8 @@ def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:
         if isinstance(error, ImportError) and (missing := missing_package(error)) is not None:
             return "error", missing
         if lacks_memory(error):
-            return "error", LimitError("the memory cap was reached (--memory-limit)")
-        bug = BugError(f"{type(error).__name__}: {error}")
+            return "error", LimitError("memory-cap-reached")
+        bug = BugError("child-bug", kind=type(error).__name__, reason=error)
         bug.add_note(traceback.format_exc())
         return "error", bug
 

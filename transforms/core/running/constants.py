@@ -102,14 +102,14 @@ class Constants:
         known = [operand for operand in operands if operand is not None]
         try:
             if any(name in self._too_large for name, _ in producers):
-                raise LimitError("what it reads is too large to be computed")
+                raise LimitError("constant-input-too-large")
             if len(known) < len(operands) or any(port > 0 for _, port in producers):
                 return None
             value = _computed(node, known)
             if value is not None and not any(np.may_share_memory(value, each) for each in known):
                 self._held += value.nbytes
                 if self._held > MAX_TOTAL_BYTES:
-                    raise LimitError("the values before it take all memory that constants may take")
+                    raise LimitError("constants-memory")
             return value
         except LimitError:
             self._too_large.add(node.name)
@@ -168,7 +168,7 @@ def _computed(node: Node, arrays: list[Array]) -> Array | None:
         if computes:
             refuse_subnormals(value)
         if value.dtype.kind == "O" and held_bytes(value) > MAX_BYTES:
-            raise LimitError("its strings are too large to be computed")
+            raise LimitError("constant-strings-too-large")
     except LimitError:
         raise
     except (

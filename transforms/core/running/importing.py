@@ -10,7 +10,6 @@ from pathlib import Path
 
 from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.engines.tensorflow_wheel import package_folder
-from deploykit.transforms.core.errors import LoadError
 from deploykit.transforms.core.graph import follow, no_collection
 from deploykit.transforms.core.node import Node, delimited
 from deploykit.transforms.core.protos import AttrValue, GraphDef, TensorProto
@@ -119,7 +118,7 @@ class Importer:
         """
         fault = _UNREGISTERED if self._library is None else self._fault(self._library, graph_def)
         if fault and not fault.startswith(_UNREGISTERED):
-            raise LoadError(refusal(fault))
+            raise refusal(fault)
         return not fault
 
     def _fault(self, library: ctypes.CDLL, graph_def: bytes) -> str:

@@ -27,7 +27,7 @@ MAX_BYTES = 512 << 20
 def check_bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Raise LimitError if an array of this shape is too large to be computed."""
     if math.prod(shape) * dtype.itemsize > MAX_BYTES:
-        raise LimitError(f"a constant of shape {list(shape)} is too large to be computed")
+        raise LimitError("constant-too-large", shape=shape)
 
 
 def _elementwise(function: Callable[..., Array]) -> Kernel:

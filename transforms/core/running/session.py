@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deploykit.transforms.core.errors import GraphError, LoadError, failed, lacks_memory
+from deploykit.transforms.core.errors import GraphError, LimitError, LoadError, failed, lacks_memory
 from deploykit.transforms.core.graph import no_collection
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.protos import GraphDef
@@ -40,10 +40,10 @@ class Session:
             try:
                 parts.importer.import_graph_def(graph_def, name="")
             except (ValueError, TypeError, MemoryError, parts.errors.OpError) as error:
-                message = refusal(sentence(error))
-                raise (
-                    failed(message, error) if lacks_memory(error) else LoadError(message)
-                ) from None
+                refused = refusal(sentence(error))
+                if lacks_memory(error):
+                    raise LimitError("not-enough-memory", reason=refused) from None
+                raise refused from None
         self._start(graph, grappler, config)
 
     @classmethod
@@ -60,7 +60,11 @@ class Session:
                 parts.loader.load(session._session, list(tags), folder)
             except Exception as error:  # it raises much, from KeyError to its own
                 raise failed(
-                    f"TensorFlow cannot load the SavedModel: {sentence(error)}", error
+                    "runtime-failed",
+                    error,
+                    runtime="TensorFlow",
+                    action="load the SavedModel",
+                    reason=sentence(error),
                 ) from None
         session._names = {operation.name for operation in session.graph.get_operations()}
         return session
@@ -78,7 +82,13 @@ class Session:
         try:
             self._session = parts.session.Session(graph=graph, config=config)
         except (ValueError, MemoryError, parts.errors.OpError) as error:
-            raise failed(f"TensorFlow cannot start a session: {sentence(error)}", error) from None
+            raise failed(
+                "runtime-failed",
+                error,
+                runtime="TensorFlow",
+                action="start a session",
+                reason=sentence(error),
+            ) from None
 
     @property
     def devices(self) -> list[str]:
@@ -112,7 +122,13 @@ class Session:
         try:
             return list(self._session.run([full_name(n) for n in fetches], full, **options))
         except (ValueError, KeyError, TypeError, MemoryError, self._parts.errors.OpError) as error:
-            raise failed(f"TensorFlow cannot run the graph: {sentence(error)}", error) from None
+            raise failed(
+                "runtime-failed",
+                error,
+                runtime="TensorFlow",
+                action="run the graph",
+                reason=sentence(error),
+            ) from None
 
 
 def full_name(tensor: str) -> str:
@@ -120,11 +136,16 @@ def full_name(tensor: str) -> str:
     return tensor if ":" in tensor else f"{tensor}:0"
 
 
-def refusal(said: str) -> str:
-    """Return TensorFlow's reason not to import a graph as a sentence that begins with the node."""
+def refusal(said: str) -> LoadError:
+    """Return the error for a reason of TensorFlow's not to import a graph, with the node."""
     node = re.search(r"\{\{(?:function_)?node ([^}\s]+)", said)
-    where = "" if node is None else f"node '{node[1]}': "
-    return f"{where}TensorFlow cannot load the graph: {said}"
+    return LoadError(
+        "runtime-failed",
+        source="" if node is None else f"node '{node[1]}'",
+        runtime="TensorFlow",
+        action="load the graph",
+        reason=said,
+    )
 
 
 def sentence(error: Any) -> str:

@@ -18,10 +18,7 @@ def refuse_large_tensors(graph: Any, most: int) -> None:
     found = too_large_nodes(graph, most)
     for node in graph.get_operations() if found else ():
         if node.name in found:
-            raise LimitError(
-                f"node '{node.name}' ({node.type}) makes a tensor of more than {said(most)}, "
-                "which is not run on synthetic inputs (--data gives others)"
-            )
+            raise LimitError("tensor-too-large", node=node.name, type=node.type, most=said(most))
 
 
 def too_large_nodes(graph: Any, most: int) -> set[str]:

@@ -11,6 +11,7 @@ from deploykit.input.data import Data, open_data
 from deploykit.records.features import Feature
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.input import made_up
+from tests.support import raises
 
 
 @pytest.mark.parametrize(
@@ -49,5 +50,5 @@ def test_shards_stay_whole_where_they_are_not_large():
 
 def test_an_index_that_counts_more_records_than_fit_is_refused(tmp_path):
     data = replace(made_up.write_records(tmp_path, ""), counts=(3, 1 << 62, 3))
-    with pytest.raises(GraphError, match=r"00001-of-00003.*have no room in a file of"):
+    with raises(GraphError, "index-count-impossible"):
         cut_parts(data, None)

@@ -14,7 +14,7 @@ from deploykit.hardware.machine import usable_cores
 from deploykit.transforms.core.engines.openvino_model import Compiling
 from deploykit.transforms.core.errors import GraphError, LoadError
 from deploykit.transforms.core.running.child import Limits
-from tests.support import build, random, run
+from tests.support import build, raises, random, run
 
 OPENVINO = Settings(engine="openvino")
 BATCHES = tuple((random(4, 8, seed=n), random(4, 8, seed=n + 9)) for n in range(3))
@@ -112,7 +112,7 @@ def test_two_in_a_process_know_nothing_of_each_other(job):
 
 def test_what_openvino_cannot_run_is_told_by_name(job, graph):
     wrong = opened(job(batches=((random(4, 8), random(3, 9)),)))
-    with pytest.raises(GraphError, match="OpenVINO cannot run the graph: "):
+    with raises(GraphError, "runtime-failed", runtime="OpenVINO", action="run the graph"):
         wrong.run(0, 1)
 
     def words():
@@ -121,7 +121,7 @@ def test_what_openvino_cannot_run_is_told_by_name(job, graph):
         x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
         tf.strings.length(tf.strings.as_string(x), name="y")
 
-    with pytest.raises(LoadError, match=r"OpenVINO has no op for .*AsString"):
+    with raises(LoadError, "openvino-unknown-op"):
         opened(job(graph=build(words, ["x"], ["y"]), batches=((random(4),),)))
 
 

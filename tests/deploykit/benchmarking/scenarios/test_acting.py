@@ -10,6 +10,7 @@ from deploykit.benchmarking.tables import tables
 from deploykit.text.tables import Table
 from deploykit.transforms.core.errors import LimitError
 from tests.deploykit.benchmarking.nets import aborting, dense
+from tests.support import raises
 
 
 def shown(result):
@@ -47,7 +48,7 @@ def test_each_model_is_measured_alone_and_nothing_is_compared():
 
 
 def test_what_kills_tensorflow_is_told():
-    with pytest.raises(LimitError, match="TensorFlow"):
+    with raises(LimitError, "child-died", runs="TensorFlow"):
         deploykit.benchmark(aborting(), allowed_ops=["Abort"], scenario="single", seconds=0.2)
 
 

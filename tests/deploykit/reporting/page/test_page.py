@@ -18,6 +18,7 @@ from tests.deploykit.reporting.page.drawn import documents
 from tests.deploykit.reporting.page.reading import at, read
 from tests.deploykit.reporting.page.samples import COMMANDS, KINDS, figure, ship
 from tests.documents import pins
+from tests.support import says
 
 HOSTILE = "</td></table><script>alert(1)</script><img src=//x.example onerror=y>\"'`&amp;{{7*7}}"
 KINDS_OF = {"engine placement": "placement"}
@@ -269,16 +270,25 @@ OTHERWISE = {
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ([], "a.json: this is no document of deploykit"),
-        (3, "a.json: this is no document of deploykit"),
-        ({}, r"a.json: a report shows no document of this kind \(None\); it shows accuracy"),
-        ({"kind": "pipeline", "format": 1}, "a.json: .*no document of this kind"),
-        ({"kind": ["ship"], "format": 1}, "a.json: .*no document of this kind"),
-        ({"command": {}, "schema": 1}, "a.json: .*no document of this kind"),
-        ({"kind": "ship", "format": 2}, "a.json: its format is 2, but this deploykit reads 1"),
-        ({"kind": "tuned"}, "a.json: its format is None, but this deploykit reads 1"),
-        ({"command": "verify", "schema": 0}, "a.json: its schema is 0, but"),
-        ({"command": "serve", "schema": 1}, r"a.json: .*kind \('serve'\)"),
+        ([], says("document-not-object", source="a.json")),
+        (3, says("document-not-object", source="a.json")),
+        ({}, says("report-kind-unknown", source="a.json")),
+        ({"kind": "pipeline", "format": 1}, says("report-kind-unknown", source="a.json")),
+        ({"kind": ["ship"], "format": 1}, says("report-kind-unknown", source="a.json")),
+        ({"command": {}, "schema": 1}, says("report-kind-unknown", source="a.json")),
+        (
+            {"kind": "ship", "format": 2},
+            says("document-format", source="a.json", what="format", got=2, known=1),
+        ),
+        ({"kind": "tuned"}, says("document-format", source="a.json", what="format", known=1)),
+        (
+            {"command": "verify", "schema": 0},
+            says("document-format", source="a.json", what="schema", got=0),
+        ),
+        (
+            {"command": "serve", "schema": 1},
+            says("report-kind-unknown", source="a.json", kind="serve"),
+        ),
     ],
     ids=str,
 )

@@ -14,6 +14,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.tensors import DType
 from tests.serving.engine_versions import NAME, X, content, needs_openvino
+from tests.support import raises
 
 SIZE, LAYERS = 256, 200
 
@@ -45,9 +46,9 @@ def test_a_call_is_ended_at_its_deadline_and_the_next_one_answered():
     engine = OpenVinoEngine(deep(), Loading(slots=2))
     x = np.ones((40_000, SIZE), np.float32)
     for slot in (1, 2, ALL):
-        with pytest.raises(ServingError, match="the deadline passed while the model ran") as error:
+        with raises(ServingError, "deadline-during-run") as error:
             engine.compute(NAME, {"x": x}, ["y"], 0.1, slot)
-        assert error.value.code == "DEADLINE_EXCEEDED"
+        assert error.value.status == "DEADLINE_EXCEEDED"
         found = engine.compute(NAME, {"x": x[:2]}, ["y"], 60.0, slot)["y"]
         assert found.tolist() == x[:2].tolist()
     engine.close()
@@ -90,9 +91,11 @@ def test_signatures_with_the_same_inputs_are_one_compiled_graph_and_others_their
 @needs_openvino
 def test_arrays_that_do_not_go_together_are_refused():
     engine = OpenVinoEngine(content(), Loading(slots=1))
-    with pytest.raises(ServingError, match="OpenVINO cannot run the graph") as error:
+    with raises(
+        ServingError, "runtime-failed", runtime="OpenVINO", action="run the graph"
+    ) as error:
         engine.compute(NAME, {"x": np.ones((2, 3), np.float32)}, ["y"], None, HERE)
-    assert error.value.code == "INVALID_ARGUMENT"
+    assert error.value.status == "INVALID_ARGUMENT"
     engine.close()
 
 

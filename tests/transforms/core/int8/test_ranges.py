@@ -6,6 +6,7 @@ import pytest
 
 from deploykit.transforms.core.errors import FileError, GraphError, MismatchError
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, check_ranges, load_ranges
+from tests.support import raises, says
 
 FOUND = Ranges("ab12", 3, {"x": TensorRange(-1.5, 2.0, (0.25, 0.5), (-1.5, 0.0)),
                            "y:1": TensorRange(0.0, 6.0)})  # fmt: skip
@@ -52,15 +53,15 @@ def test_the_maximum_of_each_channel_is_optional(tmp_path):
     path.write_text(known.text())
     assert load_ranges(path) == known
     path.write_text(known.text().replace("[1.0, 2.0]", "[1.0]"))
-    with pytest.raises(GraphError, match="'x' has 2 channels, its channel_max holds 1 values"):
+    with raises(GraphError, "ranges-channels", tensor="x", channels=2, key="channel_max", count=1):
         load_ranges(path).of("x", 2)
 
 
 def test_what_is_asked_of_ranges():
     assert FOUND.of("x:0", 2).min == -1.5
-    with pytest.raises(GraphError, match=r"do not hold tensor 'y' \(did you mean y:1\?\)"):
+    with pytest.raises(GraphError, match=says("missing", name="y", hint=" (did you mean y:1?)")):
         FOUND.of("y")
-    with pytest.raises(GraphError, match="'x' has 3 channels, its channel_mean holds 2 values"):
+    with raises(GraphError, "ranges-channels", tensor="x", channels=3, key="channel_mean", count=2):
         FOUND.of("x", 3)
 
 
@@ -68,7 +69,7 @@ def test_ranges_are_of_one_model(tmp_path, caplog):
     path = tmp_path / "x.ranges.json"
     path.write_text(TEXT)
     check_ranges(path, "net.pb", "ab12")
-    with pytest.raises(MismatchError, match=f"{path} was calibrated on another model than net.pb"):
+    with raises(MismatchError, "calibrated-on-other-model", model="net.pb", file=path):
         check_ranges(path, "net.pb", "ab13")
     assert not caplog.text
     for old, new in (('"model_sha256": "ab12",', ""), ('"ab12"', '""')):

@@ -10,6 +10,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import AttrValue, GraphDef
 from deploykit.transforms.core.running.importing import ImportCheck, light_form
+from tests.support import raises
 
 CONSTANTS = [
     np.arange(6, dtype=np.int32),
@@ -191,7 +192,7 @@ def test_what_tensorflow_alone_refuses(tensorflow, add):
     graph = made(add)
     validate(Graph.from_graph_def(graph))
     assert not python_takes(graph)
-    with pytest.raises(LoadError, match="TensorFlow cannot load the graph: "):
+    with raises(LoadError, "runtime-failed", runtime="TensorFlow", action="load the graph"):
         tensorflow.check(graph.SerializeToString())
 
 
@@ -206,7 +207,7 @@ def test_what_kills_tensorflow_is_an_error():
     node(graph, "z", "f", "x")
     with pytest.raises(GraphError, match="calls itself"):
         validate(Graph.from_graph_def(graph))
-    with ImportCheck() as importer, pytest.raises(CrashError, match="TensorFlow died of SIG"):
+    with ImportCheck() as importer, raises(CrashError, "child-died", runs="TensorFlow"):
         importer.check(graph.SerializeToString())
 
 
@@ -252,7 +253,7 @@ def chained(graph, length=50):
 def test_the_light_form_is_refused_as_the_whole_graph_is(tensorflow, add):
     graph = chained(made(add))
     assert not python_takes(graph)
-    with pytest.raises(LoadError, match="TensorFlow cannot load the graph: "):
+    with raises(LoadError, "runtime-failed", runtime="TensorFlow", action="load the graph"):
         tensorflow.check(light(Graph.from_graph_def(graph)))
 
 

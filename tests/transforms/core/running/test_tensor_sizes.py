@@ -4,6 +4,7 @@ import pytest
 
 from deploykit.transforms.core.errors import LimitError
 from deploykit.transforms.core.running.tensor_sizes import refuse_large_tensors, too_large_nodes
+from tests.support import raises
 
 MOST = 1000
 
@@ -41,7 +42,7 @@ def test_what_doubles_is_found_with_all_that_needs_it(step, start):
     assert numbers[0] > 3
     assert "count" in too_large_nodes(graph, MOST)
     assert too_large_nodes(graph, 1 << 40) == set()
-    with pytest.raises(LimitError, match="makes a tensor of more than 1000 bytes"):
+    with raises(LimitError, "tensor-too-large", most="1000 bytes"):
         refuse_large_tensors(graph, MOST)
 
 

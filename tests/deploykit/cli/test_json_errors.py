@@ -1,0 +1,80 @@
+"""With --json, a command that fails prints its error as a document; the sentence is on stderr."""
+
+import json
+
+import pytest
+
+from deploykit.transforms.core.errors import GraphError
+from tests.support import assert_error, build
+
+
+def failed(outcome):
+    """Return the error of the only document on standard output."""
+    document = json.loads(outcome.stdout)
+    assert list(document) == ["error"]
+    assert list(document["error"]) == ["code", "class", "message", "exit_status", "fields"]
+    assert document["error"]["exit_status"] == outcome.status
+    assert document["error"]["message"] in outcome.stderr
+    assert outcome.stderr.startswith("deploykit: ")
+    return document["error"]
+
+
+def test_an_error_of_ours(deploykit, tmp_path):
+    outcome = deploykit("inspect", tmp_path / "no.pb", "--json")
+    error = failed(outcome)
+    assert (error["code"], error["class"], outcome.status) == ("file-error", "FileError", 4)
+    assert error["fields"] == {
+        "source": str(tmp_path / "no.pb"),
+        "reason": "No such file or directory",
+    }
+    assert_error(outcome.error, "file-error", **error["fields"])
+
+
+def test_without_json_there_is_no_document(deploykit, tmp_path):
+    outcome = deploykit("inspect", tmp_path / "no.pb")
+    assert (outcome.status, outcome.stdout) == (4, "")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["verify", "--json"], ["no-such-command", "--json"], ["inspect", "--x", "--json"]]
+)
+def test_wrong_usage(deploykit, arguments):
+    assert failed(deploykit(*arguments))["code"] == "usage"
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "status"),
+    [
+        (KeyError("x"), "child-bug", 1),
+        (MemoryError(), "out-of-memory-here", 6),
+        (OSError(28, "No space left on device", "f"), "file-error", 4),
+        (GraphError("a text of its own"), "graph-error", 2),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_other_errors(deploykit, small, monkeypatch, raised, code, status):
+    def fail(*_, **__):
+        raise raised
+
+    monkeypatch.setattr("deploykit.api.inspect.inspect", fail)
+    outcome = deploykit("inspect", small, "--json")
+    found = json.loads(outcome.stdout)["error"]
+    assert (found["code"], outcome.status) == (code, status)
+
+
+def test_a_document_that_is_printed_holds_the_error(deploykit, tmp_path, in_process):
+    for name, factor in (("two.pb", 2.0), ("three.pb", 3.0)):
+
+        def body(factor=factor):
+            import tensorflow as tf
+
+            x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
+            tf.multiply(x, factor, name="y")
+
+        graph = build(body, ["x"], ["y"])
+        (tmp_path / name).write_bytes(b"".join(graph.serialized()))
+    outcome = deploykit("verify", tmp_path / "two.pb", tmp_path / "three.pb", "--json")
+    document = json.loads(outcome.stdout)
+    assert (outcome.status, document["passed"]) == (5, False)
+    assert document["error"]["code"] == "outputs-differ"
+    assert document["error"]["fields"]["source"] == str(tmp_path / "three.pb")

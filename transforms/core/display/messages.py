@@ -1,0 +1,51 @@
+"""The sentences of errors: messages.json holds each once, by code, with places for its fields.
+
+A place is as of `str.format`. Besides, `{names:,}` joins a list by commas, `{names: or }` by
+" or ", and `{count:plural}` is an "s" unless the count is 1.
+"""
+
+import functools
+import json
+import string
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+CATALOGUE = Path(__file__).with_name("messages.json")
+
+
+@functools.cache
+def catalogue() -> dict[str, str]:
+    """Return the templates by code; they are read when the first error is shown."""
+    found: dict[str, str] = json.loads(CATALOGUE.read_bytes())
+    return found
+
+
+def template(code: object) -> str | None:
+    """Return the template of a code; None: it is no code."""
+    return catalogue().get(code) if isinstance(code, str) else None
+
+
+class _MessageFormatter(string.Formatter):
+    def get_value(self, key: int | str, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        return kwargs.get(str(key), "?")
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec == "plural":
+            return "" if value == 1 else "s"
+        if isinstance(value, list) and format_spec:
+            return (", " if format_spec == "," else format_spec).join(map(str, value))
+        try:
+            return format(value, format_spec)
+        except (TypeError, ValueError):  # such as None, where numbers are shown
+            return str(value)
+
+
+def render(text: str, fields: Mapping[str, object]) -> str:
+    """Return a template with its fields in their places."""
+    return _MessageFormatter().vformat(text, (), fields)
+
+
+def fields_of(text: str) -> set[str]:
+    """Return the names of the fields that a template has places for."""
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
