@@ -14,14 +14,14 @@ from tests.deploykit.benchmarking.nets import dense
 SERVER = {"scenario": "server", "rate": 10.0}
 WRONG = [
     ({"scenario": "server"}, "needs a rate"),
-    ({"scenario": "multistream"}, "there are: single, offline, server"),
+    ({"scenario": "multistream"}, "must be one of single, offline, server"),
     ({"rate": 10.0}, "the rate is only for scenario server"),
     ({"scenario": "offline", "rate": 10.0}, "the rate is only for scenario server"),
     ({"latency_limit": 10.0}, "the latency limit is only for scenario server"),
     ({"scenario": "single", "latency_limit": 9.0}, "the latency limit is only for scenario server"),
     (SERVER | {"runs": 10}, "not for so many calls"),
     ({"scenario": "single", "rounds": 10}, "not for so many calls"),
-    (SERVER | {"rate": 0.0}, "the rate is 0, and must be above 0"),
+    (SERVER | {"rate": 0.0}, "the rate must be above 0"),
     (SERVER | {"rate": math.inf}, "must be above 0"),
     (SERVER | {"latency_limit": math.nan}, "must be above 0"),
 ]
