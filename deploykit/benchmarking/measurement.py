@@ -67,9 +67,9 @@ class Measurement:
         """Raise GraphError where parts of a measurement that was read do not fit each other."""
         rounds = len(self.rounds_ms)
         if len(self.rounds_seconds) != rounds or len(self.turns) not in (0, rounds):
-            raise GraphError(f"{self.name}: a round lacks its calls, its seconds or its turn")
+            raise GraphError("measurement-incomplete", source=self.name)
         if self.scenario is not None and self.scenario.valid == bool(self.scenario.why):
-            raise GraphError(f"{self.name}: a scenario is neither valid nor not")
+            raise GraphError("scenario-contradicts", source=self.name)
 
     @property
     def latencies_ms(self) -> tuple[float, ...]:

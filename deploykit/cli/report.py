@@ -65,7 +65,7 @@ class Report:
     @property
     @written("error", if_set=True)
     def _error(self) -> dict[str, Any] | None:
-        return self.error and self.error.document()
+        return None if self.error is None else self.error.document()
 
     @property
     @written(flat=True)

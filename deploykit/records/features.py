@@ -31,7 +31,7 @@ class Feature:
         known = RAW if self.content == "raw" else image
         if self.dtype not in known:
             raise GraphError(
-                f"feature '{name}' is of type {self.dtype!r}, expected {', '.join(known)}"
+                "not-one-of", what=f"the type of feature '{name}'", known=known, got=self.dtype
             )
 
     def __str__(self) -> str:
