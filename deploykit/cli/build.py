@@ -56,7 +56,7 @@ def build(words: str) -> Helped:
     entry = table()[words]
     specs = [{**_REST, **spec} for spec in _complete(entry)]
     kind = Flags if words == "serve" else WithProjectFile
-    return kind(
+    command = kind(
         words.split()[-1],
         params=[
             *map(_parameter, specs),
@@ -68,6 +68,9 @@ def build(words: str) -> Helped:
         examples=entry["examples"],
         requires=entry["requires"],
     )
+    if isinstance(command, WithProjectFile):
+        command.table, command.tables = words, tuple(table())
+    return command
 
 
 class _Subcommands(click.Group):

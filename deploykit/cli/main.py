@@ -23,7 +23,6 @@ GROUPS = {
 }
 """Commands by the section of `deploykit --help` that lists them."""
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
-DOCS = "https://github.com/deploykit/deploykit/tree/main/docs"
 
 _READING_NOTHING = {"-h", "--help", "--version"}
 
@@ -66,6 +65,9 @@ def cli() -> None:
 
     \b
     freeze -> transform -> quantize -> verify -> benchmark -> export -> serve
+
+    Start with `deploykit ship MODEL`, which does all of it. `deploykit COMMAND --help` explains a
+    command.
 
     Exit status: 0 done; 1 a bug in deploykit; 2 wrong usage or a bad model; 3 refused by policy;
     4 file or disk; 5 a verification or comparison failed; 6 time or memory cap.

@@ -13,7 +13,12 @@ NAME = "deploykit.toml"
 
 
 class WithProjectFile(Helped):
-    """A command whose options the table of its name in `deploykit.toml` may hold."""
+    """A command whose options a table in `deploykit.toml` may hold."""
+
+    table = ""
+    """The name of the table: the words of the command."""
+    tables: Sequence[str] = ()
+    """The tables that the file may hold: one for each command."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None,
@@ -21,15 +26,15 @@ class WithProjectFile(Helped):
     ) -> click.Context:  # fmt: skip
         """Take what the file says for what the command line does not."""
         if not {"-h", "--help"} & {*args} and Path(NAME).exists():
-            extra["default_map"] = _values(self, str(info_name))
+            extra["default_map"] = _values(self, self.table, self.tables)
         return super().make_context(info_name, args, parent, **extra)
 
 
-def _values(command: click.Command, table: str) -> dict[str, Any]:
+def _values(command: click.Command, table: str, tables: Sequence[str]) -> dict[str, Any]:
     """Return the values of a table by parameter. GraphError: it names what is not known."""
     known = {name: each for each in command.params for name in _names(each)}
     found = {}
-    for name, value in _table(table).items():
+    for name, value in _table(table, tables).items():
         parameter = known.get(name.replace("_", "-"))
         if parameter is None:
             raise GraphError(
@@ -50,7 +55,7 @@ def _names(parameter: click.Parameter) -> Sequence[str]:
     return [each.removeprefix("--") for each in parameter.opts if each.startswith("--")]
 
 
-def _table(name: str) -> Mapping[str, Any]:
+def _table(name: str, tables: Sequence[str]) -> Mapping[str, Any]:
     import tomllib
 
     from deploykit.transforms.core.files.reading import read_text
@@ -60,8 +65,10 @@ def _table(name: str) -> Mapping[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise FileError("not-a", source=NAME, what="TOML", reason=error) from None
     for each, table in document.items():
-        if each != name or not isinstance(table, Mapping):
-            raise GraphError("project-table-expected", source=NAME, name=name, got=each)
+        if each not in tables or not isinstance(table, Mapping):
+            raise GraphError(
+                "project-table-expected", source=NAME, got=each, hint=nearest(each, [*tables])
+            )
     found: Mapping[str, Any] = document.get(name, {})
     return found
 

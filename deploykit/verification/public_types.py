@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 PathLike: TypeAlias = str | os.PathLike[str]
+"""The path of a file or folder."""
 ModelLike: TypeAlias = Union[
     PathLike, Source, OpenedModel, Graph, GraphDef, "tf.keras.Model", "tf.Module"
 ]

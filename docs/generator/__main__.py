@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from docs.generator import api, command_table, commands, defects, errors, schemas, transforms
+from docs.generator import api, command_table, commands, defects, errors, schemas, stub, transforms
 
 DOCS = Path(__file__).parents[1]
 SCHEMAS = "schemas"
@@ -51,19 +51,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write or compare the pages, and return the exit status."""
     parser = argparse.ArgumentParser(prog="docs.generator", description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
-    table, is_check = command_table.text(), parser.parse_args(arguments).check
-    is_old = not command_table.PATH.exists() or command_table.PATH.read_text() != table
+    is_check = parser.parse_args(arguments).check
+    for made in (command_table, stub):
+        path, text = made.PATH, made.text()
+        if path.exists() and path.read_text() == text:
+            continue
+        if is_check:
+            print(f"{path.name} is not what the code says; `make docs` writes it")
+            return 1
+        path.write_text(text)  # the pages are made of the table of commands
     if not is_check:
-        if is_old:
-            command_table.PATH.write_text(table)  # the pages are made of it
         write(pages(), DOCS)
         return 0
-    if is_old:
-        print("deploykit/cli/commands.json is not what the code says; `make docs` writes it")
-        return 1
     differing = outdated(pages(), DOCS)
-    for path in differing:
-        print(f"docs/{path} is not what the code says; `make docs` writes it")
+    for name in differing:
+        print(f"docs/{name} is not what the code says; `make docs` writes it")
     return 1 if differing else 0
 
 

@@ -1,11 +1,14 @@
 """The page of the Python API: signatures and docstrings of `deploykit.__all__`."""
 
+import ast
 import inspect
+import itertools
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from typing import Any
 
 import deploykit
+from deploykit.verification import public_types
 from docs.generator import commands
 from docs.generator.markdown import docstring, fence, link
 from docs.generator.signatures import Member, inner, members, signature
@@ -32,7 +35,9 @@ SECTIONS = {
 
 def page() -> str:
     """Return the page."""
-    public = {name: getattr(deploykit, name) for name in deploykit.__all__}
+    aliases = attribute_texts(public_types)
+    names = [name for name in deploykit.__all__ if name not in aliases]
+    public = {name: getattr(deploykit, name) for name in names}
     classes = [name for name, thing in public.items() if inspect.isclass(thing)]
     called = {name: command_of(name) for name in public if name not in classes}
     acts = sorted((name for name in called if called[name]), key=lambda n: _place(called[n]))
@@ -47,7 +52,19 @@ def page() -> str:
             parts += [f"## {title}", *([text] if text else []), f"{listed}."]
         for name in names:
             parts += filter(None, _entry(name, things[name], called.get(name, "")))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, "## Types of parameters", _list(aliases)]) + "\n"
+
+
+def attribute_texts(module: Any) -> dict[str, str]:
+    """Return the texts behind the values of a module, by name."""
+    body = ast.parse(inspect.getsource(module)).body
+    return {
+        ast.unparse(node.target): " ".join(str(behind.value.value).split())
+        for node, behind in itertools.pairwise(body)
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(behind, ast.Expr)
+        and isinstance(behind.value, ast.Constant)
+    }
 
 
 def command_of(name: str) -> str:

@@ -58,12 +58,12 @@ def inner(things: Iterable[Any]) -> list[type]:
     """Return our other classes that these functions and classes name, and those in their fields."""
     public = list(things)
     found: dict[str, type] = {}
-    waiting = [kind for thing in public for kind in _named(thing, _types(_parsed(thing)))]
+    waiting = [kind for thing in public for kind in _named(thing, _types(parsed(thing)))]
     while waiting:
         kind = waiting.pop()
         if kind not in public and kind.__name__ not in found:
             found[kind.__name__] = kind
-            fields = [node for node in _parsed(kind).body if isinstance(node, ast.AnnAssign)]
+            fields = [node for node in parsed(kind).body if isinstance(node, ast.AnnAssign)]
             waiting += _named(kind, [type_ for node in fields for type_ in _types(node)])
     return [found[name] for name in sorted(found)]
 
@@ -85,9 +85,9 @@ def _types(node: ast.stmt) -> Iterator[ast.expr]:
                 yield from _types(each)
     elif isinstance(node, ast.FunctionDef):
         types = [each.annotation for each in ast.walk(node.args) if isinstance(each, ast.arg)]
-        yield from (_bare(type_) for type_ in (*types, node.returns) if type_)
+        yield from (bare(type_) for type_ in (*types, node.returns) if type_)
     elif isinstance(node, ast.AnnAssign) and not _is_private(node):
-        yield _bare(node.annotation)
+        yield bare(node.annotation)
 
 
 def _is_private(node: ast.stmt) -> bool:
@@ -125,7 +125,7 @@ def _fields(kind: type) -> Iterator[tuple[str, str]]:
     """Yield each field of a dataclass as its source writes it, and the docstring behind it."""
     values = {each.name: each.default for each in dataclasses.fields(kind)}
     for home in reversed([each for each in kind.__mro__ if dataclasses.is_dataclass(each)]):
-        body = _parsed(home).body
+        body = parsed(home).body
         for node, behind in zip(body, [*body[1:], None], strict=True):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 name = node.target.id
@@ -138,7 +138,7 @@ def attribute_docs(kind: type) -> dict[str, tuple[str, str]]:
     """Return the docstring behind each field of a class, and the heading of its options."""
     found = {}
     for home in reversed([each for each in kind.__mro__ if dataclasses.is_dataclass(each)]):
-        body = _parsed(home).body
+        body = parsed(home).body
         for node, behind in zip(body, [*body[1:], None], strict=True):
             if isinstance(node, ast.AnnAssign):
                 heading = vars(home).get("HEADING", "Options")
@@ -176,7 +176,7 @@ def _string(node: ast.stmt | None) -> str:
 def _parameters(function: Callable[..., Any]) -> tuple[list[str], str]:
     """Return the parameters of a function as its source writes them, and what it returns."""
     function = inspect.unwrap(function)
-    node = _parsed(function)
+    node = parsed(function)
     written = {each.arg: each for each in ast.walk(node.args) if isinstance(each, ast.arg)}
     defaults = [*node.args.defaults, *(each for each in node.args.kw_defaults if each)]
     texts: list[str] = []
@@ -214,14 +214,14 @@ def _value(value: object) -> str:
 
 def _type(node: ast.expr) -> str:
     """Return a type as the source writes it, without metadata and quotes."""
-    node = _bare(node)
+    node = bare(node)
     for each in ast.walk(node):
         if isinstance(each, ast.Subscript) and ast.unparse(each.value) == "Literal":
             return ast.unparse(node)
     return ast.unparse(node).replace("'", "")
 
 
-def _bare(node: ast.expr) -> ast.expr:
+def bare(node: ast.expr) -> ast.expr:
     """Return a type without the metadata of `Annotated`."""
     if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Annotated":
         assert isinstance(node.slice, ast.Tuple)
@@ -251,7 +251,8 @@ class _WithoutMarks(ast.NodeTransformer):
         return ast.parse(text, mode="eval").body
 
 
-def _parsed(thing: Any) -> Any:
+def parsed(thing: Any) -> Any:
+    """Return the syntax tree of a class or function."""
     thing = inspect.unwrap(thing)
     found = ast.parse(textwrap.dedent(inspect.getsource(thing))).body[0]
     return _WithoutMarks(vars(sys.modules[thing.__module__])).visit(found)

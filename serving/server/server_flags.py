@@ -3,9 +3,9 @@
 Nothing heavy is imported: the command line shows these defaults.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from os import PathLike
 from typing import Annotated, ClassVar, Literal
 
 from deploykit.transforms.core.display.flag import Flag
@@ -99,11 +99,11 @@ class ServerFlags(PlainFlags):
 
     HEADING: ClassVar = "Models"
 
-    model_base_path: Annotated[str | PathLike[str] | None, Flag(metavar="DIR")] = None
+    model_base_path: Annotated[str | os.PathLike[str] | None, Flag(metavar="DIR")] = None
     """Folder of one model; its versions are folders with numbers as names."""
     model_name: Annotated[str, Flag(metavar="NAME")] = ""
     """Name of the model [default: `default`; with BASE_DIR, the name of its folder]."""
-    model_config_file: Annotated[str | PathLike[str] | None, Flag()] = None
+    model_config_file: Annotated[str | os.PathLike[str] | None, Flag()] = None
     """Several models with their version policies and labels, as text (ModelServerConfig)."""
     rest_api_port: Annotated[
         int | None,
@@ -116,14 +116,18 @@ class ServerFlags(PlainFlags):
     """Calls that compute at the same time [default: cores divided by threads inside an op]."""
     max_message_mb: Annotated[int, Flag(metavar="MIB", at_most=2047, heading="Network")] = 256
     """Largest request, up to 2047; larger ones are refused without being read."""
-    ssl_config_file: Annotated[str | PathLike[str] | None, Flag(heading="Network")] = None
+    ssl_config_file: Annotated[str | os.PathLike[str] | None, Flag(heading="Network")] = None
     """Key and certificates as PEM text in a text file (SSLConfig), for gRPC and REST; with
     client_verify, clients must show theirs."""
-    monitoring_config_file: Annotated[str | PathLike[str] | None, Flag(heading="Monitoring")] = None
+    monitoring_config_file: Annotated[str | os.PathLike[str] | None, Flag(heading="Monitoring")] = (
+        None
+    )
     """Serve a page for Prometheus on the REST port (MonitoringConfig)."""
     enable_batching: Annotated[bool | None, Flag(format="true or false", heading="Batching")] = None
     """Let calls share a batch [default: no, unless `tuned` recommends a batch]."""
-    batching_parameters_file: Annotated[str | PathLike[str] | None, Flag(heading="Batching")] = None
+    batching_parameters_file: Annotated[str | os.PathLike[str] | None, Flag(heading="Batching")] = (
+        None
+    )
     """How calls share a batch (BatchingParameters)."""
     tensorflow_intra_op_parallelism: Annotated[
         int | None,

@@ -1,6 +1,7 @@
 """The generated pages say what the code says, wherever they are made."""
 
 import re
+import typing
 from typing import Any
 
 import pytest
@@ -72,7 +73,8 @@ def test_each_option_of_each_command_is_shown(pages):
 def test_each_public_name_is_shown_once(pages):
     headings = re.findall(r"^### (.*)$", pages["python-api.md"], re.M)
     assert len(headings) == len(set(headings))
-    assert set(deploykit.__all__) <= set(headings)
+    aliases = {name for name in deploykit.__all__ if typing.get_args(getattr(deploykit, name))}
+    assert set(deploykit.__all__) - aliases <= set(headings)
 
 
 def test_each_transform_is_shown_before_and_after(pages):

@@ -206,7 +206,7 @@ def test_a_project_file_holds_options(home, tmp_path):
             says("unexpected", what="budget", expected="a text, a number or a list"),
         ),
         ("[ship]\nbudget = -1\n", 2, re.escape("--budget")),
-        ("[serve]\nport = 3\n", 2, says("project-table-expected", name="ship")),
+        ("[shop]\nport = 3\n", 2, says("project-table-expected", got="shop")),
         ("[ship\n", 4, says("not-a", what="TOML")),
     ],
 )
@@ -215,6 +215,21 @@ def test_a_project_file_is_checked(home, tmp_path, text, status, said):
     found = run(tmp_path, home / "net.pb", "--dry-run", "-o", tmp_path / "x")
     assert found.status == status
     assert re.search(said, found.stderr)
+
+
+def test_each_command_reads_its_own_table(home, tmp_path, monkeypatch):
+    text = '[ship]\nbudget = 0.3\n[inspect]\nstructure = true\n["records convert"]\nname = "n"\n'
+    (tmp_path / "deploykit.toml").write_text(text)
+    (tmp_path / "net.pb").write_bytes((home / "net.pb").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    found = command_line("inspect", "net.pb")
+    assert found.status == 0, found.stderr
+    text = "[ship]\nbudget = 0.3\n[inspect]\nstructures = true\n"
+    (tmp_path / "deploykit.toml").write_text(text)
+    assert command_line("check", "net.pb").status == 0
+    assert shows(
+        command_line("inspect", "net.pb").stderr, "project-unknown-option", table="inspect"
+    )
 
 
 def test_help_reads_no_project_file(tmp_path, monkeypatch):

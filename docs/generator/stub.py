@@ -1,0 +1,121 @@
+"""The type stub of `deploykit`, whose functions spell out every keyword: deploykit/__init__.pyi.
+
+At run time, names are imported when they are first used, and fields of option values are keyword
+arguments. Type checkers and editors read this file instead.
+"""
+
+import ast
+import dataclasses
+import functools
+import inspect
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import deploykit
+from deploykit.freezing.interface import Source
+from docs.generator.signatures import bare, parsed
+
+PATH = Path(__file__).parents[2] / "deploykit" / "__init__.pyi"
+_TOP = "# Written by `make docs` from the code: change that instead.\n"
+
+
+def text() -> str:
+    """Return the stub as the file holds it."""
+    imports: set[str] = set()
+    blocks: list[str] = []
+    for name in sorted(deploykit._HOMES):
+        thing = getattr(deploykit, name)
+        home = f"deploykit.{deploykit._HOMES[name]}"
+        if inspect.isfunction(thing) and hasattr(thing, "command"):
+            blocks.append(_function(thing, imports))
+        else:
+            imports.add(f"from {home} import {name} as {name}")
+    return "\n".join(
+        [
+            _TOP,
+            *sorted(imports),
+            "",
+            "__version__: str",
+            "__all__: list[str]",
+            "_HOMES: dict[str, str]",
+            "",
+            *blocks,
+        ]
+    )
+
+
+def _function(function: Any, imports: set[str]) -> str:
+    """Return the signature and the docstring of a public function."""
+    plain = inspect.unwrap(function)
+    node = parsed(plain)
+    own = {each.arg: each.annotation for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+    before: list[str] = []
+    keywords: list[str] = []
+    for name, parameter in inspect.signature(plain).parameters.items():
+        is_keyword = parameter.kind is parameter.KEYWORD_ONLY
+        default = "" if parameter.default is parameter.empty else " = ..."
+        line = f"    {name}: {_type(own[name], plain, imports)}{default},"
+        (keywords if is_keyword else before).append(line)
+        kind = type(parameter.default)
+        if dataclasses.is_dataclass(kind):
+            keywords += _fields(kind, own, imports)
+    if function.models:
+        keywords += _fields(Source, [*own, "model"], imports)
+    keywords = list({line.partition(":")[0]: line for line in keywords}.values())
+    star = ["    *,"] if keywords else []
+    said = (inspect.getdoc(plain) or "").replace("\\", "\\\\")
+    lines = [f"    {line}".rstrip() for line in said.splitlines()]
+    lines[0] = f'    """{said.splitlines()[0]}'
+    lines.append('    """') if len(lines) > 1 else lines.append('"""')
+    result = _type(node.returns, plain, imports)
+    head = [f"def {plain.__name__}(", *before, *star, *keywords, f") -> {result}:"]
+    return "\n".join([*head, *lines, ""])
+
+
+def _fields(kind: Any, taken: Iterable[str], imports: set[str]) -> Iterator[str]:
+    """Yield the fields of a class of options as keyword arguments."""
+    for home in reversed([each for each in kind.__mro__ if dataclasses.is_dataclass(each)]):
+        for node in parsed(home).body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                name = node.target.id
+                if name not in taken and "ClassVar" not in ast.unparse(node.annotation):
+                    yield f"    {name}: {_type(node.annotation, home, imports)} = ...,"
+
+
+def _type(node: Any, home: Any, imports: set[str]) -> str:
+    """Return a type as the source writes it, and import the names in it."""
+    found = bare(node)
+    for each in ast.walk(found):
+        if isinstance(each, ast.Name):
+            imports |= _import_of(each.id, sys.modules[home.__module__])
+        elif isinstance(each, ast.Constant) and str(each.value).isidentifier():
+            imports |= _import_of(str(each.value), sys.modules[home.__module__])
+    return ast.unparse(found)
+
+
+@functools.cache
+def _imports(module: Any) -> dict[str, str]:
+    """Return what a module imports by name, also for type checkers alone."""
+    found = {}
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.ImportFrom):
+            for each in node.names:
+                found[each.asname or each.name] = f"from {node.module} import {each.name}"
+        elif isinstance(node, ast.Import):
+            for each in node.names:
+                found[each.asname or each.name] = f"import {each.name}"
+    return found
+
+
+def _import_of(name: str, module: Any) -> set[str]:
+    """Return the import of a name that a module uses, if it needs one."""
+    line = _imports(module).get(name)
+    if line is None:
+        is_own = getattr(getattr(module, name, None), "__module__", "") == module.__name__
+        line = f"from {module.__name__} import {name}" if is_own else None
+    public = f"deploykit.{deploykit._HOMES.get(name, '')}"
+    if line is not None and line == f"from {public} import {name}":
+        line = f"{line} as {name}"
+    return set() if line is None else {line}
