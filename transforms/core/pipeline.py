@@ -192,7 +192,7 @@ def run(graph: "Graph", steps: list[Step]) -> Iterator[Result]:
             work.check()
         except Error as error:
             if not step.ignore_errors:
-                raise type(error)(f"{step.name}: {error}") from None
+                raise error.within(step.name) from None
             work, failure = graph.copy(), str(error)
         graph = work
         seconds = time.perf_counter() - start

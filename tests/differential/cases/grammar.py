@@ -36,7 +36,7 @@ STRINGS = {
 }
 REFUSED = {
     "unknown transform": ("remove_devise", "Transform 'remove_devise' not recognized",
-                          "there is no transform remove_devise"),
+                          "there is no transform 'remove_devise'"),
     "comma between transforms": ("remove_device,remove_device",
                                  "Looking for transform name, but found ,",
                                  "expected the name of a transform, found ','"),

@@ -32,5 +32,6 @@ DEFECTS = [
     Defect(LOG, "an op that TensorFlow does not have", net(second_port), f"{LOG}(op=Splitt)",
            "does nothing, without a word",
            makes(lambda before, after: len(after) == len(before)),
-           "says so, with the nearest ones", refuses("there is no op Splitt (did you mean Split")),
+           "says so, with the nearest ones",
+           refuses("there is no op 'Splitt' (did you mean Split")),
 ]  # fmt: skip

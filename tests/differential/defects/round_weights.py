@@ -55,7 +55,7 @@ DEFECTS = [
     Defect(ROUND, "num_steps=0", sum_with(WEIGHTS), f"{ROUND}(num_steps=0)",
            "all weights become infinite or NaN",
            makes(lambda before, after: not np.isfinite(values(after)).any()), "refuses it",
-           refuses("num_steps should be at least 2, not 0")),
+           refuses("num_steps must be at least 2 (got 0)")),
     Defect(ROUND, "a constant that is an output", constant_is_output, ROUND, "changes",
            makes(lambda before, after: bool((values(after) != values(before)).any())),
            "leaves it, and says so", stays()),

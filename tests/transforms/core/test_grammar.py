@@ -42,10 +42,14 @@ def test_the_original_accepts(text, expected):
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [
-        ("foo,bar", 3, says("syntax-unexpected", found=",")),
-        ("foo;", 3, says("syntax-unexpected", found=";")),
-        ("foo(op=A,)", 9, says("syntax-unexpected")),
-        ("foo(=A)", 4, says("syntax-unexpected", found="=")),
+        ("foo,bar", 3, says("syntax-unexpected", expected="the name of a transform", found=",")),
+        ("foo;", 3, says("syntax-unexpected", expected="the name of a transform", found=";")),
+        (
+            "foo(op=A,)",
+            9,
+            says("syntax-unexpected", expected="the name of a parameter after the comma"),
+        ),
+        ("foo(=A)", 4, says("syntax-unexpected", expected="the name of a parameter", found="=")),
         ("foo(op)", 6, says("syntax-unexpected", expected="= after op", found=")")),
         ("foo(op=)", 7, says("syntax-unexpected", expected="a value for op", found=")")),
         ("foo(op=", 7, says("syntax-ends", expected="a value for op")),
@@ -84,7 +88,7 @@ def test_accepted_besides(text, expected):
     ("text", "line", "column", "message"),
     [
         ("foo(op=A", "foo(op=A", 3, says("parenthesis-open")),
-        ("foo\nbar(a=1\n", "bar(a=1", 3, says("quote-open")),
+        ("foo\nbar(a=1\n", "bar(a=1", 3, says("parenthesis-open")),
         ('foo(a="b)', 'foo(a="b)', 6, says("quote-open")),
         ("foo\nbar(a=;)", "bar(a=;)", 6, says("syntax-unexpected", expected="a value for a")),
     ],

@@ -36,11 +36,19 @@ def test_arguments_are_converted():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fold_constant", says("missing", kind="transform", name="fold_constant")),
+        (
+            "fold_constant",
+            says(
+                "missing",
+                kind="transform",
+                name="fold_constant",
+                hint=" (did you mean fold_constants or fold_scale?)",
+            ),
+        ),
         ("core", says("missing", kind="transform", name="core")),
         (
             "quantize_weights(min_size=1)",
-            says("parameter-unknown", name="min_size"),
+            says("parameter-unknown", name="min_size", hint=" (did you mean minimum_size?)"),
         ),
         ("remove_device(x=1)", says("parameter-unknown", name="x", known=["none"])),
         (
@@ -113,7 +121,8 @@ def test_names_are_the_modules_in_the_folder():
 def test_an_alias_stands_for_its_transforms():
     assert pipeline.parse("obsfucate_names") == [pipeline.Step("obfuscate_names")]
     assert not set(pipeline.ALIASES) & set(pipeline.names())
-    with raises(PipelineError, "missing"):
+    hint = " (did you mean obsfucate_names or obfuscate_names?)"
+    with raises(PipelineError, "missing", kind="transform", hint=hint):
         pipeline.parse("obsfuscate_name")
 
 
@@ -133,7 +142,13 @@ def test_an_alias_passes_its_parameters_on_where_they_fit(monkeypatch):
         pipeline.Step("remove_device", {}, ignore_errors=True),
         pipeline.Step("round_weights", {"num_steps": 3}, ignore_errors=True),
     ]
-    with raises(PipelineError, "parameter-unknown", transform="shrink", name="steps"):
+    with raises(
+        PipelineError,
+        "parameter-unknown",
+        transform="shrink",
+        name="steps",
+        known=["minimum_size", "per_channel", "skip", "keep_sums", "ranges", "num_steps"],
+    ):
         pipeline.parse("shrink(steps=3)")
     monkeypatch.setitem(pipeline.ALIASES, "rename", ("rename_op", "rename_node"))
     with raises(PipelineError, "parameter-missing", transform="rename", name="new_op_name"):

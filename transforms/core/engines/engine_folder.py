@@ -109,7 +109,10 @@ def read(version_folder: Path) -> EngineFolder | None:
             raise GraphError("manifest-kind", source=manifest, kind=KIND)
         if document.get("format") != FORMAT:
             raise GraphError(
-                "format-unsupported", source=manifest, got=document.get("format"), known=FORMAT
+                "engine-format-unsupported",
+                source=manifest,
+                got=document.get("format"),
+                known=FORMAT,
             )
         bound = document.get("version_files")
         if bound is not None:

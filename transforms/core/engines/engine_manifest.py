@@ -120,7 +120,10 @@ def parsed(plain: Any, graph_def: bytes, constants: Mapping[str, Array]) -> Engi
         graph_def: the graph.
         constants: the arrays by the names that it gives them.
     """
-    found = converted(plain, EngineManifest)
+    try:
+        found = converted(plain, EngineManifest)
+    except GraphError as error:
+        raise GraphError("manifest-unexpected", reason=error) from None
     for each in found.signatures.values():
         for tensor in (*each.inputs.values(), *each.outputs.values()):
             type_number(tensor.dtype)

@@ -116,13 +116,23 @@ def test_a_missing_or_other_file_is_refused(tmp_path, name):
     assert name in said(tmp_path)
 
 
+def misfit(code, **fields):
+    """Return the pattern of what is said of a manifest with another key or value."""
+    return says("manifest-unexpected", reason=str(GraphError(code, **fields)))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda d: d.update(format=2), says("format-unsupported", got=2, known=1)),
+        (lambda d: d.update(format=2), says("engine-format-unsupported", got=2, known=1)),
         (lambda d: d.update(kind="model"), says("manifest-kind", kind="engine")),
-        (lambda d: d.update(use={"engine": "other", "version": "1"}), says("engine-not-said")),
-        (lambda d: d.pop("answers"), says("manifest-incomplete")),
+        (
+            lambda d: d.update(use={"engine": "other", "version": "1"}),
+            misfit(
+                "unexpected", what="use.engine", got="other", expected="one of tensorflow, openvino"
+            ),
+        ),
+        (lambda d: d.pop("answers"), misfit("key-missing", what="it", key="answers")),
         (lambda d: d.update(answers=[]), says("manifest-lacks-answers")),
         (lambda d: d.update(answers=d["answers"][:1]), says("manifest-lacks-answers")),
         (lambda d: d.update(signatures={}), says("manifest-without-signature")),
@@ -132,11 +142,17 @@ def test_a_missing_or_other_file_is_refused(tmp_path, name):
             says("manifest-answers-names", expected=["images"]),
         ),
         (lambda d: d["answers"][0]["feeds"].update(images="value_9"), says("manifest-incomplete")),
-        (lambda d: d["answers"][0].update(signature="other"), says("manifest-answers-unknown")),
-        (lambda d: d["answers"][0].update(batch="3"), says("manifest-answers-unknown")),
+        (
+            lambda d: d["answers"][0].update(signature="other"),
+            says("manifest-answers-unknown", signature="other"),
+        ),
+        (
+            lambda d: d["answers"][0].update(batch="3"),
+            misfit("unexpected", what="answers[0].batch", got="3", expected="int"),
+        ),
         (
             lambda d: d["bars"]["serving_default"]["rows"].update(tolerance=-1),
-            says("manifest-incomplete"),
+            misfit("value-unexpected", what="bars[...][...].tolerance", expected="float > 0.0"),
         ),
         (
             lambda d: d["signatures"]["serving_default"]["inputs"]["images"].update(shape=[-1, 3]),
@@ -151,7 +167,11 @@ def test_a_missing_or_other_file_is_refused(tmp_path, name):
         ),
         (
             lambda d: d["signatures"]["serving_default"]["inputs"]["images"].update(shape=[-2, 2]),
-            says("manifest-incomplete"),
+            misfit(
+                "value-unexpected",
+                what="signatures[...].inputs[...].shape[0]",
+                expected="int >= -1",
+            ),
         ),
         (
             lambda d: d["signatures"]["serving_default"]["outputs"]["any"].update(dtype="float33"),
