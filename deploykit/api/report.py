@@ -39,7 +39,7 @@ def report(
 ) -> ReportPage:
     """Show what was found as one HTML page.
 
-    DIR is what deploykit ship wrote. RESULT.json is a document that a command wrote with `as_json`
+    DIR is what deploykit ship wrote. RESULT.json is a document that a command wrote with --json
     or -o: of benchmark, tune, quantize, load-test, plan, placement, accuracy, verify, optimize,
     check or export. Several are shown one after another.
 
