@@ -60,7 +60,7 @@ def accuracy(
     sorted order, if there are as many as the model scores. Without labels, two models or more are
     only compared with each other.
 
-    `as_json` has small pictures of these samples too, if they are photos.
+    --json has small pictures of these samples too, if they are photos.
 
     Args:
         models: whatever `open_model` takes; several in a list, or by name in a mapping.

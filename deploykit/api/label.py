@@ -78,7 +78,7 @@ def label(
     as label_image does), and each pixel x becomes (x - mean) / std. Mean and std are label_image's
     0 and 255, unless the model itself rescales what it is fed: then the values that it wants are
     fed, and a warning says both. With `preprocess`, it is prepared as calibrate and benchmark
-    prepare images. `as_json` shows what was done, in the form of such a file. The file X.pb.json
+    prepare images. --json shows what was done, in the form of such a file. The file X.pb.json
     beside a graph X.pb may hold that, and the labels.
 
     Args:

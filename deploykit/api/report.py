@@ -39,7 +39,7 @@ def report(
 ) -> ReportPage:
     """Show what was found as one HTML page.
 
-    DIR is what deploykit ship wrote. RESULT.json is a document that a command wrote with `as_json`
+    DIR is what deploykit ship wrote. RESULT.json is a document that a command wrote with --json
     or -o: of benchmark, tune, quantize, load-test, plan, placement, accuracy, verify, optimize,
     check or export. Several are shown one after another.
 
@@ -94,11 +94,7 @@ def _document(result: Any) -> tuple[Mapping[str, Any], str]:
     if isinstance(result, str | os.PathLike):
         file = _file(result)
         if Path(result).is_dir() and not Path(file).exists():
-            raise FileError(
-                "not-found",
-                source=os.fspath(result),
-                expected=f"{_IN_A_FOLDER}, which deploykit ship writes",
-            )
+            raise FileError("not-found", source=file, expected="what deploykit ship wrote")
         return read_json(file, "result of deploykit", _LARGEST), file
     if isinstance(result, Mapping):
         return _plain(result), _VALUE

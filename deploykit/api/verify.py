@@ -40,7 +40,7 @@ def verify(
     was compared: REFERENCE cannot be run, or gives the same value whatever it is fed.
 
     Both run on the same inputs, with TensorFlow's own graph optimizer switched off. If an output is
-    a Softmax, its input is compared too. In `as_json`, an infinite figure (there is no difference
+    a Softmax, its input is compared too. In --json, an infinite figure (there is no difference
     at all) is null, and "verified" is false if nothing was compared.
 
     Args:

@@ -222,7 +222,7 @@ def test_without_labels_models_are_only_compared():
         ),
         (net, data(LABELS + 0.5), {}, says("metric-labels-form", dtype="float64")),
         (net, data(), {"metric": "top2"}, says("metric-unknown", name="top2")),
-        (net, data(), {"worst": -1}, "worst is -1"),
+        (net, data(), {"worst": -1}, says("out-of-range", name="worst", got=-1)),
         (net, {"x": X[:0], "labels": LABELS[:0]}, {}, says("no-samples")),
         (list, data(), {}, says("no-model")),
         (net, data(), {"metric": "json:dumps"}, says("metric-raised", name="json:dumps")),

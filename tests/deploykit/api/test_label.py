@@ -164,4 +164,11 @@ def test_a_model_that_knows_a_part(deploykit, files):
     knowing(net, preprocessing={"format": 1, "inputs": {"x": {"resise": [4, 4]}}})
     found = deploykit("label", photo, "--model", net)
     assert found.status == 2
-    assert f"{net}.json: there is no step 'resise' (did you mean resize" in found.stderr
+    assert shows(
+        found.stderr,
+        "unknown-name",
+        source=f"{net}.json",
+        kind="step for 'x'",
+        name="resise",
+        hint=" (did you mean resize?)",
+    )

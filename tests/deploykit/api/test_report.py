@@ -71,7 +71,7 @@ def test_a_notebook_shows_the_page_in_a_frame_of_its_own(folder):
         (3, GraphError, says("report-type-unsupported", kind="int")),
         ([{"kind": {1, 2}}], GraphError, says("document-not-plain")),
         ("nothing.json", FileError, "nothing.json: No such file"),
-        ("empty", FileError, "empty: there is no report.json in this folder"),
+        ("empty", FileError, says("not-found", source="empty/report.json")),
         ("words.json", GraphError, says("json-expected", source="words.json")),
         ("list.json", GraphError, says("document-not-object", source="list.json")),
         (

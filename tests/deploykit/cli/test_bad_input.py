@@ -222,7 +222,7 @@ def test_a_file_of_3_gb_is_not_read(deploykit, tmp_path, name):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), says("transforms-empty")),
+        ((), says("usage", reason="Missing option '--transforms'")),
         (("--transforms=",), says("transforms-empty")),
         (("--transforms=fold_constant",), says("missing")),
         (("--transforms=fold_constants(",), says("parenthesis-open")),

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.running import importing
+from deploykit.transforms.core.running.child import Worker
 from tests.deploykit.api.test_check import written
 from tests.support import shows
 from tests.transforms.core.test_validate import X, relu
@@ -65,9 +67,14 @@ def test_a_missing_file_and_an_existing_output(deploykit, small, tmp_path):
     assert deploykit("check", small, "-o", output).status == 4
 
 
-def test_limits_hold(deploykit, small):
-    found = deploykit("check", small, "--timeout", "0.001")
+def test_limits_hold(deploykit, small, monkeypatch):
+    def sleeping(kind, forced):  # TensorFlow may answer before a short timeout is looked at
+        return Worker("time:sleep", 60, forced=forced)
+
+    monkeypatch.setattr(importing, "Worker", sleeping)
+    found = deploykit("check", small, "--timeout", "0.01")
     assert found.status == 6
+    assert shows(found.stderr, "child-timeout", source=small, seconds=0.01)
 
 
 @pytest.mark.parametrize("command", ["optimize", "freeze", "quantize", "export", "transform"])

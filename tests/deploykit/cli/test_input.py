@@ -185,7 +185,7 @@ WRONG = [
     (["--input=all"], 2, says("input-style-without-files", got="all")),
     (["--simulate-accelerator=20"], 2, says("option-needs", needed="data, a path (--data)")),
     (["--fetch=out"], 2, says("option-needs", needed="data, a path (--data)")),
-    (["--data=none"], 4, says("folder-missing", folder="none")),
+    (["--data=none"], 4, says("file-error", source="none", reason="No such file or directory")),
     (["--data=DIR", "--input=disk"], 2, re.escape("'disk' is not one of")),
     (["--data=DIR", "--simulate-accelerator=-1"], 2, re.escape("--simulate-accelerator")),
     (["--data=DIR", "--on-error=ignore"], 2, re.escape("'ignore' is not one of 'stop', 'skip'")),

@@ -228,7 +228,7 @@ def test_a_base_path_may_be_empty_yet(tmp_path):
         (
             ["--model_config_file=/nowhere"],
             4,
-            says("base-path-unreadable", source="/nowhere", reason="No such file or directory"),
+            says("file-error", source="/nowhere", reason="No such file or directory"),
         ),
         (
             ["--model_config_file={file}"],

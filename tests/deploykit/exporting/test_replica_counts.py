@@ -82,7 +82,7 @@ def test_the_use_of_cpu_stays_sensible(busy, percent):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: [", "no YAML"),
+        ("a: [", "not YAML"),
         ("", says("replicas-nothing-to-fill")),
         ("kind: Service\n", says("replicas-nothing-to-fill")),
         ("kind: Deployment\nspec: {}\n", says("manifest-without-number", name="replicas")),

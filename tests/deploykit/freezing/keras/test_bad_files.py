@@ -35,7 +35,7 @@ ARCHIVES = {
     "list": (lambda e: e | {"config.json": b"[1]"}, "its description is no model of Keras"),
     "long": (
         lambda e: e | {"config.json": b" " * (65 << 20)},
-        "config.json takes more than 64 MiB",
+        "config.json is larger than the limit of 64 MiB",
     ),
     "about": (lambda e: e | {"metadata.json": b"[]"}, "metadata.json is no description"),
     "gone": (lambda e: {"config.json": e["config.json"]}, "this zip archive has no metadata.json"),

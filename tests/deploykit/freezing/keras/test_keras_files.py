@@ -224,7 +224,7 @@ def test_code_is_refused(tmp_path):
     for path in paths[1:]:
         model.save(path)
     for path in paths:
-        with raises(RefusedError, "keras-lambda-layer", source=path.name):
+        with raises(RefusedError, "keras-lambda-layer", source=path):
             deploykit.freeze(path)
 
 
