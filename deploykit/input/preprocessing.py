@@ -298,14 +298,7 @@ def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, 
         steps = declared.of(known[tensor])
         name = steps.feature or _feature_for(known[tensor], len(wanted), data, type_)
         if name not in data.features:
-            raise GraphError(
-                "unknown-name",
-                source=data.path,
-                kind=f"feature for input '{tensor}'",
-                name=name,
-                hint="",
-                known=data.features,
-            )
+            raise _feature_missing(name, tensor, data)
         feature, why = data.features[name], ""
         if feature.content == "image" and type_ == "string":
             steps = _as_files(data, tensor, declared.of_photos(known[tensor]), name)
@@ -413,14 +406,12 @@ def _feature_for(names: tuple[str, ...], inputs: int, data: Data, type_: str) ->
         if data.kind == "arrays":
             tell_only(names[0], only[0])
         return only[0]
-    raise GraphError(
-        "unknown-name",
-        source=data.path,
-        kind="feature for the input",
-        name=names[0],
-        hint="",
-        known=data.features,
-    )
+    raise _feature_missing(names[0], names[0], data)
+
+
+def _feature_missing(name: str, tensor: str, data: Data) -> GraphError:
+    known = data.features
+    return GraphError("feature-missing", source=data.path, name=name, input=tensor, known=known)
 
 
 def _completed(steps: Steps, feature: Feature, type_: str, shape: tuple[int, ...] | None) -> Steps:

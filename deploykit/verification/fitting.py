@@ -29,9 +29,8 @@ def name_in(
     are_texts = {each: np.asarray(data[each]).dtype.kind in "OSUV" for each in others}
     only = only_of_type(are_texts, type_)
     if not only:
-        known = ", ".join(sorted(data))
         raise GraphError(
-            "unknown-name", kind="array for input", name=names[0], hint="", known=known
+            "unknown-name", kind="array for input", name=names[0], hint="", known=sorted(data)
         )
     tell_only(names[0], only[0])
     return only[0]

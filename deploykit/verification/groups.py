@@ -63,7 +63,7 @@ def group_names(data: Mapping[str, Any], name: str, samples: int) -> Array:
     or it has another length.
     """
     if name not in data:
-        known = ", ".join(sorted(data))
+        known = sorted(data)
         raise GraphError("unknown-name", kind="array to group by", name=name, hint="", known=known)
     values = np.asarray(data[name])
     if values.ndim == 2 and values.shape[1] == 1:

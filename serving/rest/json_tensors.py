@@ -76,7 +76,7 @@ def _read_rows(rows: Any, inputs: Mapping[str, Tensor]) -> dict[str, Array]:
                 ),
             )
         if row.keys() != first.keys():
-            raise _row_refused(number, "", refused("json-row-keys", keys=sorted(inputs)))
+            raise _row_refused(number, "", refused("json-row-keys", keys=",".join(sorted(inputs))))
     return {
         alias: _batch(alias, [row[alias] for row in rows], inputs[alias].dtype) for alias in first
     }

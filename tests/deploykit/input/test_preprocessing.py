@@ -171,9 +171,9 @@ def test_defaults_are_what_the_input_takes(graph, steps, expected):
         (
             net(-1, 8),
             Steps("y"),
-            re.escape("there is no feature for input 'x' 'y'; there are: x, image"),
+            says("feature-missing", name="y", input="x", known=list(DATA.features)),
         ),
-        (net(-1, 8, name="y"), Steps(), says("unknown-name", kind="feature", name="y")),
+        (net(-1, 8, name="y"), Steps(), says("feature-missing", name="y", input="y")),
         (net(-1, 8), Steps(resize=(2, 2)), says("preprocess-refused")),
         (net(-1, 8), Steps(split=" "), says("preprocess-refused")),
         (net(-1, 8), Steps(length=3), says("preprocess-refused")),
@@ -226,7 +226,7 @@ def test_the_only_feature_is_meant_whatever_it_is_called():
     data = Data("d", "csv", ("a",), {"values": Feature("float32", (8,)), "label": Feature("int64")})
     assert steps_for(data, net(-1, 8, name="input"), Preprocessing())["input"].feature == "values"
     two = Graph([placeholder(-1, 8), net(-1, name="y", dtype="int64")["y"]], ("x", "y"))
-    with raises(GraphError, "unknown-name", name="x"):
+    with raises(GraphError, "feature-missing", name="x"):
         steps_for(data, two, Preprocessing())
 
 

@@ -32,7 +32,7 @@ from deploykit.verification.engines.engine_check import EngineCheck
 from tests.deploykit.benchmarking.made_up_results import measurement
 from tests.deploykit.quantization.conftest import InProcess
 from tests.deploykit.quantization.test_search import LAYERS, Clock, int8_of, residual_net, why
-from tests.support import build, ops, raises, random, says, shows
+from tests.support import build, ops, raises, random, says
 
 pytest.importorskip("openvino")
 OTHERWISE = "OpenVINO computes it otherwise than TensorFlow"
@@ -356,9 +356,7 @@ def test_an_engine_that_is_not_there(net, data, clock, monkeypatch):
         deploykit.quantize("there is no such file", calibration=data, engine="openvino")
     found = deploykit.quantize(net, calibration=data, engine="auto", min_sqnr=20).report
     assert found.use is None
-    assert shows(
-        found.engine_reason, "engine-unavailable", reason="OpenVINO is not installed (pip ...)"
-    )
+    assert "OpenVINO is not installed (pip ...)" in found.engine_reason
 
 
 @pytest.mark.parametrize(

@@ -412,8 +412,11 @@ def test_the_result_runs_in_stock_tensorflow(net, data, clock, tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda x: {"x": x[:0]}, "the data hold no samples"),
-        (lambda x: {"y": x, "z": x}, "no array for input 'x'; it has: y, z"),
+        (lambda x: {"x": x[:0]}, says("no-samples", purpose="run")),
+        (
+            lambda x: {"y": x, "z": x},
+            says("unknown-name", kind="array for input", name="x", known=["y", "z"]),
+        ),
         (lambda x: {"x": x[:, :4]}, r"shape \[64, 4, 8, 3\], but it takes \[None, 8, 8, 3\]"),
         (lambda x: {"x": np.full(x.shape, "a")}, "it takes float32: 'a' is not a number"),
         (lambda x: {"x": np.where(x == x[9, 0, 0, 0], np.nan, x)}, "hold NaN in sample 9 "),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import deploykit as api
+from deploykit.exporting.manifests import KINDS
 from deploykit.freezing.interface import Source
 from deploykit.shipping.given import inputs_of
 from deploykit.shipping.ship import _in_memory
@@ -141,7 +142,7 @@ def test_a_plan_tells_times(home, shipped):
     [
         (["--from=tun"], says("unknown-name", kind="stage", name="tun")),
         (["--name=1"], says("model-name-number")),
-        (["--manifests=compose"], re.escape("is none of")),
+        (["--manifests=compose"], says("not-one-of", what="manifests", known=KINDS, got="compose")),
         (["--device=gpu", "--engine=openvino"], says("openvino-cpu-only")),
     ],
 )

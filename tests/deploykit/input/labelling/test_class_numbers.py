@@ -105,7 +105,7 @@ def test_as_many_folders_as_classes_are_taken_in_their_order(tmp_path, graph, ca
 def test_another_number_of_folders_is_no_guess(tmp_path, graph, caplog, some):
     found = opened(photos(tmp_path / "photos", *some), graph)
     assert found.labels is None
-    said = f"there are {len(some)} classes by name, and the model scores 4, so which is which"
+    said = str(GraphError("class-order-unknown", count=len(some), scores_count=4))
     assert said in caplog.text
     with raises(GraphError, "metric-needs-labels", metric="top1", reason=said):
         found.refuse_unlabelled("top1")
