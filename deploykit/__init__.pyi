@@ -130,7 +130,7 @@ def accuracy(
     sorted order, if there are as many as the model scores. Without labels, two models or more are
     only compared with each other.
 
-    `as_json` has small pictures of these samples too, if they are photos.
+    --json has small pictures of these samples too, if they are photos.
 
     Args:
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
@@ -719,7 +719,7 @@ def label(
     as label_image does), and each pixel x becomes (x - mean) / std. Mean and std are label_image's
     0 and 255, unless the model itself rescales what it is fed: then the values that it wants are
     fed, and a warning says both. With `preprocess`, it is prepared as calibrate and benchmark
-    prepare images. `as_json` shows what was done, in the form of such a file. The file X.pb.json
+    prepare images. --json shows what was done, in the form of such a file. The file X.pb.json
     beside a graph X.pb may hold that, and the labels.
 
     Args:
@@ -1117,7 +1117,7 @@ def report(
 ) -> ReportPage:
     """Show what was found as one HTML page.
 
-    DIR is what deploykit ship wrote. RESULT.json is a document that a command wrote with `as_json`
+    DIR is what deploykit ship wrote. RESULT.json is a document that a command wrote with --json
     or -o: of benchmark, tune, quantize, load-test, plan, placement, accuracy, verify, optimize,
     check or export. Several are shown one after another.
 
@@ -1516,7 +1516,7 @@ def verify(
     was compared: REFERENCE cannot be run, or gives the same value whatever it is fed.
 
     Both run on the same inputs, with TensorFlow's own graph optimizer switched off. If an output is
-    a Softmax, its input is compared too. In `as_json`, an infinite figure (there is no difference
+    a Softmax, its input is compared too. In --json, an infinite figure (there is no difference
     at all) is null, and "verified" is false if nothing was compared.
 
     Args:
