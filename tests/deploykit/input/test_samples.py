@@ -83,7 +83,9 @@ def test_what_does_not_fit_begins_with_the_path(folder, graph, tmp_path):
     (tmp_path / "narrow.csv").write_text("1,2,3\n")
     path = str(tmp_path / "narrow.csv")
     for take in (open_samples, open_feeds):
-        with pytest.raises(GraphError, match=rf"^{path}: .*\[\?, 2\], but it takes \[\?, 16\]"):
+        with pytest.raises(
+            GraphError, match=rf"^{path}: feature 'x' .*\[\?, 2\], but it must be \[\?, 16\]"
+        ):
             take(path, graph)
         with pytest.raises(FileError, match="nowhere"):
             take(str(tmp_path / "nowhere"), graph)

@@ -93,7 +93,7 @@ def test_sources_that_make_no_sense(deploykit, tmp_path, pictures):
         ([table, "--label-column", "7"], "there is no column 7, the first line has 3"),
         ([table, "--label-column", "labl"], "there is no column 'labl'"),
         ([table, "--raw"], "--labels and --raw is only for images"),
-        ([pictures, "--label-column", "0"], "--label-column is for csv"),
+        ([pictures, "--label-column", "0"], "--label-column is only for csv"),
         ([pictures / "cat" / "0.jpg"], "give the folder that holds the images"),
         ([table, "--name", "a/b"], "is no name for records"),
     ):

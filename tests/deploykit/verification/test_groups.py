@@ -129,7 +129,7 @@ def test_texts_and_whole_numbers_name_groups(values):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (np.arange(4), "'source' holds 4 groups for 3 samples"),
+        (np.arange(4), says("counts-differ", what="groups of 'source'", count=4, other_count=3)),
         (np.array([0.5, 1, 2]), says("group-form", name="source", dtype="float64", shape=[3])),
         (np.array([np.nan, 1, 2]), says("group-form", name="source", dtype="float64", shape=[3])),
         (np.zeros((3, 2), int), says("group-form", name="source", dtype="int64", shape=[3, 2])),

@@ -91,8 +91,8 @@ def test_an_array_of_groups_is_not_taken_for_the_input(graph, name):
 
 def test_another_length_is_named(graph, tmp_path):
     np.savez(tmp_path / "x.npz", x=X, group=SOURCES[:5].astype(str))
-    said = f"^{tmp_path / 'x.npz'}: 'group' holds 5 groups for 24 samples"
-    with pytest.raises(GraphError, match=said):
+    where = {"source": tmp_path / "x.npz", "what": "groups of 'group'", "other": "samples"}
+    with raises(GraphError, "counts-differ", **where, count=5, other_count=24):
         open_samples(str(tmp_path / "x.npz"), graph, group_by="")
     assert open_samples(str(tmp_path / "x.npz"), graph).count == COUNT
 
