@@ -187,7 +187,7 @@ def test_a_wrong_import_and_a_circle_are_seen(tmp_path, monkeypatch):
 @pytest.mark.parametrize("folder", ["deploykit", "serving"])
 def test_no_module_lies_between_the_rooms(folder):
     files = {path.name for path in (ROOT / folder).iterdir() if path.is_file()}
-    assert files <= {"__init__.py", "__main__.py", "py.typed"}
+    assert files <= {"__init__.py", "__init__.pyi", "__main__.py", "py.typed"}
 
 
 def test_no_folder_holds_more_than_20_modules():

@@ -52,7 +52,7 @@ print(json.dumps({
     "file": deploykit.__file__,
     "file in a child": child.call("pkgutil:resolve_name", "deploykit:__file__"),
     "versions": [deploykit.__version__, importlib.metadata.version("tf-deploykit")],
-    "callable": [name for name in deploykit.__all__ if callable(getattr(deploykit, name))],
+    "named": [name for name in deploykit.__all__ if getattr(deploykit, name) is not None],
     "dir": dir(deploykit),
 }))
 """
@@ -226,7 +226,7 @@ def test_a_script_imports_what_is_installed(installed, hostile, on_path):
         "file": str(installed.file),
         "file in a child": str(installed.file),
         "versions": [deploykit.__version__] * 2,
-        "callable": deploykit.__all__,
+        "named": deploykit.__all__,
         "dir": sorted([*deploykit.__all__, "__version__"]),
     }
 
