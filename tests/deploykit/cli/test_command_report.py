@@ -44,7 +44,7 @@ def test_a_page_lies_beside_the_result_that_it_shows(deploykit, here):
     [
         ([], 2, re.escape("Missing argument")),
         (["nothing.json"], 4, re.escape("nothing.json: No such file")),
-        (["."], 4, re.escape("not found, expected report.json")),
+        (["."], 4, says("not-found", source="report.json")),
         (
             ["shapes.ship/report.json", "-o", "shapes.ship/report.json", "--force"],
             4,

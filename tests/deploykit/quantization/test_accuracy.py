@@ -360,7 +360,7 @@ def test_every_fourth_sample_is_held_out():
     assert calibrating.count == held_out.count == 7
     assert note.startswith("7 samples are too few to hold some out")
     assert Samples.of(classifier(), {"x": X[:8]}).split().note == ""
-    with raises(GraphError, "unknown-name", kind="array for input", name="x", known="y, z"):
+    with raises(GraphError, "unknown-name", kind="array for input", name="x", known=["y", "z"]):
         Samples.of(classifier(), {"y": X, "z": X})
 
 
