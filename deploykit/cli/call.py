@@ -10,7 +10,6 @@ import click
 
 from deploykit.cli.formats import READ, WRITTEN, Spec
 from deploykit.cli.outputs import check_outputs
-from deploykit.transforms.core.display.documents import document
 
 if TYPE_CHECKING:
     from deploykit.text.tables import Table
@@ -51,6 +50,7 @@ class Invocation:
     def show(self, text: "Iterable[str | Table] | None", result: Any = None) -> None:
         """Print the report: as JSON, as text, or as its own tables. `result` gives the details."""
         from deploykit.cli.report import show
+        from deploykit.transforms.core.display.documents import document
 
         if result is not None:
             self.report.more = document(result)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from deploykit.benchmarking.settings import can_be_text
 from deploykit.transforms.core.engines.engines import MOST_THREADS
 
 if TYPE_CHECKING:
@@ -16,7 +15,6 @@ else:
     _ParamType = click.ParamType
 
 _MOST = 1e9
-MOST_INT64 = (1 << 63) - 1
 
 
 class _Written(_ParamType):
@@ -213,6 +211,8 @@ class Blocktime(_Written):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the text."""
+        from deploykit.benchmarking.settings import can_be_text  # help does without it
+
         if not can_be_text("kmp_blocktime", value):
             self.fail(f"{value!r} is neither whole milliseconds nor infinite", param, ctx)
         return str(value)
@@ -290,6 +290,8 @@ class DeviceName(_Written):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the device."""
+        from deploykit.benchmarking.settings import can_be_text
+
         if not can_be_text("device", value):
             self.fail(f"{value!r} is neither cpu, gpu, gpu:N nor all", param, ctx)
         return str(value)
