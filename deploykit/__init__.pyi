@@ -1283,7 +1283,7 @@ def ship(
     budget: float = ...,
     device: Literal['cpu', 'gpu'] = ...,
     engine: Literal['auto', 'tensorflow', 'openvino'] = ...,
-    manifests: Sequence[str] = ...,
+    manifests: Sequence[Literal['config', 'docker', 'kubernetes', 'kserve']] = ...,
     allow_low_accuracy: bool = ...,
     input_range: tuple[float, float] = ...,
     allow_unverified: bool = ...,

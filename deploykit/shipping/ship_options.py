@@ -52,7 +52,9 @@ class ShipOptions:
     engine: Literal["auto", "tensorflow", "openvino"] = "auto"
     """What is to compute the model on a CPU; auto: openvino where it is installed, gives
     TensorFlow's answers, and is faster."""
-    manifests: Annotated[Sequence[str], Flag(format="names", metavar="KINDS")] = ()
+    manifests: Annotated[
+        Sequence[Literal["config", "docker", "kubernetes", "kserve"]], Flag(format="kinds")
+    ] = ()
     """Also write files that run it elsewhere: config, docker, kubernetes, kserve, or all; separated
     by commas."""
     allow_low_accuracy: bool = False

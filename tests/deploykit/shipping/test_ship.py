@@ -12,6 +12,7 @@ from deploykit.exporting.manifests import KINDS
 from deploykit.freezing.interface import Source
 from deploykit.shipping.given import inputs_of
 from deploykit.shipping.ship import _in_memory
+from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.stages import NAMES
 from deploykit.text.results.shipped import lines
 from deploykit.transforms.core.errors import FileError, GraphError
@@ -142,7 +143,7 @@ def test_a_plan_tells_times(home, shipped):
     [
         (["--from=tun"], says("unknown-name", kind="stage", name="tun")),
         (["--name=1"], says("model-name-number")),
-        (["--manifests=compose"], says("not-one-of", what="manifests", known=KINDS, got="compose")),
+        (["--manifests=compose"], f"'compose' is none of: {', '.join(KINDS)}, all"),
         (["--device=gpu", "--engine=openvino"], says("openvino-cpu-only")),
     ],
 )
@@ -151,6 +152,13 @@ def test_what_contradicts_itself_is_said_first(home, words, said):
     assert found.status == 2
     assert re.search(said, found.stderr)
     assert not (home / "refused.ship").exists()
+
+
+def test_all_manifests_are_asked_for_at_once(home, monkeypatch):
+    found = {}
+    monkeypatch.setattr(ShipOptions, "check", lambda how: found.update(kinds=how.manifests))
+    assert run(home, "net.pb", "--manifests=all", "--dry-run", "-o", "all.ship").status == 0
+    assert found["kinds"] == KINDS
 
 
 def test_a_gpu_that_is_not_there_is_said_first(home, monkeypatch):
