@@ -65,7 +65,7 @@ class ImageLabels(AsHtml):
 def label(
     image: Annotated[Any, Flag(format="path", is_required=False)],
     model: Annotated[
-        ModelLike, Flag("--model", hidden="--graph", metavar="MODEL", heading="Model")
+        ModelLike, Flag("--model", metavar="MODEL", heading="Model", is_required=False)
     ],
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag("--labels")] = None,
     how: LabelOptions = DEFAULT,

@@ -28,21 +28,6 @@ class Headed(click.Option):
         self.hidden_spellings = frozenset(hidden_spellings)
         self.hidden = self.hidden or self.hidden_spellings >= {*self.opts}
 
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Let the parser refuse a required option that is given under two spellings."""
-        super().add_to_parser(parser, ctx)
-        if not (self.required and self.hidden_spellings):
-            return
-        option = parser._long_opt[self.opts[0]]
-        process = option.process
-
-        def process_once(value: Any, state: Any) -> None:
-            if option.dest in state.opts:
-                raise click.UsageError(f"give one of {' and '.join(self.opts)}", ctx)
-            process(value, state)
-
-        option.process = process_once
-
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return what help shows."""
         every = self.opts

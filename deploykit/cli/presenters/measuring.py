@@ -141,6 +141,9 @@ def label(
     call: Invocation,
     *,
     image_file: Annotated[str | None, Flag("--image", format="path")] = None,
+    graph: Annotated[
+        str | None, Flag("--graph", format="path", metavar="MODEL", heading="Model")
+    ] = None,
     root_dir: Annotated[str, Flag("--root_dir --root-dir", format="path", metavar="DIR")] = "",
 ) -> None:
     """Show the classes with the highest scores.
@@ -148,21 +151,28 @@ def label(
     Args:
         call: the call.
         image_file: The image, instead of the argument IMAGE.
+        graph: The same as --model.
         root_dir: Folder of image and model [default: the current one].
     """
     from deploykit.text.answers import class_lines
 
-    images = [each for each in (call.values["image"], image_file) if each is not None]
-    if len(images) != 1:
-        raise click.UsageError("give one of IMAGE and --image")
+    image = _one("IMAGE", call.values["image"], "--image", image_file)
+    model = _one("--model", call.values["model"], "--graph", graph)
     if root_dir:  # as for label_image, absolute paths lie below it too
-        root = root_dir.rstrip("/")
-        images = [f"{root}/{images[0].lstrip('/')}"]
-        call.values["model"] = f"{root}/{call.values['model'].lstrip('/')}"
-    call.values["image"], call.report.input_file = images[0], call.values["model"]
+        image, model = (f"{root_dir.rstrip('/')}/{path.lstrip('/')}" for path in (image, model))
+    call.values |= {"image": image, "model": model}
+    call.report.input_file = model
     found = call.result()
     call.report.of(found.graph)
     call.show(class_lines(found.predictions), found)
+
+
+def _one(first: str, value: str | None, second: str, other: str | None) -> str:
+    """Return what was given in one of two ways. UsageError: it is not there, or twice."""
+    found = [each for each in (value, other) if each is not None]
+    if len(found) != 1:
+        raise click.UsageError(f"give one of {first} and {second}")
+    return found[0]
 
 
 def write_input(call: Invocation) -> None:

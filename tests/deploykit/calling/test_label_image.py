@@ -465,7 +465,7 @@ def test_a_folder_before_all_paths_is_joined_as_label_image_does(deploykit, file
     ("given", "message"),
     [
         (("IMAGE", "--model=MODEL", "--graph=MODEL"), "give one of --model and --graph"),
-        (("IMAGE",), "Missing option '--model' / '--graph'"),
+        (("IMAGE",), "give one of --model and --graph"),
         (("IMAGE", "--image=IMAGE", "--graph=MODEL"), "give one of IMAGE and --image"),
         (("--graph=MODEL",), "give one of IMAGE and --image"),
     ],
