@@ -1,18 +1,18 @@
 """Public functions: fields of their option values are keyword arguments too.
 
-`quantize(model, QuantizeOptions(isa="avx2"))` and `quantize(model, isa="avx2")` are the same. The
+`quantize(model, Quantization(isa="avx2"))` and `quantize(model, isa="avx2")` are the same. The
 command line, the documentation and the type stub are generated from what is declared here, in the
 signatures and in the docstrings.
 """
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, is_dataclass, replace
 from typing import Any, TypeVar
 
 from deploykit.freezing.interface import Source, source_of
-from deploykit.transforms.core.errors import nearest
+from deploykit.storage.parameters import option_fields, with_options
 
 R = TypeVar("R")
 
@@ -61,20 +61,13 @@ def public(
             if not options:
                 return function(*args, **keywords)
             bound = signature.bind(*args, **keywords)
-            known: list[str] = []
-            for name, value in _groups(bound, takers):
-                names = [field.name for field in fields(Source if name in takers else value)]
-                given = {each: options[each] for each in names if each in options}
-                if given:
-                    change = _with_part if name in takers else _changed
-                    bound.arguments[name] = change(value, given)
-                known += names
-            options = {name: value for name, value in options.items() if name not in known}
-            for name in options:
-                raise TypeError(
-                    f"{function.__name__}() got an unexpected keyword argument '{name}'"
-                    f"{nearest(name, known)}"
-                )
+            bound.apply_defaults()
+            groups = _groups(bound)
+            values = [*groups.values(), *([Source(None)] if takers else [])]
+            changed = with_options(function.__name__, options, *values)
+            bound.arguments.update(zip(groups, changed, strict=False))
+            for name in takers:
+                bound.arguments[name] = _with_part(bound.arguments[name], options)
             return function(*bound.args, **bound.kwargs)
 
         call.__dict__.update(
@@ -88,19 +81,14 @@ def public(
     return decorate
 
 
-def _groups(bound: inspect.BoundArguments, takers: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Yield each argument that has options, by name."""
-    for name, parameter in bound.signature.parameters.items():
-        value = bound.arguments.get(name, parameter.default)
-        kind = type(parameter.default)
-        if name in takers:
-            yield name, value
-        elif is_dataclass(kind) and (found := _coerced(kind, value)) is not None:
-            yield name, found
-
-
-def _changed(value: Any, options: Mapping[str, Any]) -> Any:
-    return replace(value, **options)
+def _groups(bound: inspect.BoundArguments) -> dict[str, Any]:
+    """Return the arguments that are values of options, by name."""
+    found = {
+        name: _coerced(type(parameter.default), bound.arguments[name])
+        for name, parameter in bound.signature.parameters.items()
+        if is_dataclass(parameter.default)
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _coerced(kind: Any, value: object) -> Any:
@@ -110,8 +98,11 @@ def _coerced(kind: Any, value: object) -> Any:
     return kind.coerced(value) if hasattr(kind, "coerced") else None
 
 
-def _with_part(models: Any, part: Mapping[str, Any]) -> Any:
-    """Return one or several models of which this part is meant."""
+def _with_part(models: Any, options: Mapping[str, Any]) -> Any:
+    """Return one or several models of which the part is meant that options name."""
+    part = {each.name: options[each.name] for each in option_fields(Source) if each.name in options}
+    if not part:
+        return models
     if isinstance(models, Mapping):
         return {name: _with_part(each, part) for name, each in models.items()}
     if isinstance(models, list | tuple):
@@ -124,8 +115,8 @@ def expanded(signature: inspect.Signature, has_model: bool) -> inspect.Signature
     found = dict(signature.parameters)
     kinds: list[Any] = [type(each.default) for each in found.values() if is_dataclass(each.default)]
     for kind in (*kinds, *([Source] if has_model else [])):
-        for field in fields(kind):
-            if field.name not in found and field.name != "model":
+        for field in option_fields(kind):
+            if field.name not in found:
                 makes = field.default_factory
                 found[field.name] = inspect.Parameter(
                     field.name,

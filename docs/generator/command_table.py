@@ -10,7 +10,7 @@ import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import MISSING, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -18,6 +18,7 @@ import deploykit
 from deploykit.api.public import Command
 from deploykit.cli.presenters import graphs, measuring, serving
 from deploykit.freezing.interface import Source
+from deploykit.storage.parameters import option_fields
 from deploykit.transforms.core.display.flag import Flag
 from docs.generator.markdown import docstring, raw_docstring
 from docs.generator.signatures import attribute_docs, imported_for_types
@@ -59,7 +60,6 @@ def _entry(name: str, function: Any, command: Command) -> dict[str, Any]:
         "runs_graph": command.runs_graph,
         "has_limits": command.has_limits,
         "writes_result": command.writes_result,
-        "models": list(function.models),
         "parameters": parameters,
     }
 
@@ -86,7 +86,7 @@ def _parameters(function: Any, heading: str, owner: str) -> Iterator[dict[str, A
             continue
         if is_dataclass(parameter.default):
             kind = type(parameter.default)
-            yield from _fields(kind, name, [*own], _subset(hints[name], kind))
+            yield from _fields(kind, "function", [*own], _subset(hints[name], kind))
             continue
         annotation, flag = _split(hints[name])
         if not flag.is_python_only:
@@ -99,29 +99,28 @@ def _parameters(function: Any, heading: str, owner: str) -> Iterator[dict[str, A
                 name, annotation, flag, parameter.default, said.get(name, ""), heading, is_argument
             )
     if getattr(function, "models", ()):
-        shown = function.interface or [each.name for each in fields(Source)]
-        yield from _fields(Source, "", [*own, "model"], shown)
+        shown = function.interface or [each.name for each in option_fields(Source)]
+        yield from _fields(Source, "model", [*own], shown)
 
 
 def _subset(annotation: Any, kind: type) -> Sequence[str]:
     """Return the fields of a class of options that the command line has."""
     _, flag = _split(annotation)
-    return flag.only.split() or [each.name for each in fields(kind)]
+    return flag.only.split() or [each.name for each in option_fields(kind)]
 
 
 def _fields(
-    kind: Any, group: str, taken: Sequence[str], shown: Sequence[str]
+    kind: Any, owner: str, taken: Sequence[str], shown: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     hints = typing.get_type_hints(kind, localns=imported_for_types(kind), include_extras=True)
     said = attribute_docs(kind)
-    for field in fields(kind):
+    for field in option_fields(kind):
         annotation, flag = _split(hints[field.name])
         if field.name in taken or field.name not in shown or flag.is_python_only:
             continue
         default = field.default
         if field.default_factory is not MISSING:
             default = field.default_factory()
-        owner = "function" if group else "model"
         text, heading = said[field.name]
         if getattr(kind, "KEEPS_UNDERSCORES", False) and not flag.spelling:
             flag = replace(flag, spelling=f"--{field.name}")
@@ -155,11 +154,11 @@ def _spec(
         "metavar": flag.metavar,
         "heading": flag.heading or heading,
         "beside": flag.beside,
-        **_format(annotation, flag, name),
+        **_format(annotation, flag),
     }
 
 
-def _format(annotation: Any, flag: Flag, name: str) -> dict[str, Any]:
+def _format(annotation: Any, flag: Flag) -> dict[str, Any]:
     """Return how a value is written: the name of a format, and its bounds or choices."""
     kinds = [
         each

@@ -13,6 +13,7 @@ import deploykit
         ("benchmark", ("m",), "batches", "batch"),
         ("benchmark", ("m", [deploykit.Settings()]), "threads", ""),
         ("tune", ("m",), "budgets", "budget"),
+        ("verify", ("a", "b"), "model", ""),
         ("placement", ("m",), "shape", "shapes"),
         ("write_input", ("d",), "output_names", ""),
         ("write_input", ("d",), "input", "inputs"),
