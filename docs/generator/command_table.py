@@ -21,7 +21,7 @@ from deploykit.freezing.interface import Source
 from deploykit.storage.parameters import option_fields
 from deploykit.transforms.core.display.flag import Flag
 from docs.generator.markdown import docstring, raw_docstring
-from docs.generator.signatures import attribute_docs, imported_for_types
+from docs.generator.signatures import declared_fields, imported_for_types
 
 PATH = Path(__file__).parents[2] / "deploykit" / "cli" / "commands.json"
 
@@ -113,7 +113,7 @@ def _fields(
     kind: Any, owner: str, taken: Sequence[str], shown: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     hints = typing.get_type_hints(kind, localns=imported_for_types(kind), include_extras=True)
-    said = attribute_docs(kind)
+    said = {name: (text, vars(home)["HEADING"]) for name, _, text, home in declared_fields(kind)}
     for field in option_fields(kind):
         annotation, flag = _split(hints[field.name])
         if field.name in taken or field.name not in shown or flag.is_python_only:

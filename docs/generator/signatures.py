@@ -85,9 +85,9 @@ def _types(node: ast.stmt) -> Iterator[ast.expr]:
                 yield from _types(each)
     elif isinstance(node, ast.FunctionDef):
         types = [each.annotation for each in ast.walk(node.args) if isinstance(each, ast.arg)]
-        yield from (bare(type_) for type_ in (*types, node.returns) if type_)
+        yield from (type_ for type_ in (*types, node.returns) if type_)
     elif isinstance(node, ast.AnnAssign) and not _is_private(node):
-        yield bare(node.annotation)
+        yield node.annotation
 
 
 def _is_private(node: ast.stmt) -> bool:
@@ -124,32 +124,25 @@ def _owner(kind: type, name: str) -> type:
 def _fields(kind: type) -> Iterator[tuple[str, str]]:
     """Yield each field of a dataclass as its source writes it, and the docstring behind it."""
     values = {each.name: each.default for each in dataclasses.fields(kind)}
+    for name, node, said, _ in declared_fields(kind):
+        if not name.startswith("_"):
+            yield _declared(name, node.annotation, node.value, values[name]), said
+
+
+def declared_fields(kind: type) -> Iterator[tuple[str, ast.AnnAssign, str, type]]:
+    """Yield the name, the declaration and the docstring of each field, and the class it is in."""
+    names = {each.name for each in dataclasses.fields(kind)}
     for home in reversed([each for each in kind.__mro__ if dataclasses.is_dataclass(each)]):
         body = parsed(home).body
         for node, behind in zip(body, [*body[1:], None], strict=True):
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                name = node.target.id
-                if name in values and not name.startswith("_"):
-                    code = _declared(name, node.annotation, node.value, values[name])
-                    yield code, _string(behind)
-
-
-def attribute_docs(kind: type) -> dict[str, tuple[str, str]]:
-    """Return the docstring behind each field of a class, and the heading of its options."""
-    found = {}
-    for home in reversed([each for each in kind.__mro__ if dataclasses.is_dataclass(each)]):
-        body = parsed(home).body
-        for node, behind in zip(body, [*body[1:], None], strict=True):
-            if isinstance(node, ast.AnnAssign):
-                heading = vars(home).get("HEADING", "Options")
-                found[ast.unparse(node.target)] = (_string(behind), heading)
-    return found
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) in names:
+                yield ast.unparse(node.target), node, _string(behind), home
 
 
 def imported_for_types(thing: Any) -> dict[str, Any]:
     """Return what the module of a class or function imports for type checkers alone, by name."""
     module = sys.modules[inspect.unwrap(thing).__module__]
-    found: dict[str, Any] = {"tf": _Anything(), "ArrayLike": Any}
+    found: dict[str, Any] = {}
     for branch in ast.parse(inspect.getsource(module)).body:
         if isinstance(branch, ast.If) and "TYPE_CHECKING" in ast.unparse(branch.test):
             for node in branch.body:
@@ -157,13 +150,6 @@ def imported_for_types(thing: Any) -> dict[str, Any]:
                     home = importlib.import_module(str(node.module))
                     found |= {each.name: getattr(home, each.name) for each in node.names}
     return found
-
-
-class _Anything:
-    """Stands for TensorFlow in types."""
-
-    def __getattr__(self, name: str) -> Any:
-        return _Anything() if name in ("keras", "data") else Any
 
 
 def _string(node: ast.stmt | None) -> str:
@@ -213,20 +199,11 @@ def _value(value: object) -> str:
 
 
 def _type(node: ast.expr) -> str:
-    """Return a type as the source writes it, without metadata and quotes."""
-    node = bare(node)
+    """Return a type as the source writes it, without the quotes of what is imported later."""
     for each in ast.walk(node):
         if isinstance(each, ast.Subscript) and ast.unparse(each.value) == "Literal":
             return ast.unparse(node)
     return ast.unparse(node).replace("'", "")
-
-
-def bare(node: ast.expr) -> ast.expr:
-    """Return a type without the metadata of `Annotated`."""
-    if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Annotated":
-        assert isinstance(node.slice, ast.Tuple)
-        return node.slice.elts[0]
-    return node
 
 
 class _WithoutMarks(ast.NodeTransformer):

@@ -15,7 +15,8 @@ from typing import Any
 
 import deploykit
 from deploykit.freezing.interface import Source
-from docs.generator.signatures import bare, parsed
+from deploykit.storage.parameters import option_fields
+from docs.generator.signatures import declared_fields, parsed
 
 PATH = Path(__file__).parents[2] / "deploykit" / "__init__.pyi"
 _TOP = "# Written by `make docs` from the code: change that instead.\n"
@@ -62,7 +63,7 @@ def _function(function: Any, imports: set[str]) -> str:
         if dataclasses.is_dataclass(kind):
             keywords += _fields(kind, own, imports)
     if function.models:
-        keywords += _fields(Source, [*own, "model"], imports)
+        keywords += _fields(Source, own, imports)
     keywords = list({line.partition(":")[0]: line for line in keywords}.values())
     star = ["    *,"] if keywords else []
     said = (inspect.getdoc(plain) or "").replace("\\", "\\\\")
@@ -76,23 +77,20 @@ def _function(function: Any, imports: set[str]) -> str:
 
 def _fields(kind: Any, taken: Iterable[str], imports: set[str]) -> Iterator[str]:
     """Yield the fields of a class of options as keyword arguments."""
-    for home in reversed([each for each in kind.__mro__ if dataclasses.is_dataclass(each)]):
-        for node in parsed(home).body:
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                name = node.target.id
-                if name not in taken and "ClassVar" not in ast.unparse(node.annotation):
-                    yield f"    {name}: {_type(node.annotation, home, imports)} = ...,"
+    options = {each.name for each in option_fields(kind)}
+    for name, node, _, home in declared_fields(kind):
+        if name in options and name not in taken:
+            yield f"    {name}: {_type(node.annotation, home, imports)} = ...,"
 
 
 def _type(node: Any, home: Any, imports: set[str]) -> str:
     """Return a type as the source writes it, and import the names in it."""
-    found = bare(node)
-    for each in ast.walk(found):
+    for each in ast.walk(node):
         if isinstance(each, ast.Name):
             imports |= _import_of(each.id, sys.modules[home.__module__])
         elif isinstance(each, ast.Constant) and str(each.value).isidentifier():
             imports |= _import_of(str(each.value), sys.modules[home.__module__])
-    return ast.unparse(found)
+    return ast.unparse(node)
 
 
 @functools.cache
