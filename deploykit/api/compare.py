@@ -43,8 +43,8 @@ def compare(
     `baseline`, a result that fails is not added.
 
     Args:
-        a:
-        b:
+        a: a result of `deploykit.benchmark`, or the JSON file that its command writes.
+        b: likewise.
         baseline: Compare A with earlier results of this machine in the file, and add it. The first
             makes the file.
         confidence: Confidence of the intervals, from 0.5 to 0.9999.

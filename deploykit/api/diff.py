@@ -49,8 +49,8 @@ def diff(
     compared. `deploykit verify` compares what the models compute.
 
     Args:
-        first:
-        second:
+        first: whatever `open_model` takes.
+        second: likewise.
 
     FileError, GraphError: a model cannot be read.
 

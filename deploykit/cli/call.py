@@ -8,29 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deploykit.cli.formats import READ, WRITTEN, Spec
+from deploykit.cli.formats import WRITTEN, Spec
 from deploykit.cli.outputs import check_outputs
 
 if TYPE_CHECKING:
+    from deploykit.cli.report import Report
     from deploykit.text.tables import Table
 
 
 class Invocation:
     """A public function with the values of the command line."""
 
-    def __init__(self, words: str, entry: Spec, specs: Sequence[Spec], values: dict[str, Any]):
-        """Take the words of the command, what the table holds of it, and its values."""
-        from deploykit.cli.report import Report
-
-        self.values = values
+    def __init__(
+        self, report: "Report", entry: Spec, specs: Sequence[Spec], values: dict[str, Any]
+    ) -> None:
+        """Take what is printed in the end, what the table holds of the command, and its values."""
+        self.report, self.values = report, values
         self.as_json: bool = values["as_json"]
         self._entry, self._specs = entry, specs
-        read = [values[spec["name"]] for spec in specs if spec["format"] in READ]
-        first = next(iter(read), None)
-        first = (first[0] if first else None) if isinstance(first, tuple) else first
-        self.report: Report = Report(
-            words, first, None if entry["writes_result"] else values.get("output")
-        )
 
     def of(self, owner: str) -> dict[str, Any]:
         """Return the values of an owner: the function, its model, or the presenter."""
@@ -68,16 +63,22 @@ class Invocation:
 def run(words: str, entry: Spec, specs: Sequence[Spec], **values: Any) -> None:
     """Run a command, after a look at whether it can write its files."""
     module = importlib.import_module(f"deploykit.cli.presenters.{entry['presenter']}")
+    from deploykit.cli.report import Report
+
     read = check_outputs(specs, values)
-    writes = any(spec["format"] in WRITTEN for spec in specs)
-    with _child_of(entry, read) if writes else contextlib.nullcontext():
-        invocation = Invocation(words, entry, specs, values)
+    output = None if entry["writes_result"] else values.get("output")
+    with _child_of(entry, specs, read):
+        report = Report(words, next(iter(read), None), output)
+        invocation = Invocation(report, entry, specs, values)
         getattr(module, entry["function"])(invocation, **invocation.of("presenter"))
 
 
-def _child_of(entry: Spec, read: Sequence[str]) -> contextlib.AbstractContextManager[None]:
-    """Start TensorFlow for a command that runs a graph, before it reads its files."""
-    if not entry["runs_graph"] or not all(map(_is_there, read)):
+def _child_of(
+    entry: Spec, specs: Sequence[Spec], read: Sequence[str]
+) -> contextlib.AbstractContextManager[None]:
+    """Start TensorFlow for a command that runs a graph and writes files, before it reads any."""
+    writes = any(spec["format"] in WRITTEN for spec in specs)
+    if not (writes and entry["runs_graph"] and all(map(_is_there, read))):
         return contextlib.nullcontext()
     from deploykit.transforms.core.running.child import started_ahead
 
