@@ -109,7 +109,7 @@ def summary(measurement: "Measurement") -> Summary:
         load_ms=measurement.load_ms,
         first_run_ms=measurement.first_run_ms,
         warm_up_calls=len(measurement.warm_up_ms),
-        warm_up_ms=sum(measurement.warm_up_ms),
+        warm_up_ms=sum(measurement.warm_up_ms, 0.0),
         bytes_peak=measurement.facts.get("bytes_peak"),
         cpu_ms=cpu_ms,
         core_seconds_per_1000=None if cpu_ms is None else cpu_ms / measurement.samples,
