@@ -15,6 +15,8 @@ from deploykit.api.list_transforms import TransformList as TransformList
 from deploykit.api.loadtest import LoadTest as LoadTest
 from deploykit.api.plan import ReplicaPlan as ReplicaPlan
 from deploykit.api.predict import Prediction as Prediction
+from deploykit.api.record_options import Compression
+from deploykit.api.record_options import OnError
 from deploykit.api.record_options import RecordOptions as RecordOptions
 from deploykit.api.transform import TransformGraph as TransformGraph
 from deploykit.api.verify_records import RecordsVerification as RecordsVerification
@@ -41,6 +43,7 @@ from deploykit.correctness.result import Accuracy as Accuracy
 from deploykit.exporting.deployment import Manifests as Manifests
 from deploykit.exporting.export import ExportOptions as ExportOptions
 from deploykit.exporting.export import Exported as Exported
+from deploykit.exporting.manifests import ManifestKind
 from deploykit.freezing.graph_files import load_graph as load_graph
 from deploykit.freezing.graph_files import save_graph as save_graph
 from deploykit.freezing.interface import Source as Source
@@ -52,19 +55,25 @@ from deploykit.inspection.engine_placement import EnginePlacement as EnginePlace
 from deploykit.inspection.placement import Placement as Placement
 from deploykit.planning.plan_options import PlanOptions as PlanOptions
 from deploykit.quantization.calibration import Calibration as Calibration
+from deploykit.quantization.calibration import RangeMethod
 from deploykit.quantization.requested import Quantization as Quantization
+from deploykit.quantization.requested import QuantizationMode
 from deploykit.quantization.result import Quantized as Quantized
 from deploykit.quantization.sensitivity import Sensitivity as Sensitivity
 from deploykit.quantization.weights import WeightsInt8 as WeightsInt8
+from deploykit.records import SourceKind
 from deploykit.records.sets import ConvertedSets as ConvertedSets
 from deploykit.reporting.page.report_page import ReportPage as ReportPage
 from deploykit.rewriting.rewrite import Rewriting as Rewriting
 from deploykit.serving.client.client import Client as Client
 from deploykit.serving.client.connection import Connection as Connection
+from deploykit.serving.client.connection import ServingProtocol
 from deploykit.serving.client.endpoint import CallError as CallError
 from deploykit.serving.server.process import RunningServer as RunningServer
 from deploykit.serving.server.server_flags import ServerFlags as ServerFlags
+from deploykit.shipping.ship_options import DeviceKind
 from deploykit.shipping.ship_options import ShipOptions as ShipOptions
+from deploykit.shipping.ship_options import Target
 from deploykit.shipping.shipped import Shipped as Shipped
 from deploykit.transforms.core.errors import BugError as BugError
 from deploykit.transforms.core.errors import CrashError as CrashError
@@ -82,6 +91,7 @@ from deploykit.transforms.core.errors import StepError as StepError
 from deploykit.transforms.core.errors import UnverifiedError as UnverifiedError
 from deploykit.transforms.core.errors import VerificationError as VerificationError
 from deploykit.transforms.core.graph import Graph as Graph
+from deploykit.transforms.core.int8.isa import Isa
 from deploykit.transforms.core.running.child import Limits as Limits
 from deploykit.verification.public_types import DataLike as DataLike
 from deploykit.verification.public_types import LabelsLike as LabelsLike
@@ -266,7 +276,7 @@ def calibrate(
     data: DataLike,
     *,
     preprocess: PreprocessLike | None = ...,
-    method: Literal['minmax', 'mse'] = ...,
+    method: RangeMethod = ...,
     batch: int | None = ...,
     allowed_ops: tuple[str, ...] = ...,
     output: str | os.PathLike[str] | None = ...,
@@ -394,15 +404,15 @@ def convert_records(
     folder: str | os.PathLike[str],
     how: RecordOptions = ...,
     *,
-    kind: Literal['images', 'csv', 'npz', 'idx', 'cifar', 'text'] | None = ...,
+    kind: SourceKind | None = ...,
     name: str | None = ...,
     label: str | None = ...,
     labels: str | os.PathLike[str] | None = ...,
     raw: bool = ...,
     shard_size: float = ...,
-    compression: Literal['none', 'gzip'] = ...,
+    compression: Compression = ...,
     processes: int | None = ...,
-    on_error: Literal['stop', 'skip'] = ...,
+    on_error: OnError = ...,
     force: bool = ...,
 ) -> ConvertedSets:
     """Write data as TFRecord shards.
@@ -786,7 +796,7 @@ def load_test(
     server_name: str | None = ...,
     timeout: float = ...,
     retries: int = ...,
-    protocol: Literal['tensorflow', 'v2'] = ...,
+    protocol: ServingProtocol = ...,
 ) -> LoadTest:
     """Measure how a server handles load.
 
@@ -946,7 +956,7 @@ def plan(
     server_name: str | None = ...,
     timeout: float = ...,
     retries: int = ...,
-    protocol: Literal['tensorflow', 'v2'] = ...,
+    protocol: ServingProtocol = ...,
 ) -> ReplicaPlan:
     """Say how many replicas of a server a load takes.
 
@@ -1000,7 +1010,7 @@ def predict(
     server_name: str | None = ...,
     timeout: float = ...,
     retries: int = ...,
-    protocol: Literal['tensorflow', 'v2'] = ...,
+    protocol: ServingProtocol = ...,
 ) -> Prediction:
     """Ask a served model for its answer.
 
@@ -1034,13 +1044,13 @@ def quantize(
     model: ModelLike,
     how: Quantization = ...,
     *,
-    mode: Literal['auto', 'static', 'weights', 'nodes'] = ...,
+    mode: QuantizationMode = ...,
     min_sqnr: float | None = ...,
     prefer: Literal['accuracy', 'speed'] = ...,
     metric: str = ...,
     max_drop: float = ...,
     keep_float: Sequence[str] = ...,
-    isa: Literal['auto', 'avx2', 'vnni'] = ...,
+    isa: Isa = ...,
     engine: Literal['tensorflow', 'openvino', 'auto'] = ...,
     batch: int | None = ...,
     threads: tuple[int, int] | None = ...,
@@ -1147,7 +1157,7 @@ def sensitivity(
     *,
     preprocess: PreprocessLike | None = ...,
     ranges: str | os.PathLike[str] | None = ...,
-    isa: Literal['auto', 'avx2', 'vnni'] = ...,
+    isa: Isa = ...,
     allowed_ops: Sequence[str] = ...,
     inputs: Sequence[str] = ...,
     outputs: Sequence[str] = ...,
@@ -1278,12 +1288,12 @@ def ship(
     labels: str | os.PathLike[str] | Sequence[str] | None = ...,
     preprocess: PreprocessLike | None = ...,
     name: str | None = ...,
-    target: Literal['latency', 'throughput', 'size'] = ...,
+    target: Target = ...,
     max_drop: float = ...,
     budget: float = ...,
-    device: Literal['cpu', 'gpu'] = ...,
+    device: DeviceKind = ...,
     engine: Literal['auto', 'tensorflow', 'openvino'] = ...,
-    manifests: Sequence[Literal['config', 'docker', 'kubernetes', 'kserve']] = ...,
+    manifests: Sequence[ManifestKind] = ...,
     allow_low_accuracy: bool = ...,
     input_range: tuple[float, float] = ...,
     allow_unverified: bool = ...,
@@ -1345,7 +1355,7 @@ def status(
     server_name: str | None = ...,
     timeout: float = ...,
     retries: int = ...,
-    protocol: Literal['tensorflow', 'v2'] = ...,
+    protocol: ServingProtocol = ...,
 ) -> ServerHealth | ServedModels | ModelVersions:
     """Show whether a server is healthy, or which models and versions it serves.
 

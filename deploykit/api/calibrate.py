@@ -2,16 +2,17 @@
 
 import os
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 from deploykit.api.public import INTERFACE, Command, public
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.input.samples import open_feeds
-from deploykit.quantization.calibration import Calibration
+from deploykit.quantization.calibration import Calibration, RangeMethod
 from deploykit.quantization.calibration import calibrate as observe
 from deploykit.storage.files import check_output, write
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.engines.engines import MOST_BATCH
 from deploykit.verification.public_types import DataLike, ModelLike, PreprocessLike
 
 
@@ -32,8 +33,8 @@ def calibrate(
     preprocess: Annotated[
         PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
     ] = None,
-    method: Literal["minmax", "mse"] = "minmax",
-    batch: Annotated[int | None, Flag(at_most=1048576)] = None,
+    method: RangeMethod = "minmax",
+    batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None,
     allowed_ops: Annotated[
         tuple[str, ...], Flag("--allow-op", metavar="OP", heading="Limits")
     ] = (),

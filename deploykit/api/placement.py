@@ -14,7 +14,13 @@ from deploykit.inspection.engine_placement import EnginePlacement, find_engine_p
 from deploykit.inspection.placement import Placement, find_placement
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.flag import Flag
-from deploykit.transforms.core.engines.engines import TENSORFLOW, TITLES, check_engine, lacking
+from deploykit.transforms.core.engines.engines import (
+    MOST_BATCH,
+    TENSORFLOW,
+    TITLES,
+    check_engine,
+    lacking,
+)
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.verification.public_types import ModelLike
 
@@ -33,7 +39,7 @@ def placement(
     model: ModelLike,
     *,
     feeding: Feeding = MADE_UP,
-    batch: Annotated[int | None, Flag(at_most=1048576)] = None,
+    batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None,
     device: Annotated[str, Flag(format="device")] = Settings.device,
     cpu_devices: Annotated[int, Flag(at_most=64)] = CPU_DEVICES,
     soft_placement: Annotated[bool, Flag("--no-soft-placement")] = True,

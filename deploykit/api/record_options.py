@@ -2,12 +2,15 @@
 
 import os
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
+from deploykit.records import SourceKind
 from deploykit.transforms.core.display.flag import Flag
 
-ON_ERROR = ("stop", "skip")
-COMPRESSIONS = ("none", "gzip")
+OnError = Literal["stop", "skip"]
+Compression = Literal["none", "gzip"]
+ON_ERROR: tuple[OnError, ...] = get_args(OnError)
+COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class RecordOptions:
     HEADING: ClassVar = "Records"
 
     kind: Annotated[
-        Literal["images", "csv", "npz", "idx", "cifar", "text"] | None,
+        SourceKind | None,
         Flag("--from", heading="Source"),
     ] = None
     """Kind of the source [default: judged by its content]."""
@@ -38,9 +41,9 @@ class RecordOptions:
     """Store the decoded pixels of images instead of their files."""
     shard_size: Annotated[float, Flag(metavar="MB", above=0)] = 100
     """Approximate size of a shard."""
-    compression: Literal["none", "gzip"] = "none"
+    compression: Compression = "none"
     """Compression of the shards."""
     processes: Annotated[int | None, Flag(at_most=1024)] = None
     """Number of processes, up to 1024 [default: one for each core]."""
-    on_error: Literal["stop", "skip"] = "stop"
+    on_error: OnError = "stop"
     """Whether a bad item ends the run or is skipped and counted."""

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 from deploykit.api.public import Command, public
 from deploykit.freezing.open_model import open_model
@@ -15,6 +15,7 @@ from deploykit.rewriting.pipelines import PREPARE_LAYERS
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.int8.isa import Isa
 from deploykit.transforms.core.int8.ranges import check_ranges
 from deploykit.verification.public_types import DataLike, ModelLike, PreprocessLike
 
@@ -34,7 +35,7 @@ def sensitivity(
         PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
     ] = None,
     ranges: str | os.PathLike[str] | None = None,
-    isa: Literal["auto", "avx2", "vnni"] = "auto",
+    isa: Isa = "auto",
     allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = (),
 ) -> Sensitivity:
     """Rank the layers by the noise that each adds in 8 bits.

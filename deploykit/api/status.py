@@ -11,7 +11,7 @@ from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.client.inference_client import InferenceClient
 from deploykit.serving.client.rest_client import RestClient, is_rest
 from deploykit.serving.protocol.version_status import VersionStatus
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import MOST_INT64, Flag
 from deploykit.transforms.core.errors import Error
 
 
@@ -31,9 +31,7 @@ def status(
     address: str,
     model: str | None = None,
     *,
-    version: Annotated[
-        int | None, Flag(at_least=0, at_most=9223372036854775807, heading="Server")
-    ] = None,
+    version: Annotated[int | None, Flag(at_least=0, at_most=MOST_INT64, heading="Server")] = None,
     version_label: Annotated[str, Flag(metavar="LABEL", heading="Server")] = "",
     connection: Connection = DEFAULT_CONNECTION,
 ) -> ServerHealth | ServedModels | ModelVersions:

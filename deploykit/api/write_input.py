@@ -17,6 +17,7 @@ from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.display.documents import Written
 from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.engines.engines import MOST_BATCH
 from deploykit.transforms.core.errors import GraphError
 from deploykit.verification.public_types import ModelLike
 
@@ -57,7 +58,7 @@ def write_input(
     piping: Annotated[
         Piping, Flag(only="preprocess shuffle cache buckets private_threads")
     ] = PLAIN,
-    batch: Annotated[int | None, Flag(at_most=1048576)] = None,
+    batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None,
     style: Literal["tfdata"] = "tfdata",
     output: Annotated[
         str | os.PathLike[str] | None,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.engines.engines import MOST_BATCH
 from deploykit.verification.public_types import PreprocessLike
 
 ENGINES = ("processes", "ray")
@@ -29,7 +30,7 @@ class InferOptions:
     processes: Annotated[int | None, Flag(at_most=100000)] = None
     """Number of workers, each of which has the model and a core of its own [default: one for each
     core]."""
-    batch: Annotated[int | None, Flag(at_most=1048576)] = None
+    batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None
     """Rows that a worker computes at once [default: what the model demands or was tuned for, or
     32]."""
     preprocess: Annotated[

@@ -9,7 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from deploykit.benchmarking.settings import FEED, NAMED, OPENMP, RESIDENT, Settings
 from deploykit.transforms.core.display.flag import Flag
-from deploykit.transforms.core.engines.engines import TENSORFLOW
+from deploykit.transforms.core.engines.engines import (
+    MOST_BATCH,
+    MOST_REQUESTS,
+    MOST_THREADS,
+    TENSORFLOW,
+)
 from deploykit.transforms.core.errors import GraphError
 
 logger = logging.getLogger("deploykit")
@@ -24,7 +29,7 @@ class Sweep:
 
     HEADING: ClassVar = "Settings to measure"
 
-    batch: Annotated[Sequence[int] | int, Flag(format="counts", at_most=1048576)] = ()
+    batch: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MOST_BATCH)] = ()
     """Samples in a batch; each of several numbers is measured [default: what the model demands, or
     1]."""
     engine: Annotated[
@@ -44,7 +49,7 @@ class Sweep:
     """Whether the thread that calls oneDNN does a share of the work itself."""
     keep_memory: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
     """Whether the C library keeps freed memory for later (MALLOC_* variables)."""
-    concurrency: Annotated[Sequence[int] | int, Flag(format="counts", at_most=1024)] = ()
+    concurrency: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MOST_REQUESTS)] = ()
     """Calls at the same time [default: 1]."""
     executor: Annotated[
         Sequence[Literal["default", "caller", "single"]] | Literal["default", "caller", "single"],
@@ -64,7 +69,7 @@ class Sweep:
     """Set KMP_BLOCKTIME, as old guides advise, and measure with and without it."""
     kmp_affinity: Annotated[str | None, Flag(metavar="TEXT")] = None
     """Set KMP_AFFINITY, likewise."""
-    omp_num_threads: Annotated[int | None, Flag(at_most=4096)] = None
+    omp_num_threads: Annotated[int | None, Flag(at_most=MOST_THREADS)] = None
     """Set OMP_NUM_THREADS, likewise."""
     xla: bool = False
     """Compile with XLA (auto-clustering)."""

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import MOST_INT64, Flag
+from deploykit.transforms.core.engines.engines import MOST_BATCH
 from deploykit.verification.public_types import PreprocessLike
 
 TOP = 5
@@ -18,7 +19,7 @@ class PredictOptions:
 
     HEADING: ClassVar = "Server"
 
-    version: Annotated[int | None, Flag(at_least=0, at_most=9223372036854775807)] = None
+    version: Annotated[int | None, Flag(at_least=0, at_most=MOST_INT64)] = None
     """Version of the model [default: the newest]."""
     version_label: Annotated[str, Flag(metavar="LABEL")] = ""
     """Choose the version by its label, such as stable."""
@@ -44,9 +45,7 @@ class LoadTestOptions:
 
     HEADING: ClassVar = "Load"
 
-    version: Annotated[
-        int | None, Flag(at_least=0, at_most=9223372036854775807, heading="Server")
-    ] = None
+    version: Annotated[int | None, Flag(at_least=0, at_most=MOST_INT64, heading="Server")] = None
     """Version of the model [default: the newest]."""
     version_label: Annotated[str, Flag(metavar="LABEL", heading="Server")] = ""
     """Choose the version by its label, such as stable."""
@@ -58,7 +57,7 @@ class LoadTestOptions:
     """How the features of files become inputs, such as the size of images and the range of their
     values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) [default: what is
     kept beside the model, or what the model itself says]."""
-    batch: Annotated[int, Flag(at_most=1048576, heading="Data")] = 1
+    batch: Annotated[int, Flag(at_most=MOST_BATCH, heading="Data")] = 1
     """Samples in each call."""
     concurrency: Annotated[Sequence[int], Flag(format="counts", at_most=65536)] = ()
     """Number of callers, each of which waits for its answer before it calls again; several numbers

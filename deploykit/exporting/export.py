@@ -35,7 +35,7 @@ from deploykit.serving.saved_model.write_version import check_free, check_name, 
 from deploykit.storage.files import check_output_folder
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.display.documents import Hidden, Written, document
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import MOST_INT64, Flag
 from deploykit.transforms.core.engines.engine_folder import files as engine_files
 from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import GraphError
@@ -74,7 +74,7 @@ class ExportOptions:
 
     name: Annotated[str | None, Flag(metavar="NAME")] = None
     """The model's name in requests [default: the name of its file or folder]."""
-    version: Annotated[int | None, Flag(at_least=0, at_most=9223372036854775807)] = None
+    version: Annotated[int | None, Flag(at_least=0, at_most=MOST_INT64)] = None
     """Number of the version, which must be free [default: one above the highest]."""
     signature_name: Annotated[
         str | Sequence[str] | None, Flag(format="names", metavar="NAME[,NAME...]")
@@ -97,7 +97,7 @@ class ExportOptions:
     """Samples that the server runs before the version answers its first request: a .npz file of
     arrays by input name, a folder of TFRecords, images or CSV files, or DIR/NAME where DIR holds
     records of several names."""
-    warmup_samples: Annotated[int, Flag(at_most=1000, heading="Data")] = USUAL
+    warmup_samples: Annotated[int, Flag(at_most=MOST, heading="Data")] = USUAL
     """How many of these samples are kept, at most 1000: of arrays evenly spread, of files the
     first."""
     preprocess: Annotated[

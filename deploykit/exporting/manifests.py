@@ -8,10 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, get_args
 
 from deploykit.hardware.allocators import LIBRARIES, PACKAGE
 
-KINDS = ("config", "docker", "kubernetes", "kserve")
+ManifestKind = Literal["config", "docker", "kubernetes", "kserve"]
+KINDS: tuple[ManifestKind, ...] = get_args(ManifestKind)
 OPENVINO_DOCKERFILE = "Dockerfile.openvino"
 SERVING_IMAGE = "tensorflow/serving:2.20.0"
 METRICS = "/monitoring/prometheus/metrics"

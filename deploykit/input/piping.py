@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from deploykit.benchmarking.settings import INPUTS
 from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.engines.engines import MOST_BATCH, MOST_THREADS
 from deploykit.transforms.core.errors import GraphError
 from deploykit.verification.public_types import PreprocessLike
 
@@ -42,10 +43,10 @@ class Piping:
     cache: Annotated[str | None, Flag(format="path", metavar="memory|FILE")] = None
     """tf.data: keep parsed records in memory or in a file, so that later epochs read no data
     files."""
-    buckets: Annotated[Sequence[int], Flag(format="counts", at_most=1048576)] = ()
+    buckets: Annotated[Sequence[int], Flag(format="counts", at_most=MOST_BATCH)] = ()
     """tf.data: batch texts with others of similar length, divided at these lengths, so that less
     padding is computed."""
-    private_threads: Annotated[int | None, Flag(at_most=4096)] = None
+    private_threads: Annotated[int | None, Flag(at_most=MOST_THREADS)] = None
     """tf.data: read on this many threads of its own instead of the model's."""
     workers: Annotated[int | None, Flag("--service", at_most=256)] = None
     """Start this many tf.data service workers, each of which reads a share of the files; first, one

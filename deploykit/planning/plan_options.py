@@ -4,7 +4,8 @@ import os
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import MOST_INT64, Flag
+from deploykit.transforms.core.engines.engines import MOST_BATCH
 from deploykit.transforms.core.errors import Error
 from deploykit.verification.public_types import PreprocessLike
 
@@ -40,9 +41,7 @@ class PlanOptions:
     manifests: Annotated[str | os.PathLike[str] | None, Flag(metavar="DIR")] = None
     """Fill the numbers of replicas into kubernetes.yaml and kserve.yaml in this folder, which
     deploykit export `manifests` wrote; all else in them stays."""
-    version: Annotated[
-        int | None, Flag(at_least=0, at_most=9223372036854775807, heading="Server")
-    ] = None
+    version: Annotated[int | None, Flag(at_least=0, at_most=MOST_INT64, heading="Server")] = None
     """Version of the model [default: the newest]."""
     version_label: Annotated[str, Flag(metavar="LABEL", heading="Server")] = ""
     """Choose the version by its label, such as stable."""
@@ -54,7 +53,7 @@ class PlanOptions:
     """How the features of files become inputs, such as the size of images and the range of their
     values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) [default: what is
     kept beside the model, or what the model itself says]."""
-    batch: Annotated[int, Flag(at_most=1048576, heading="Measurement")] = 1
+    batch: Annotated[int, Flag(at_most=MOST_BATCH, heading="Measurement")] = 1
     """Samples in each call."""
     seconds: Annotated[float, Flag(metavar="S", above=0, heading="Measurement")] = 5
     """How long each load lasts; there are some 36 of them."""

@@ -8,7 +8,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
@@ -30,7 +30,8 @@ from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.samples import samples_in
 
-METHODS = ("minmax", "mse")
+RangeMethod = Literal["minmax", "mse"]
+METHODS: tuple[RangeMethod, ...] = get_args(RangeMethod)
 WIDEST = 5  # tensors that are shown
 NAMED = 3  # in a note
 

@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.display.flag import Flag
-from deploykit.transforms.core.engines.engines import OPENVINO, TENSORFLOW, check_engine
+from deploykit.transforms.core.engines.engines import MOST_BATCH, OPENVINO, TENSORFLOW, check_engine
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.int8.isa import Isa
 
 CHOICES = (TENSORFLOW, OPENVINO, "auto")
-MODES = ("auto", "static", "weights", "nodes")
+QuantizationMode = Literal["auto", "static", "weights", "nodes"]
+MODES: tuple[QuantizationMode, ...] = get_args(QuantizationMode)
 MIN_SQNR_DB = 24.0  # int8.md, rule 8
 PREFERENCES = {"accuracy": MIN_SQNR_DB, "speed": 18.0}
 """What answers have to keep at least, in dB, where nothing else is asked of them."""
@@ -29,9 +31,7 @@ class Quantization:
 
     HEADING: ClassVar = "With --calibration"
 
-    mode: Annotated[Literal["auto", "static", "weights", "nodes"], Flag(heading="Quantization")] = (
-        "auto"
-    )
+    mode: Annotated[QuantizationMode, Flag(heading="Quantization")] = "auto"
     """static: layers compute in 8 bits; weights: weights are stored in 8 bits, and layers compute
     in float; nodes: as the Graph Transform Tool did it; auto: static with `calibration` or for a
     quantization-aware model, else weights."""
@@ -48,13 +48,13 @@ class Quantization:
     """How much worse the metric may become."""
     keep_float: Annotated[Sequence[str], Flag(metavar="NODE")] = ()
     """Keep this layer in float; may be repeated."""
-    isa: Literal["auto", "avx2", "vnni"] = "auto"
+    isa: Isa = "auto"
     """Instruction set of the machine that the model will run on; auto is that of this machine."""
     engine: Literal["tensorflow", "openvino", "auto"] = "tensorflow"
     """What the model is to be computed by. openvino: layers are chosen by noise and time there, and
     TensorFlow remains able to compute the result. auto: openvino where it is installed, gives
     TensorFlow's answers, and is faster."""
-    batch: Annotated[int | None, Flag(at_most=1048576)] = None
+    batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None
     """Batch for which it should be fast [default: 1]."""
     threads: Annotated[tuple[int, int] | None, Flag(format="thread pair")] = None
     """Threads inside an op x ops at the same time for which it should be fast [default:

@@ -1,3 +1,6 @@
 """Data -> TFRecord shards that can be checked: sources, encoding, index."""
 
-KINDS = ("images", "csv", "npz", "idx", "cifar", "text")  # of sources
+from typing import Literal, get_args
+
+SourceKind = Literal["images", "csv", "npz", "idx", "cifar", "text"]
+KINDS: tuple[SourceKind, ...] = get_args(SourceKind)

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
-from deploykit.exporting.manifests import KINDS
+from deploykit.exporting.manifests import KINDS, ManifestKind
 from deploykit.quantization.requested import MAX_DROP
 from deploykit.serving.saved_model.write_version import check_name
 from deploykit.transforms.core.display.flag import Flag
@@ -13,8 +13,10 @@ from deploykit.transforms.core.engines.engines import AUTO, CHOICES, TENSORFLOW,
 from deploykit.transforms.core.errors import GraphError
 from deploykit.verification.public_types import DataLike, PreprocessLike
 
-TARGETS = ("latency", "throughput", "size")
-DEVICES = ("cpu", "gpu")
+Target = Literal["latency", "throughput", "size"]
+DeviceKind = Literal["cpu", "gpu"]
+TARGETS: tuple[Target, ...] = get_args(Target)
+DEVICES: tuple[DeviceKind, ...] = get_args(DeviceKind)
 MINUTES = 8.0
 
 
@@ -39,7 +41,7 @@ class ShipOptions:
     of photos, such as 0..1 [default: what is known of the model]."""
     name: Annotated[str | None, Flag(metavar="NAME")] = None
     """The model's name in requests [default: the name of its file or folder]."""
-    target: Literal["latency", "throughput", "size"] = "latency"
+    target: Target = "latency"
     """latency: the fastest answer to one call; throughput: the most samples a second; size: weights
     in 8 bits even where that is no faster."""
     max_drop: Annotated[float, Flag(at_least=0)] = MAX_DROP
@@ -47,14 +49,12 @@ class ShipOptions:
     budget: Annotated[float, Flag(metavar="MINUTES", above=0, heading="Run")] = MINUTES
     """How long all of it may take, as far as that can be chosen: the searches and measurements take
     less where there is less."""
-    device: Literal["cpu", "gpu"] = "cpu"
+    device: DeviceKind = "cpu"
     """What is to compute the model; layers compute in 8 bits on CPUs alone."""
     engine: Literal["auto", "tensorflow", "openvino"] = "auto"
     """What is to compute the model on a CPU; auto: openvino where it is installed, gives
     TensorFlow's answers, and is faster."""
-    manifests: Annotated[
-        Sequence[Literal["config", "docker", "kubernetes", "kserve"]], Flag(format="kinds")
-    ] = ()
+    manifests: Annotated[Sequence[ManifestKind], Flag(format="kinds")] = ()
     """Also write files that run it elsewhere: config, docker, kubernetes, kserve, or all; separated
     by commas."""
     allow_low_accuracy: bool = False

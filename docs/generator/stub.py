@@ -94,26 +94,26 @@ def _type(node: Any, home: Any, imports: set[str]) -> str:
 
 
 @functools.cache
-def _imports(module: Any) -> dict[str, str]:
-    """Return what a module imports by name, also for type checkers alone."""
+def _origins(module: Any) -> dict[str, str]:
+    """Return the import of each name that a module imports, also for types alone, or defines."""
     found = {}
-    for node in ast.walk(ast.parse(inspect.getsource(module))):
-        if isinstance(node, ast.ImportFrom):
+    tree = ast.parse(inspect.getsource(module))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            start = f"from {node.module} " if isinstance(node, ast.ImportFrom) else ""
             for each in node.names:
-                found[each.asname or each.name] = f"from {node.module} import {each.name}"
-        elif isinstance(node, ast.Import):
-            for each in node.names:
-                found[each.asname or each.name] = f"import {each.name}"
+                found[each.asname or each.name] = f"{start}import {each.name}"
+    for node in tree.body:
+        names = [node.name] if isinstance(node, ast.ClassDef) else []
+        if isinstance(node, ast.Assign):
+            names = [ast.unparse(each) for each in node.targets]
+        found |= {name: f"from {module.__name__} import {name}" for name in names}
     return found
 
 
 def _import_of(name: str, module: Any) -> set[str]:
     """Return the import of a name that a module uses, if it needs one."""
-    line = _imports(module).get(name)
-    if line is None:
-        is_own = getattr(getattr(module, name, None), "__module__", "") == module.__name__
-        line = f"from {module.__name__} import {name}" if is_own else None
-    public = f"deploykit.{deploykit._HOMES.get(name, '')}"
-    if line is not None and line == f"from {public} import {name}":
+    line = _origins(module).get(name)
+    if line == f"from deploykit.{deploykit._HOMES.get(name, '')} import {name}":
         line = f"{line} as {name}"
     return set() if line is None else {line}

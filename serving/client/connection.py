@@ -30,7 +30,7 @@ class Connection:
     """Wait at most this long for an answer."""
     retries: Annotated[int, Flag(is_python_only=True)] = 2
     """How often a call is repeated while no server can be reached; `reload` never is."""
-    protocol: Literal["tensorflow", "v2"] = "tensorflow"
+    protocol: ServingProtocol = "tensorflow"
     """API of the server: tensorflow is TensorFlow Serving's, v2 is the Open Inference Protocol of
     KServe, Triton, OpenVINO Model Server and MLServer (ADDRESS may be a URL of HTTP)."""
 

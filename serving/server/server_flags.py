@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.engines.engines import MOST_REQUESTS, MOST_THREADS
 
 LOOPBACK = "127.0.0.1"
 MOST_WORKERS = 256
@@ -89,7 +90,7 @@ class PlainFlags:
         float, Flag(metavar="SECONDS", at_least=0, heading="Threads and load")
     ] = 30
     """After that, how long calls may take to finish."""
-    workers: Annotated[int, Flag(at_most=256, heading="Threads and load")] = 1
+    workers: Annotated[int, Flag(at_most=MOST_WORKERS, heading="Threads and load")] = 1
     """Processes that share the port, up to 256; worth it for very small models."""
 
 
@@ -112,7 +113,7 @@ class ServerFlags(PlainFlags):
     """Port for REST; 0: no REST, as in TensorFlow Serving [default: no REST]."""
     grpc_max_threads: Annotated[int | None, Flag(heading="Threads and load")] = None
     """Threads that answer gRPC; limits calls as `max_in_flight` does."""
-    slots: Annotated[int | None, Flag(at_most=1024, heading="Threads and load")] = None
+    slots: Annotated[int | None, Flag(at_most=MOST_REQUESTS, heading="Threads and load")] = None
     """Calls that compute at the same time [default: cores divided by threads inside an op]."""
     max_message_mb: Annotated[int, Flag(metavar="MIB", at_most=2047, heading="Network")] = 256
     """Largest request, up to 2047; larger ones are refused without being read."""
@@ -133,7 +134,7 @@ class ServerFlags(PlainFlags):
         int | None,
         Flag(
             at_least=-1,
-            at_most=4096,
+            at_most=MOST_THREADS,
             heading="Threads and load",
         ),
     ] = None
@@ -142,7 +143,7 @@ class ServerFlags(PlainFlags):
         int | None,
         Flag(
             at_least=-1,
-            at_most=4096,
+            at_most=MOST_THREADS,
             heading="Threads and load",
         ),
     ] = None
@@ -152,7 +153,7 @@ class ServerFlags(PlainFlags):
         int | None,
         Flag(
             at_least=-1,
-            at_most=4096,
+            at_most=MOST_THREADS,
             heading="Threads and load",
         ),
     ] = None

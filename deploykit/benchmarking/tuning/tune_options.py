@@ -9,6 +9,7 @@ from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engines import (
     AUTO,
     ENGINES,
+    MOST_BATCH,
     TENSORFLOW,
     check_engine,
     lacking,
@@ -22,7 +23,7 @@ class TuneOptions:
 
     HEADING: ClassVar = "Search"
 
-    batch: Annotated[Sequence[int] | int, Flag(format="counts", at_most=1048576)] = ()
+    batch: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MOST_BATCH)] = ()
     """Batches to try; the lowest latency is searched for the smallest [default: 1,8,32 if the model
     leaves it open]."""
     goal: Literal["latency", "throughput"] = "latency"

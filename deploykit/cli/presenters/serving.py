@@ -3,11 +3,12 @@
 import logging
 import os
 import sys
-from typing import Annotated, Literal
+from typing import Annotated
 
 import click
 
 from deploykit.cli.call import Invocation
+from deploykit.exporting.manifests import ManifestKind
 from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.display.flag import Flag
 
@@ -24,7 +25,7 @@ def export(
     call: Invocation,
     *,
     manifests: Annotated[
-        tuple[Literal["config", "docker", "kubernetes", "kserve"], ...],
+        tuple[ManifestKind, ...],
         Flag(format="kinds", heading=_ELSEWHERE),
     ] = (),
     batching: Annotated[bool, Flag(heading=_ELSEWHERE)] = False,

@@ -5,6 +5,9 @@ The type and the default say most of it. This says what they cannot.
 
 from dataclasses import dataclass
 
+MOST_INT64 = (1 << 63) - 1
+"""The largest version of a model."""
+
 
 @dataclass(frozen=True)
 class Flag:

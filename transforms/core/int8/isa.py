@@ -1,10 +1,12 @@
 """What the processor's 8-bit multiplication can do, as the kernel of Linux tells it."""
 
 from pathlib import Path
+from typing import Literal, get_args
 
 from deploykit.transforms.core.errors import GraphError
 
-ISAS = ("auto", "avx2", "vnni")
+Isa = Literal["auto", "avx2", "vnni"]
+ISAS: tuple[Isa, ...] = get_args(Isa)
 # Those of Arm are called asimddp and i8mm.
 _EXACT = frozenset({"amx_int8", "avx512_vnni", "avx_vnni", "asimddp", "i8mm"})
 
