@@ -218,6 +218,7 @@ def hostile(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_path", [False, True], ids=["beside", "PYTHONPATH"])
 def test_a_script_imports_what_is_installed(installed, hostile, on_path):
     variables = {"PYTHONPATH": str(hostile)} if on_path else {}

@@ -1,5 +1,6 @@
 """The generated pages say what the code says, wherever they are made."""
 
+import json
 import re
 import typing
 from typing import Any
@@ -14,7 +15,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.differences import Difference
 from deploykit.verification.verify import Verification
 from docs.generator import __main__ as generator
-from docs.generator import api, commands
+from docs.generator import api, command_table, commands
 from docs.generator.markdown import docstring, plain
 from docs.generator.signatures import inner, members, signature
 from tests.differential.test_defects import DEFECTS
@@ -45,6 +46,18 @@ def test_a_page_that_differs_is_named(pages, tmp_path, monkeypatch, capsys):
     assert generator.main(["--check"]) == 0
     assert not (tmp_path / "transforms" / "old.md").exists()
     assert (tmp_path / "by-hand.md").exists()
+
+
+def test_choices_have_one_order():
+    """Python keeps one of two Literals with equal members: the order would be that of imports."""
+    table = json.loads(command_table.text())
+    orders: dict[frozenset[str], set[tuple[str, ...]]] = {}
+    for command in table.values():
+        for option in command["parameters"]:
+            choices = tuple(option["choices"])
+            orders.setdefault(frozenset(choices), set()).add(choices)
+    assert len(orders) > 10
+    assert [found for found in orders.values() if len(found) > 1] == []
 
 
 @pytest.mark.parametrize("columns", ["40", "200"])

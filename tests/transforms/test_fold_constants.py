@@ -653,3 +653,31 @@ GRAPHS = [
     Example("fold_constants", lambda: build(batch_norm, ["x"], ["out"]), BAR),
     Example("fold_constants", lambda: build(only_by_tensorflow, ["x"], ["out"]), BAR),
 ]
+
+
+def reductions(*keep_dims: bool) -> Graph:
+    """Reductions of one constant and axis, each with or without keep_dims."""
+    nodes = [
+        Node.constant("c", np.arange(6, dtype=np.float32).reshape(2, 3)),
+        Node.constant("axis", np.array(1, np.int32)),
+    ]
+    for index, keep in enumerate(keep_dims):
+        types = {"T": DType("float32"), "Tidx": DType("int32")}
+        nodes.append(Node(f"sum{index}", "Sum", ("c", "axis")).with_attrs(keep_dims=keep, **types))
+    return Graph(nodes, [], [node.name for node in nodes[2:]])
+
+
+def test_equal_nodes_are_computed_once(monkeypatch):
+    calls = []
+    kernel = constants.KERNELS["Sum"]
+    monkeypatch.setitem(
+        constants.KERNELS, "Sum", lambda node, *arrays: calls.append(1) or kernel(node, *arrays)
+    )
+    result = folded(reductions(True, True, True))
+    assert len(calls) == 1
+    assert all(result[name].value.tolist() == [[3.0], [12.0]] for name in result.outputs)
+
+
+def test_nodes_with_other_attributes_are_not_equal():
+    result = folded(reductions(True, False, True))
+    assert [result[name].shape for name in result.outputs] == [(2, 1), (2,), (2, 1)]

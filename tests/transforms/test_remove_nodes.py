@@ -324,6 +324,7 @@ def test_an_op_that_only_this_graph_knows_is_accepted():
     assert graph["out"].inputs == ("x",)
 
 
+@pytest.mark.slow
 def test_a_chain_of_100_000_nodes():
     count = 100_000
     nodes = [node(f"n{i}", "Identity", f"n{i - 1}" if i else "x") for i in range(count)]

@@ -338,6 +338,7 @@ def test_the_check_catches_the_scalar_that_the_original_makes(here):
         error(graph, wrong, {"kept": random(2, 4)})
 
 
+@pytest.mark.slow
 def test_a_chain_of_100_000_nodes_above_and_below_the_cut():
     count = 100_000
     nodes = [Node("x", "Placeholder")]

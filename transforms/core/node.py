@@ -1,5 +1,6 @@
 """A node of a graph. It never changes: an edit makes another one."""
 
+import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -96,9 +97,12 @@ class Node:
         cls, name: str, array: Array, dtype: str | None = None, device: str = ""
     ) -> "Node":
         """Make a Const that holds `array`, as TensorFlow type `dtype` (default: its own)."""
-        value = AttrValue()
-        type_ = AttrValue(type=tensors.encode(array, dtype, into=value.tensor).dtype)
-        return cls(name, "Const", (), {"dtype": type_, "value": value}, device)
+        array = np.asarray(array)
+        if array.nbytes <= _SHARED_BYTES and array.dtype.kind not in "OSU":
+            attrs = _small_constant(array.tobytes(), array.dtype, array.shape, dtype)
+        else:
+            attrs = _constant_attrs(array, dtype)
+        return cls(name, "Const", (), attrs, device)
 
     @property
     def data_inputs(self) -> tuple[str, ...]:
@@ -241,6 +245,20 @@ def _attrs(proto: NodeDef) -> Mapping[str, AttrValue]:
             return attrs
         found = _shared_attrs[key] = {name: AttrValue.FromString(text) for name, text in key}
     return found
+
+
+def _constant_attrs(array: Array, dtype: str | None) -> Mapping[str, AttrValue]:
+    value = AttrValue()
+    type_ = AttrValue(type=tensors.encode(array, dtype, into=value.tensor).dtype)
+    return {"dtype": type_, "value": value}
+
+
+@functools.lru_cache(_KINDS)
+def _small_constant(
+    content: bytes, numpy_type: np.dtype[Any], shape: tuple[int, ...], dtype: str | None
+) -> Mapping[str, AttrValue]:
+    """Return the attributes of a small Const, which all with this value share."""
+    return _constant_attrs(np.frombuffer(content, numpy_type).reshape(shape), dtype)
 
 
 def _plain(value: AttrValue) -> Any:

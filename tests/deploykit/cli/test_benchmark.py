@@ -89,6 +89,7 @@ def test_phases_and_figures(run):
         assert figures["verdict"].partition(":")[0] in ("stable", "unstable")
 
 
+@pytest.mark.slow
 def test_an_allocator_is_in_the_processes_that_ask_for_it(deploykit, net, tmp_path, monkeypatch):
     library = stands_in(tmp_path)
     monkeypatch.setattr(allocators, "library_here", lambda: str(library))

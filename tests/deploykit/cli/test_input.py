@@ -66,6 +66,7 @@ def test_a_real_model_behind_all_styles(fashion):
     assert json.loads(output.read_text()) == document
 
 
+@pytest.mark.slow
 def test_a_simulated_accelerator_as_a_table(model, tmp_path, deploykit):
     data = made_up.write_csv(tmp_path / "csv")
     steps = tmp_path / "steps.json"
@@ -136,6 +137,7 @@ def test_damaged_images_are_counted(tmp_path, deploykit):
     assert shows(found.stderr, "record-not-usable", source=damaged)
 
 
+@pytest.mark.slow
 def test_damaged_images_in_records_are_counted(tmp_path, deploykit):
     def images():
         import tensorflow as tf
@@ -163,6 +165,7 @@ def test_damaged_images_in_records_are_counted(tmp_path, deploykit):
     assert f"{data.files[1]}: record 1: the record cannot be used" in found.stderr
 
 
+@pytest.mark.slow
 def test_options_of_tf_data(model, tmp_path, deploykit):
     data = made_up.write_records(tmp_path / "records")
     common = ("benchmark", model, "--data", data.path, "--batch=4", "--duration=0.3", "--json",

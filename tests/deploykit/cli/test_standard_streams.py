@@ -123,6 +123,7 @@ def test_texts_of_other_kinds(deploykit, small):
     assert sorted(os.listdir()) == [data, "small.pb"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_search_keeps_nothing_under_this_name(deploykit, small):
     found = deploykit("tune", small, "--budget=0.05", "--batch=1", "-o", "-")
     assert found.status == 0, found.stderr

@@ -187,6 +187,7 @@ def test_own_work_has_a_deadline_that_a_loop_in_c_does_not_get_around(tmp_path):
     assert ended("computes_for_ever", folder=tmp_path)[0] == 6
 
 
+@pytest.mark.slow
 def test_the_deadline_of_own_work_rests_while_another_process_computes(tmp_path):
     assert ended("waits_for_another_process", folder=tmp_path) == (0, "")
 

@@ -65,6 +65,7 @@ def test_a_lost_record_is_caught(address, lines, monkeypatch):
         check_epoch(open_data(str(folder)), address)
 
 
+@pytest.mark.slow
 def test_the_pipeline_of_the_workers_gives_each_record_once_an_epoch(address, lines):
     from deploykit.input.tfdata import batches_eagerly
 

@@ -98,6 +98,7 @@ def benchmark(rate: float, slower: float = 1.0) -> dict:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_benchmark_of_scenario_server(tmp_path):
     path = tmp_path / "server.json"
     path.write_text(json.dumps(benchmark(50.0)))

@@ -155,6 +155,7 @@ def test_the_command_line(tmp_path):
     assert output.exists()
 
 
+@pytest.mark.slow
 def test_fake_quants_of_activations_alone_need_calibration(in_process):
     """With it, the model is quantized like one without fake-quants."""
 

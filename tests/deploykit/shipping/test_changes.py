@@ -38,6 +38,7 @@ def runs(home, *words):
     return [each["stage"] for each in found.document["plan"] if each["act"] == "run"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [
     ("--eval=other.npz", "--labels=labels.txt"),
     ("--eval=eval.npz", "--labels=renamed.txt"),

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from deploykit.shipping import ship_folder as own
 from deploykit.shipping.stage_result import FOLDER
 from deploykit.storage.files import write
@@ -59,6 +61,7 @@ def test_a_finished_shipment_is_replaced_as_a_whole(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["a.ship"]
 
 
+@pytest.mark.slow
 def test_a_run_that_dies_at_any_moment_leaves_the_old_or_the_new(tmp_path):
     found, event, was_killed = set(), 0, True
     while was_killed:

@@ -32,6 +32,7 @@ def test_a_loop_without_end_on_synthetic_inputs():
         verify(loop(1000), loop(1000))
 
 
+@pytest.mark.slow
 def test_a_loop_that_ends_and_samples_of_the_user_have_no_such_bound():
     assert verify(loop(10), loop(10)).passed
     with Limits(seconds=4, internal_seconds=1), pytest.raises(LimitError, match=r"within 4 sec"):

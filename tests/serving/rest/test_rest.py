@@ -529,6 +529,7 @@ def refused_at_headers(port, size):
     return json.loads(response.read())
 
 
+@pytest.mark.slow
 def test_more_calls_than_are_let_in(models):
     with serving(models, in_flight=1, timeout_in_ms=3000) as rest:
         thread = slow(rest.port)

@@ -80,6 +80,7 @@ def test_callers_of_rest_are_answered_or_refused(empty):
         server.kill()
 
 
+@pytest.mark.slow
 def test_a_server_in_a_process_that_goes_on_ends_likewise():
     for _ in range(3):
         server = Server(ServerSettings([], port=0))

@@ -133,6 +133,7 @@ def nothing_kept(server: Served) -> Iterator[None]:
     assert "Traceback" not in server.said
 
 
+@pytest.mark.slow
 def test_names_beyond_the_limit_are_refused_wherever_they_stand(server):
     """None is looked up first: the code would be another one."""
     for path, content in named(b"n" * 257):
@@ -142,6 +143,7 @@ def test_names_beyond_the_limit_are_refused_wherever_they_stand(server):
     assert asked(server, f"{PREDICTION}Predict", predict()) == "OK"
 
 
+@pytest.mark.slow
 def test_names_of_20_mib_are_not_kept(server):
     with nothing_kept(server):
         for number in range(5):  # five names are more than may be held

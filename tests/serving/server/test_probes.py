@@ -53,6 +53,7 @@ def test_a_server_without_a_version_is_not_ready(start, tmp_path, path):
     assert ask(server, "/v2/health/live", "HEAD") == (200, b"")
 
 
+@pytest.mark.slow
 def test_it_is_ready_from_the_first_version_until_it_is_told_to_end(start, base, tmp_path):
     served = tmp_path / "half_plus_two"
     served.mkdir()

@@ -82,6 +82,7 @@ def test_workers_end_with_their_parent(tmp_path):
     assert not any(each.is_running() for each in processes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 0.3, 1.0])
 def test_workers_that_begin_end_with_their_parent_without_a_traceback(tmp_path, seconds):
     config = tmp_path / "models.config"

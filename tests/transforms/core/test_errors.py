@@ -41,6 +41,7 @@ def test_what_is_no_matter_of_memory(error):
     assert type(failed("it cannot be loaded", error)) is GraphError
 
 
+@pytest.mark.slow
 def test_a_graph_that_asks_for_too_much():
     sizes = Node.constant("sizes", np.array([1 << 20, 1 << 20, 1 << 10], np.int64))
     value = Node.constant("value", np.float32(1))

@@ -160,3 +160,33 @@ def test_nodes_with_the_same_few_attributes_share_them():
     assert first.attr("T") == "float32"
     assert other.with_attrs(T=None).attrs == {}
     assert first.attr("T") == "float32"
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(-0.0, np.float32),
+        np.array([1, 2], ">i4"),
+        np.array([[1.5, np.nan]], np.float16),
+        np.arange(8, dtype=np.int8).reshape(2, 4)[:, ::2],
+        np.array([True, False]),
+        np.array(b"text", object),
+        np.zeros((0, 3), np.float64),
+        np.arange(100.0),
+    ],
+    ids=repr,
+)
+def test_equal_constants_hold_equal_bytes(array):
+    """Small ones share their attributes."""
+    a, b = Node.constant("a", array), Node.constant("b", array.copy())
+    assert a.attrs == b.attrs or np.isnan(array).any()
+    np.testing.assert_array_equal(a.value, np.asarray(array, a.value.dtype))
+    assert (a.attrs is b.attrs) == (array.nbytes <= 64 and array.dtype.kind != "O")
+
+
+def test_zeros_of_other_signs_shapes_and_types_are_other_constants():
+    arrays = [np.float32(0.0), np.float32(-0.0), np.float64(0.0), np.zeros(1, np.float32)]
+    contents = {
+        Node.constant("c", np.asarray(array)).attrs["value"].SerializeToString() for array in arrays
+    }
+    assert len(contents) == len(arrays)

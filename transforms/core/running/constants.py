@@ -59,6 +59,7 @@ class Constants:
         """Find the constant nodes whose ops are in `ops` and that are not in `but`, in one pass."""
         self._graph = graph
         self._values: dict[str, Array | None] = {}
+        self._computed: dict[tuple[str, tuple[str, ...]], Node] = {}  # by op and inputs
         self._too_large: set[str] = set()
         self._held = 0  # bytes
         self._names: set[str] = set()
@@ -91,8 +92,17 @@ class Constants:
                 continue
             waiting.pop()
             if node.name not in self._values:
-                self._values[node.name] = self._compute(node)
+                self._values[node.name] = self._compute_once(node)
         return self._values[name]
+
+    def _compute_once(self, node: Node) -> Array | None:
+        """Return a node's value, or that of an equal node where one is computed already."""
+        key = node.op, node.data_inputs
+        equal = self._computed.get(key)
+        if equal is not None and equal.attrs == node.attrs and equal.name not in self._too_large:
+            return self._values[equal.name]
+        self._computed[key] = node
+        return self._compute(node)
 
     def _compute(self, node: Node) -> Array | None:
         if node.op == "Const":

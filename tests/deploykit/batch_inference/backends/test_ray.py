@@ -25,6 +25,7 @@ from tests.deploykit.batch_inference.killing import (
 from tests.support import raises, says
 
 
+@pytest.mark.slow
 def test_a_cluster_of_its_own_writes_the_same_files_though_a_worker_is_killed(tmp_path):
     work = write_work(tmp_path)
     alone, on_ray = tmp_path / "alone", tmp_path / "ray"

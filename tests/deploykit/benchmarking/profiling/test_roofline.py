@@ -12,6 +12,7 @@ from deploykit.transforms.core.running.child import call
 PEAK = Peak(gflops=100.0, gigabytes=10.0, matrix=1024, array_bytes=1 << 27)
 
 
+@pytest.mark.slow
 def test_a_peak_is_measured_in_a_child_with_its_threads():
     found = call("deploykit.benchmarking.profiling.roofline:peak", Settings(threads=(1, 1)))
     assert 0.01 < found.gflops < 1e6

@@ -32,6 +32,7 @@ def test_offline_computes_all_samples_and_not_some():
     assert found.scenario.value == pytest.approx(found.items_per_second)
 
 
+@pytest.mark.slow
 def test_each_model_is_measured_alone_and_nothing_is_compared():
     result = deploykit.benchmark(
         {"a": dense(), "b": dense()}, scenario="single", seconds=0.2, profile=True

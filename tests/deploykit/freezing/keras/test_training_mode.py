@@ -131,6 +131,7 @@ def test_a_trace_that_differs_is_reported_with_its_layer(tmp_path, monkeypatch):
     assert not (tmp_path / "m.pb").exists()
 
 
+@pytest.mark.slow
 def test_a_sequence_that_keras_cuts_is_found(tmp_path):
     import keras
 

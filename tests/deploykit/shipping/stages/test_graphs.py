@@ -70,6 +70,7 @@ def test_an_op_of_no_tensorflow_matters_where_the_outputs_need_it(tmp_path):
         CHECK.run(shipped)
 
 
+@pytest.mark.slow
 def test_a_quantization_aware_model_needs_no_calibration(tmp_path):
     model = net(residual, ("out/out",))
     (tmp_path / FROZEN).parent.mkdir(exist_ok=True)

@@ -46,6 +46,7 @@ def check_imports(order: Sequence[str], **variables: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [WITHOUT_TRITON, WITHOUT_TRITON[::-1]], ids=" ".join)
 def test_deploykit_may_be_imported_first_or_last(order):
     check_imports(order)

@@ -71,6 +71,7 @@ def arenas(most: int) -> int:
     return text.value.count(b"<heap nr=")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "limited"), [({}, True), ({"MALLOC_ARENA_MAX": "7"}, False)]
 )
