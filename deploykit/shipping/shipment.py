@@ -4,12 +4,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from deploykit.freezing.interface import Source
 from deploykit.freezing.open_model import OpenedModel, open_model
+from deploykit.input.data import is_arrays
+from deploykit.input.samples import open_samples
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.stage_result import DONE, FOLDER, UNDECIDED, Outcome, StageResult
+from deploykit.verification.samples import Samples
 
 AS_IT_CAME, OPTIMIZED, EIGHT_BITS = "as it came", "optimized", "8 bits"
 FROZEN, OPTIMIZED_FILE, EIGHT_BITS_FILE = (
@@ -21,6 +24,11 @@ PREPROCESS, LABELS = "preprocess.json", "labels.txt"
 BYTES_A_MS = 2 << 20
 """Of a model: what it does in a millisecond; EfficientNet-Lite0 (18 MB) takes 10 on a core or two,
 ResNet50 (100 MB) 30 to 60. It only says how long measurements may take."""
+
+
+def is_folder(data: Any) -> bool:
+    """Return whether data are files that are read batch by batch, and no file of arrays."""
+    return isinstance(data, str) and not is_arrays(data)
 
 
 @dataclass
@@ -43,6 +51,7 @@ class Shipment:
     share: float = 0.0
     """Minutes that the running stage may take: no more than its model is worth."""
     _opened: dict[str, OpenedModel] = field(default_factory=dict)
+    _samples: dict[str, Samples] = field(default_factory=dict)
 
     @property
     def left(self) -> float:
@@ -68,6 +77,28 @@ class Shipment:
         if name not in self._opened:
             self._opened[name] = open_model(self.path(name))
         return self._opened[name]
+
+    def samples(self, which: Literal["calibration", "evaluation"]) -> Samples:
+        """Return the samples that an option names, with labels and groups; they are read once."""
+        if which not in self._samples:
+            self._samples[which] = open_samples(
+                getattr(self.how, which),
+                self.opened(OPTIMIZED_FILE).frozen,
+                self.how.preprocess,
+                labels=self.how.labels,
+                group_by="",
+            )
+        return self._samples[which]
+
+    def arrays(self) -> Samples | None:
+        """Return samples that are fed as they are; None: they are files to preprocess, or none."""
+        which: Literal["calibration", "evaluation"] = (
+            "evaluation" if self.how.calibration is None else "calibration"
+        )
+        data = getattr(self.how, which)
+        if data is None or is_folder(data) or self.how.preprocess is not None:
+            return None
+        return self.samples(which)
 
     def forget(self, name: str) -> None:
         """Let a graph be read anew, as it was written again."""

@@ -1,6 +1,5 @@
 """The version that a server loads, photos in front of it where that can be known."""
 
-import os
 import shutil
 from dataclasses import replace
 from typing import Any
@@ -29,7 +28,7 @@ def _export(shipment: Shipment) -> Outcome:
     how, callee, why = shipment.how, named_model(shipment), ""
     options: dict[str, Any] = {
         "name": shipment.name,
-        "warmup": how.calibration if how.calibration is not None else how.evaluation,
+        "warmup": _warmup(shipment, callee),
         "labels": how.labels,
         "allowed_ops": how.allowed_ops,
     }
@@ -37,10 +36,6 @@ def _export(shipment: Shipment) -> Outcome:
         options["manifests"] = Manifests(
             tuple(how.manifests), settings=_tuned(shipment), force=True
         )
-    if callee.method != PREDICT:
-        options["warmup"] = None  # it takes tf.Examples, of which none is made
-    elif options["warmup"] is not None and not isinstance(options["warmup"], str | os.PathLike):
-        options["warmup"] = dict(options["warmup"].arrays)
     found = None
     if _takes_photos(callee):
         try:
@@ -50,8 +45,20 @@ def _export(shipment: Shipment) -> Outcome:
     if found is None:
         found = export(shipment.path(MODEL), shipment.folder, **options)
     found = _without_twin(found)
-    document = {**found.document(), "bytes": found.bytes, "fed": dict(found.fed)}
+    samples = shipment.arrays() if options["warmup"] is not None else None
+    fed = found.fed if samples is None else samples.fed
+    document = {**found.document(), "bytes": found.bytes, "fed": dict(fed)}
     return Outcome(document, _written(shipment, found), why=why)
+
+
+def _warmup(shipment: Shipment, callee: NamedModel) -> Any:
+    """Return the samples of warm-up requests: arrays, or files that clients send as they are."""
+    if callee.method != PREDICT:
+        return None  # it takes tf.Examples, of which none is made
+    samples, how = shipment.arrays(), shipment.how
+    if samples is not None:
+        return dict(samples.arrays)
+    return how.calibration if how.calibration is not None else how.evaluation
 
 
 def _tuned(shipment: Shipment) -> Settings:
@@ -79,7 +86,7 @@ def _written(shipment: Shipment, found: Exported) -> tuple[str, ...]:
 
 def named_model(shipment: Shipment) -> NamedModel:
     """Return what is shipped, by the names that its callers know."""
-    return open_named_model(Source(str(shipment.path(MODEL))))[1]
+    return open_named_model(Source(shipment.opened(MODEL)))[1]
 
 
 def _takes_photos(callee: NamedModel) -> bool:

@@ -115,8 +115,7 @@ def _calibrate(shipment: Shipment) -> Outcome:
     how = shipment.how
     found = calibrate(
         shipment.opened(OPTIMIZED_FILE),
-        how.calibration,
-        preprocess=how.preprocess,
+        shipment.samples("calibration"),
         allowed_ops=tuple(how.allowed_ops),
     )
     return Outcome({**found.document(), "fed": dict(found.fed)})
@@ -126,7 +125,6 @@ def _quantize(shipment: Shipment) -> Outcome:
     how, is_calibrated = shipment.how, shipment.how.calibration is not None
     path, model = shipment.path(EIGHT_BITS_FILE), shipment.opened(OPTIMIZED_FILE)
     common: dict[str, Any] = {
-        "preprocess": how.preprocess,
         "allowed_ops": how.allowed_ops,
         "output": path,
         "force": True,
@@ -146,24 +144,26 @@ def _quantize(shipment: Shipment) -> Outcome:
             if how.labels is not None:
                 named = replace(model.about, labels=tuple(labels_from(how.labels)))
                 model.graph.about = named  # they number the classes that folders name
-        given: dict[str, Any] = {"calibration": how.calibration, "evaluation": how.evaluation}
-        if not is_calibrated:
-            given = {"input_range": how.input_range, "allow_unverified": how.allow_unverified}
-            common["preprocess"] = None
+        given: dict[str, Any] = {
+            "input_range": how.input_range,
+            "allow_unverified": how.allow_unverified,
+        }
+        if is_calibrated:
+            given = {"calibration": shipment.samples("calibration")}
+            if how.evaluation is not None:
+                given["evaluation"] = shipment.samples("evaluation")
         graph = quantize(model, options, **given, **common)
         plain = document(graph.report)
         plain.pop("evaluation", None)  # the stage `accuracy` measures it, also on later data
         if how.evaluation is not None and plain["result"] != "int8":
             used = ("evaluation", "labels")  # on others, int8 may be accurate enough
     if how.target == "size" and plain.get("result") != "int8":
-        common["preprocess"] = how.preprocess if is_calibrated else None
         common["allow_low_accuracy"] = how.allow_low_accuracy
         common |= {"input_range": how.input_range, "allow_unverified": how.allow_unverified}
         slower = plain.get("reason")
+        samples = shipment.samples("calibration") if is_calibrated else None
         try:
-            graph = quantize(
-                model, mode="weights", data=how.calibration, allow_float=True, **common
-            )
+            graph = quantize(model, mode="weights", data=samples, allow_float=True, **common)
         except UnverifiedError as error:
             raise by_calibration(error) from None
         plain = {"result": "float", **document(graph.report), "engine": "tensorflow"}

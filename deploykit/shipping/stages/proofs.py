@@ -30,7 +30,7 @@ def _verify(shipment: Shipment) -> Outcome:
     shipment.forget(MODEL)
     options: dict[str, Any] = {"allowed_ops": how.allowed_ops}
     if how.calibration is not None:
-        options |= {"data": how.calibration, "preprocess": how.preprocess}
+        options["data"] = shipment.samples("calibration")
     else:
         options["input_range"] = how.input_range
     if shipment.in_8_bits:
@@ -89,8 +89,7 @@ def _accuracy(shipment: Shipment) -> Outcome:
     models = {AS_IT_CAME: shipment.opened(FROZEN), shipment.shipped_as: shipment.opened(MODEL)}
     found = accuracy(
         models,
-        how.evaluation,
-        preprocess=how.preprocess,
+        shipment.samples("evaluation"),
         labels=how.labels,
         allowed_ops=how.allowed_ops,
     )

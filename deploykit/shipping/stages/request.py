@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from deploykit.shipping.own_answer import own_answer
 from deploykit.shipping.random_image import random_bmp
 from deploykit.shipping.request_speed import request_speed
 from deploykit.shipping.served_instance import ServedInstance
-from deploykit.shipping.shipment import Shipment
+from deploykit.shipping.shipment import Shipment, is_folder
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import UNDECIDED, Outcome
 from deploykit.shipping.stages.exported_version import named_model
@@ -32,6 +32,8 @@ from deploykit.transforms.core.node import normal
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.sample_inputs import demanded_batch, made_up_feeds
 
+Sample = dict[str, Array]
+
 CLOSE = 1e-3
 """Of the largest value: what the same kernels differ by, with other threads and another batch."""
 SAMPLE_BYTES = 1 << 22
@@ -41,8 +43,9 @@ CLOSE_8_BITS = 0.05
 
 def _serve(shipment: Shipment) -> Outcome:
     """Start a server as a user would, ask it as a caller would, and hold the answer to account."""
-    began, exported = time.monotonic(), shipment.document("export")
-    callee = named_model(shipment)
+    exported, callee = shipment.document("export"), named_model(shipment)
+    sample = _sample(shipment, callee)
+    began = time.monotonic()
     with ServedInstance(shipment.folder, allowed_ops=shipment.how.allowed_ops) as server:
         seconds = time.monotonic() - began
         document: dict[str, Any] = {
@@ -50,10 +53,10 @@ def _serve(shipment: Shipment) -> Outcome:
             "seconds": round(seconds, 2),
             "warm_up_requests": exported["warm_up_requests"],
             "tuned": shipment.path(TUNED).exists(),
-            **_asked(shipment, callee, server.address),
+            **_asked(shipment, callee, server.address, *sample),
             **_photo(shipment, server.address),
         }
-        document["requests"] = _requests(shipment, callee, server.address, document)
+        document["requests"] = _requests(shipment, callee, server.address, document, *sample)
     files = tuple(document.pop("files"))
     if document["agrees"] is False:
         raise VerificationError(
@@ -78,17 +81,13 @@ _NOT_ASKED: dict[str, Any] = {
 }
 
 
-def _asked(shipment: Shipment, callee: NamedModel, address: str) -> dict[str, Any]:
+def _asked(
+    shipment: Shipment, callee: NamedModel, address: str, sample: Sample | None, said: str
+) -> dict[str, Any]:
     """Ask for what a sample gives, by the signature that takes what the model itself does."""
-    if callee.method != PREDICT:
-        return {
-            **_NOT_ASKED,
-            "request": f"{callee.method} takes tf.Examples, of which none is made",
-        }
     signature = callee.signature
     if TENSORS in shipment.document("export")["signatures"]:
         signature = TENSORS
-    sample, said = _sample(shipment, callee)
     if sample is None:
         return {**_NOT_ASKED, "request": said}
     began = time.monotonic()
@@ -142,17 +141,25 @@ def _stored(shipment: Shipment, sample: Mapping[str, Array]) -> dict[str, Any]:
     return {"inputs": inputs, "files": files}
 
 
-def _sample(shipment: Shipment, callee: NamedModel) -> tuple[dict[str, Array] | None, str]:
+def _sample(shipment: Shipment, callee: NamedModel) -> tuple[Sample | None, str]:
     """Return a sample by alias, and what it is in words; None: there is none, and why."""
+    if callee.method != PREDICT:
+        return None, f"{callee.method} takes tf.Examples, of which none is made"
     how = shipment.how
-    data = how.evaluation if how.evaluation is not None else how.calibration
+    which: Literal["calibration", "evaluation"] = (
+        "calibration" if how.evaluation is None else "evaluation"
+    )
+    data = getattr(how, which)
     if data is None:
         feeds, why = made_up_feeds(callee.graph, (-1.0, 1.0))
         if not feeds:
             return None, f"no request can be made up: {why}"
         return _by_alias(callee, feeds[0]), "made-up values"
     batch = demanded_batch(callee.graph) or 1
-    feed = next(iter(open_feeds(data, callee.graph, how.preprocess, batch)[0]))
+    if is_folder(data):  # one batch is read, not all of it
+        feed = next(iter(open_feeds(data, callee.graph, how.preprocess, batch)[0]))
+    else:
+        feed = shipment.samples(which).feeds(batch)[0]
     said = str(data) if isinstance(data, str | os.PathLike) else "the samples"
     return _by_alias(callee, feed), f"the first sample of {said}"
 
@@ -197,12 +204,14 @@ def _photo(shipment: Shipment, address: str) -> dict[str, Any]:
 
 
 def _requests(
-    shipment: Shipment, callee: NamedModel, address: str, document: Mapping[str, Any]
+    shipment: Shipment,
+    callee: NamedModel,
+    address: str,
+    document: Mapping[str, Any],
+    sample: Sample | None,
+    said: str,
 ) -> dict[str, Any]:
     """Return how fast requests to the default signature are, or why that is not known."""
-    if callee.method != PREDICT:
-        return {"why": f"{callee.method} takes tf.Examples, of which none is made"}
-    sample, said = _sample(shipment, callee)
     if sample is None:
         return {"why": said}
     signatures = shipment.document("export")["signatures"]

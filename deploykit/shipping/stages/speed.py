@@ -11,7 +11,6 @@ from deploykit.api.tune import tune
 from deploykit.benchmarking.results import BenchmarkResult, load_tuned
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning.for_server import check_served
-from deploykit.input.data import is_arrays
 from deploykit.input.input_result import InputResult
 from deploykit.shipping.shipment import (
     AS_IT_CAME,
@@ -19,6 +18,7 @@ from deploykit.shipping.shipment import (
     OPTIMIZED,
     OPTIMIZED_FILE,
     Shipment,
+    is_folder,
 )
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import UNDECIDED, Outcome
@@ -35,16 +35,8 @@ PROFILE_SECONDS = 1.0
 
 
 def _feeding(shipment: Shipment) -> dict[str, Any]:
-    """Return what models are run on: the samples where they lie in memory, or made-up values."""
-    how, found = shipment.how, {"allowed_ops": shipment.how.allowed_ops}
-    data = how.calibration if how.calibration is not None else how.evaluation
-    if data is not None and not _is_files(data) and how.preprocess is None:
-        return {**found, "data": data}
-    return found
-
-
-def _is_files(data: Any) -> bool:
-    return isinstance(data, str) and not is_arrays(data)
+    """Return what models are run on: samples that are arrays, or synthetic values."""
+    return {"allowed_ops": shipment.how.allowed_ops, "data": shipment.arrays()}
 
 
 def _placement(shipment: Shipment) -> Outcome:
@@ -160,7 +152,7 @@ def _profiled(shipment: Shipment) -> dict[str, Any]:
 def _input(shipment: Shipment, document: dict[str, Any]) -> str:
     """Measure the model behind files, fed and through tf.data; return why not, in words."""
     how = shipment.how
-    data = next((each for each in (how.evaluation, how.calibration) if _is_files(each)), None)
+    data = next((each for each in (how.evaluation, how.calibration) if is_folder(each)), None)
     if data is None:
         return "tf.data is not measured: the samples are arrays, and no files that it could read"
     is_ours = _in_tensorflow(shipment)

@@ -42,10 +42,19 @@ def run(home, *words):
 
 
 @pytest.fixture(scope="module")
-def shipped(home):
+def command(home):
     found = run(home, "net.pb", "--eval=eval.npz", *OPTIONS)
     assert found.status == 0, found.stderr
-    return found.document
+    return found
+
+
+@pytest.fixture(scope="module")
+def shipped(command):
+    return command.document
+
+
+def test_samples_are_read_once(command):
+    assert command.stderr.count("from eval.npz") == 1
 
 
 def stages(document):
