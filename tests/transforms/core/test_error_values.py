@@ -176,7 +176,8 @@ def test_a_wrong_place_is_seen(source, monkeypatch):
     import ast
 
     path = errors_page.ROOT / "deploykit" / "x.py"
-    modules = {**errors_page._modules(), path: ast.parse(source)}
+    errors_page.classes()  # of the product
+    modules = {path: ast.parse(source)}
     monkeypatch.setattr(errors_page, "_modules", lambda: modules)
     for each in (errors_page._helpers, errors_page._makers):
         monkeypatch.setattr(errors_page, each.__name__, each.__wrapped__)
