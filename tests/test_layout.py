@@ -214,7 +214,7 @@ def test_no_module_bears_an_old_name():
 
 @pytest.mark.parametrize(
     ("package", "rooms"),
-    [("click", ["cli"]), ("rich.console", ["cli"]), ("rich.progress", ["cli"]),
+    [("click", ["cli"]), ("rich.console", ["cli", "text"]), ("rich.progress", ["cli"]),
      ("rich.cells", ["text"])],
 )  # fmt: skip
 def test_packages_for_the_terminal_stay_where_they_belong(package, rooms):

@@ -1,43 +1,40 @@
-"""What models answered, in lines for people: arrays, or the classes with the highest scores."""
+"""Outputs of models: arrays, or the classes with the highest scores."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from deploykit.transforms.core.tensors import Array, type_of
+from deploykit.text.tables import Table, table
+from deploykit.transforms.core.tensors import type_of
 
 _SHOWN_VALUES = 20
 
 
-def output_lines(outputs: Mapping[str, Array]) -> Iterator[str]:
-    """Yield each output with its type and shape, and its values or the first of them."""
-    for alias, array in sorted(outputs.items()):
-        values = np.array2string(array, threshold=_SHOWN_VALUES, precision=6)
-        yield f"{alias}: {type_of(array)}{list(array.shape)}\n{values}"
+def prediction_lines(found: Any) -> Iterator[str | Table]:
+    """Yield each output with its type, shape and first values, or the best classes of each sample.
 
-
-def prediction_lines(
-    outputs: Mapping[str, Array],
-    classes: Sequence[Sequence[Mapping[str, Any]]] | None,
-    sources: Sequence[str] = (),
-) -> Iterator[str]:
-    """Yield outputs, or in their place the best classes of each sample under where it comes from.
-
-    `sources` are as many as samples, or none.
+    The sources of a prediction, where the samples come from, may be empty.
     """
-    if classes is None:
-        yield from output_lines(outputs)
-    for place, each in enumerate(classes or ()):
-        if sources:
-            yield f"{sources[place]}:"
-        yield from class_lines(each)
+    if found.classes is None:
+        for alias, array in sorted(found.outputs.items()):
+            values = np.array2string(array, threshold=_SHOWN_VALUES, precision=6)
+            yield f"{alias}: {type_of(array)}{list(array.shape)}\n{values}"
+    for index, predicted in enumerate(found.classes or ()):
+        if found.sources:
+            yield f"{found.sources[index]}:"
+        yield _classes(predicted)
 
 
-def class_lines(predicted: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the best classes of a sample as a table."""
-    width = max(5, *(len(str(each["class"])) for each in predicted))
-    yield f"{'score':>10}  {'class':>{width}}  label"
-    for each in predicted:
-        number, label = ("-" if each[key] is None else each[key] for key in ("class", "label"))
-        yield f"{each['score']:10.6f}  {number:>{width}}  {label}"
+def label_lines(found: Any) -> list[str | Table]:
+    """Return the best classes of an image as a table."""
+    return [_classes(found.predictions)]
+
+
+def code_lines(found: Any) -> list[str]:
+    """Return the code of an input pipeline."""
+    return [found.text.removesuffix("\n")]
+
+
+def _classes(predicted: Sequence[Mapping[str, Any]]) -> Table:
+    return table(predicted, {"class": "{class}", "score": "{score:.6f}", "label": "{label}"})

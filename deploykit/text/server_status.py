@@ -1,71 +1,71 @@
-"""How a server and its models are, in lines and tables for people."""
+"""The status of a server and its models."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from deploykit.text.tables import new_table
+from deploykit.text.tables import Table, table
+from deploykit.text.templates import for_each, said
 from deploykit.text.tensors import described
 
-if TYPE_CHECKING:
-    from deploykit.text.tables import Table
+_NO_VERSION = {"version": "none", "state": "", "code": "OK"}
 
 
-def health_lines(found: Mapping[str, Any]) -> list[str]:
-    """Return the document of a server's health in words."""
+def health_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the document of a server's health in words."""
     if "live" in found:
         live = "live" if found["live"] else "not live"
         ready = "ready" if found["health"] == "SERVING" else "not ready"
-        return [f"{found['address']}: {found['server'] or 'the server'} is {live} and {ready}",
-                "name a model to see its versions"]  # fmt: skip
-    said = f"it says {found['health']}" if found["health"] else "it has no health service"
-    return [
-        f"{found['address']}: a server answers there; {said}",
-        "name a model to see its versions; a server of deploykit lists its models over REST: "
-        "deploykit status http://HOST:REST_PORT",
-    ]
+        yield f"{found['address']}: {found['server'] or 'the server'} is {live} and {ready}"
+        yield "name a model to see its versions"
+        return
+    yield f"{found['address']}: the server responds, health: {found['health'] or 'no such service'}"
+    yield (
+        "name a model to see its versions; a deploykit server lists its models over REST: "
+        "deploykit status http://HOST:REST_PORT"
+    )
 
 
-def model_lines(found: Mapping[str, Any]) -> "list[str | Table]":
-    """Return the document of all models as a table of their versions, and the errors of these."""
+def model_lines(found: Mapping[str, Any]) -> Iterator[str | Table]:
+    """Yield the document of all models as a table of their versions, and the errors of these."""
     if not found["models"]:
-        return [f"{found['address']}: the server has no models"]
-    table, errors = new_table("model", "version", "state"), []
-    for model in found["models"]:
-        for each in model["versions"] or [{"version": "none", "state": "", "code": "OK"}]:
-            table.add_row(model["model"], str(each["version"]), each["state"])
-            if each["code"] != "OK":
-                errors.append(f"{model['model']}, version {each['version']}: {each['code']}: "
-                              f"{each['message']}")  # fmt: skip
-    return [table, *errors]
-
-
-def version_tables(found: Mapping[str, Any]) -> "list[str | Table]":
-    """Return the document of a model's versions as a table of these, and one of signatures."""
-    versions = new_table(found["model"], "state")
-    for each in found["versions"]:
-        versions.add_row(str(each["version"]) or "(no name)", each["state"])
-    errors = [f"version {each['version']}: {each['code']}: {each['message']}"
-              for each in found["versions"] if each["code"] != "OK"]  # fmt: skip
-    if not found["signatures"]:
-        return [versions, *errors]
-    calls = new_table("signature", "takes", "gives", texts=("takes", "gives"))
-    for name, each in found["signatures"].items():
-        calls.add_row(name, _listed(each["inputs"]), _listed(each["outputs"]))
-    refused = [f"signature '{name}' is not available: it {each['unavailable']}"
-               for name, each in found["signatures"].items() if "unavailable" in each]  # fmt: skip
-    return [versions, *errors, calls, *refused, *_photos(found["signatures"])]
-
-
-def _photos(signatures: Mapping[str, Any]) -> list[str]:
-    """Return which inputs take photos, in lines."""
-    return [
-        f"{name}: {alias} takes {tensor['photos']}"
-        for name, each in signatures.items()
-        for alias, tensor in each["inputs"].items()
-        if tensor.get("photos")
+        yield f"{found['address']}: the server has no models"
+        return
+    rows = [
+        {"model": model["model"], **version}
+        for model in found["models"]
+        for version in model["versions"] or [_NO_VERSION]
     ]
+    yield table(rows, {"model": "{model}", "version": "{version}", "state": "{state}"})
+    yield from for_each(_failed(rows), "{model}, version {version}: {code}: {message}")
 
 
-def _listed(tensors: Mapping[str, Mapping[str, Any]]) -> str:
-    named = (f"{name} {described(each['dtype'], each['shape'])}" for name, each in tensors.items())
-    return ", ".join(named)
+def version_tables(found: Mapping[str, Any]) -> Iterator[str | Table]:
+    """Yield the document of a model's versions as a table of these, and one of signatures."""
+    versions, signatures = found["versions"], found["signatures"] or {}
+    name = found["model"]
+    yield table(
+        versions, {name: lambda row: str(row["version"]) or "(no name)", "state": "{state}"}
+    )
+    yield from for_each(_failed(versions), "version {version}: {code}: {message}")
+    if not signatures:
+        return
+    yield table(
+        signatures.items(),
+        {
+            "signature": "{0}",
+            "inputs": lambda row: _tensors(row[1]["inputs"]),
+            "outputs": lambda row: _tensors(row[1]["outputs"]),
+        },
+    )
+    yield from for_each(signatures.items(), "signature '{0}' is not available: it {1.unavailable}")
+    for name, signature in signatures.items():
+        for alias, tensor in signature["inputs"].items():
+            yield from said((name, alias, tensor.get("photos")), "{0}: {1} takes {2}")
+
+
+def _failed(versions: Any) -> Iterator[Mapping[str, Any]]:
+    return (version for version in versions if version["code"] != "OK")
+
+
+def _tensors(tensors: Mapping[str, Mapping[str, Any]]) -> str:
+    return ", ".join(f"{k} {described(v['dtype'], v['shape'])}" for k, v in tensors.items())

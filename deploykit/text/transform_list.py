@@ -1,21 +1,22 @@
-"""The transforms in lines for people."""
+"""The transforms and their parameters."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from deploykit.text.tables import Table, constant, facts
+from deploykit.text.templates import said
 
-def lines(described: Iterable[Mapping[str, Any]], whole: bool) -> Iterator[str]:
-    """Yield the transforms as text: a line each, or with `whole` everything."""
+
+def lines(found: Any) -> Iterator[str | Table]:
+    """Yield one transform with everything about it, or a line for each of several."""
+    described = found.transforms
+    if len(described) > 1:
+        yield facts(None, constant({row["name"]: row["summary"] for row in described}))
+        return
     for transform in described:
-        if not whole:
-            yield f"{transform['name']:29}{transform['summary']}"
-            continue
-        yield transform["name"]
-        yield ""
-        yield transform["text"]
+        yield f"{transform['name']}\n\n{transform['text']}"
         for parameter in transform["parameters"]:
             default = "required" if parameter["required"] else f"default {parameter['default']!r}"
             repeatable = ", may be repeated" if parameter["repeatable"] else ""
-            yield ""
-            yield f"  {parameter['name']} ({parameter['type']}, {default}{repeatable})"
-            yield f"      {parameter['help']}"
+            yield f"\n  {parameter['name']} ({parameter['type']}, {default}{repeatable})"
+            yield from said(parameter, "      {help}")

@@ -1,50 +1,37 @@
-"""What a model over files of data has left."""
+"""The result of batch inference: columns, skipped rows, the files, and the speed."""
 
 from collections.abc import Iterator
 
-from deploykit.batch_inference.inferred import Inferred, InferRun
+from deploykit.batch_inference.inferred import Inferred
 from deploykit.batch_inference.reading.sources import place_in
-from deploykit.text.durations import clock_time
-from deploykit.text.tables import number, size
+from deploykit.text.templates import said
 
-MOST_SHOWN = 5  # rows left out that are named
+MOST_SHOWN = 5  # skipped rows that are named
 
 
 def lines(found: Inferred) -> Iterator[str]:
-    """Yield the columns, the rows that were left out, what was written, and how it went."""
-    for name, each in found.index["columns"].items():
-        sizes = ", ".join("?" if size is None else str(size) for size in each["shape"])
-        yield f"{name}: {each['dtype']} [{sizes}]"
-    skipped = found.skipped
+    """Yield the columns, the skipped rows, the files that were written, and the speed."""
+    for name, column in found.index["columns"].items():
+        sizes = ", ".join("?" if size is None else str(size) for size in column["shape"])
+        yield f"{name}: {column['dtype']} [{sizes}]"
+    skipped, run = found.skipped, found.run
     if skipped:
-        yield f"{_counted(len(skipped), 'row')} left out:"
-    for each in skipped[:MOST_SHOWN]:
-        place = place_in(found.index["data"]["kind"], each["file"], each["row"])
-        yield f"  {place}: {each['reason']}"
+        yield f"rows skipped: {len(skipped):,}"
+    for row in skipped[:MOST_SHOWN]:
+        yield f"  {place_in(found.index['data']['kind'], row['file'], row['row'])}: {row['reason']}"
     if len(skipped) > MOST_SHOWN:
-        yield f"  and {len(skipped) - MOST_SHOWN:,} more, which the index names"
-    kept = f" ({_counted(found.run.kept, 'part')} there already)" if found.run.kept else ""
-    yield (
-        f"{found.path}: {_counted(found.rows, 'row')} in {_counted(found.parts, 'part')}, "
-        f"{size(found.index['bytes'])}{kept}"
+        yield f"  and {len(skipped) - MOST_SHOWN:,} more, which the index lists"
+    kept = f" ({run.kept:,} of an earlier run)" if run.kept else ""
+    yield from said(
+        found, f"{{path}}: {{rows:n row}} in {{parts:n part}}, {{index.bytes:size}}{kept}"
     )
-    yield from _course(found.run)
-
-
-def _course(run: InferRun) -> Iterator[str]:
     if not run.workers:
-        yield "nothing was left to do"
+        yield "nothing left to run"
         return
-    by = f"by {_counted(run.workers, 'worker')} ({run.engine})"
-    if run.rows_per_second is None:
-        yield f"{_counted(run.rows, 'row')} {by}, {clock_time(run.seconds)}"
-    else:
-        cpus = "" if run.cpus is None else f" on {run.cpus:.2f} CPUs"
-        yield f"{number(run.rows_per_second)} rows/s {by}{cpus}, {clock_time(run.seconds)}"
+    speed = "{rows:n row}" if run.rows_per_second is None else "{rows_per_second:number} rows/s"
+    yield from said(
+        run,
+        f"{speed} by {{workers:n worker}} ({{engine}})[[ on {{cpus:.2f}} CPUs]], {{seconds:time}}",
+    )
     if run.lost:
-        its = "it was" if run.lost == 1 else "they were"
-        yield f"{_counted(run.lost, 'worker')} lost; what {its} at was done again"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
+        yield from said(run, "{lost:n worker} lost; deploykit ran the rows again")

@@ -1,56 +1,52 @@
-"""Styles of input that had their turns: a table, and what limits each."""
+"""Benchmark of input pipelines: a table, and what limits each of them."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
 
 from deploykit.input.input_result import InputResult
 from deploykit.input.judging.advice import bytes_in_words
-from deploykit.text.tables import new_table
+from deploykit.text.tables import Cell, Table, table
+from deploykit.text.templates import said
 
-if TYPE_CHECKING:
-    from deploykit.text.tables import Table
+_COLUMNS: Mapping[str, Cell] = {
+    "input": "{style}",
+    "items/s": "{rates.both:.4g}",
+    "compute": "{rates.compute:.4g}",
+    "input only": "{rates.input:.4g}",
+    "ceiling": "{rates.ceiling:.4g}",
+    "floor": "{rates.floor:.4g}",
+    "share": "{rates.share:percent}[[ unstable{rates.unstable:.0s}]]",
+    "CPU": "{rates.cpu:.1f} of {rates.cores:g}",
+    "idle": "{rates.idle:.1f}",
+    "others": "{rates.foreign:.1f}",
+    "read/s": lambda row: bytes_in_words(row.rates.reading.bytes),
+}
+_CAPTION = (
+    "items/s of compute: on a batch in memory; input only: without a model; ceiling: the smaller "
+    "of both; floor: one after the other\n"
+    "CPU: cores used by this process; idle: unused cores; others: cores used by other processes; "
+    "read/s: bytes of files"
+)
 
 
-def lines(found: InputResult) -> "list[str | Table]":
-    """Return what was found for people."""
-    table = new_table("input", "items/s", "compute", "input", "ceiling", "floor", "share", "CPU",
-                      "idle", "others", "read/s")  # fmt: skip
-    for each in found.styles:
-        rates = each.rates
-        figures = (rates.both, rates.compute, rates.input, rates.ceiling, rates.floor)
-        table.add_row(
-            each.style,
-            *(f"{figure:.4g}" for figure in figures),
-            f"{100 * rates.share:.0f} %{' unstable' if rates.unstable else ''}",
-            f"{rates.cpu:.1f} of {rates.cores:g}",
-            *("?" if cores is None else f"{cores:.1f}" for cores in (rates.idle, rates.foreign)),
-            bytes_in_words(rates.reading.bytes),
-        )
-    text: list[str | Table] = [table]
-    for each in found.styles:
-        why = each.verdict
-        text.append(f"{each.style}: {why.limit}: {why.reason}; {why.advice}")
-        text += [_gpu_line(each.style, device) for device in each.devices]
-    text += [
-        "compute: on a batch that lies ready; input: without a model; ceiling: the smaller; floor: "
-        "in turns",
-        "CPU: cores that this took; idle: without work; others: taken by other processes; read/s: "
-        "bytes of files",
-    ]
-    if found.wait_ms is not None:
-        text.append(f"simulated: each step waits {found.wait_ms:g} ms instead of computing")
+def lines(found: InputResult) -> Iterator[str | Table]:
+    """Yield the rates of each pipeline, its limit and advice."""
+    yield table(found.styles, _COLUMNS, _CAPTION)
+    for style in found.styles:
+        yield from said(style, "{style}: {verdict.limit}: {verdict.reason}; {verdict.advice}")
+        for device in style.devices:
+            use = device.get("utilisation_percent", {}).get("mean")
+            shown = "?" if use is None else f"{use:.0f}"
+            yield f"{style.style}: {device['name']} in use {shown} % of the time"
+    yield from said(found, "simulated: each step waits {wait_ms:g} ms instead of computing")
     if found.cold_files:
-        text.append(f"{found.cold_files} of {len(found.pipeline.data.files)} files were not in "
-                    "memory before, and were read from the disk anew in each turn")  # fmt: skip
-    if found.distinct is not None:
-        text.append(f"tf.data service: an epoch has {found.distinct} records, each once")
-    if found.skipped:
-        text.append(f"left out: {len(found.skipped)} damaged: {', '.join(found.skipped[:3])}")
+        yield (
+            f"{found.cold_files} of {len(found.pipeline.data.files)} files were not in the page "
+            "cache, and each round read them from the disk again"
+        )
+    yield from said(
+        found,
+        "tf.data service: an epoch has {distinct} records, each once",
+        f"skipped: {len(found.skipped)} damaged: {{skipped:list 3}}",
+    )
     if found.interrupted:
-        text.append("interrupted: this is what was measured until then")
-    return text
-
-
-def _gpu_line(style: str, device: Mapping[str, Any]) -> str:
-    use = device.get("utilisation_percent", {}).get("mean")
-    return f"{style}: {device['name']} in use {'?' if use is None else f'{use:.0f}'} % of the time"
+        yield "interrupted: these are the measurements until then"

@@ -1,27 +1,34 @@
-"""Layers by the noise that each brings in 8 bits."""
+"""Layers by the quantization noise that each one adds as int8."""
+
+from collections.abc import Iterator
 
 from deploykit.quantization.sensitivity import Sensitivity
-from deploykit.text.tables import Table, new_table
+from deploykit.text.tables import Table, table
+from deploykit.text.templates import filled, for_each
 
 
-def lines(result: Sensitivity, target: str, top: int | None = None) -> list[str | Table]:
-    """Return a table of the noisiest layers, or of all, and what is said of others."""
-    table = new_table("noisiest layers", "op", "range", "SQNR alone")
-    for noise in result.ranking[:top]:
-        found = result.ranges.get(noise.layer)
-        span = "" if found is None else f"{found.min:.4g} to {found.max:.4g}"
-        ratio = "not known" if noise.fault else f"{noise.sqnr_db:.1f} dB"
-        table.add_row(noise.layer, noise.op, span, ratio)
-    faults = [f"{each.layer}: {each.fault}" for each in result.ranking[:top] if each.fault]
-    kept = [f"float: {layer}: {reason}" for layer, reason in result.reasons.items()]
-    notes = [f"note: {note}" for note in result.notes]
-    summary = f"{target}: no layer can be in 8 bits"
+def lines(result: Sensitivity, top: int | None = None) -> Iterator[str | Table]:
+    """Yield a table of the `top` noisiest layers, or of all, and a summary."""
     if result.ranking:
-        count = len(result.ranking)
-        summary = (
-            f"{target}: {count} of {count + len(kept)} layers can be in 8 bits; judged on "
-            f"{result.samples[1]} samples, calibrated with {result.samples[0]}"
+        yield table(
+            result.ranking[:top],
+            {
+                "noisiest layers": "{layer}",
+                "op": "{op}",
+                "min": lambda row: filled("{min:.4g}", result.ranges.get(row.layer)),
+                "max": lambda row: filled("{max:.4g}", result.ranges.get(row.layer)),
+                "SQNR alone": lambda row: None if row.fault else f"{row.sqnr_db:.1f} dB",
+            },
         )
-        if result.together is not None:
-            summary += f"; together {result.together.sqnr_db:.1f} dB"
-    return [*([table] if result.ranking else []), *faults, *kept, *notes, summary]
+    yield from for_each((row for row in result.ranking[:top] if row.fault), "{layer}: {fault}")
+    yield from for_each(result.reasons.items(), "kept in float32: {0} ({1})")
+    yield from for_each(result.notes, "note: {}")
+    if not result.ranking:
+        yield "no layer can be int8"
+        return
+    count, together = len(result.ranking), result.together
+    yield (
+        f"{count} of {count + len(result.reasons)} layers can be int8; measured on "
+        f"{result.samples[1]} samples, calibrated on {result.samples[0]}"
+        + ("" if together is None else f"; all together {together.sqnr_db:.1f} dB")
+    )
