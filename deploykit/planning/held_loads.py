@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deploykit.calling.server_load import Load
-from deploykit.text.loads import failures
+from deploykit.text.serving import failures
 from deploykit.transforms.core.errors import VerificationError
 
 MOST_FAILED = 0.01

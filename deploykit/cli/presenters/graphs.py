@@ -92,7 +92,7 @@ def quantize(call: Invocation) -> None:
 def _quantized(call: Invocation, made: Any) -> None:
     from deploykit.cli.report import files_table, own_text
     from deploykit.quantization.result import Quantized
-    from deploykit.text.results.quantized import lines, weight_lines
+    from deploykit.text.results.quantization import lines, weight_lines
 
     call.report.more = document(made)
     if isinstance(made, Quantized):

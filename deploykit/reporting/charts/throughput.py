@@ -15,7 +15,7 @@ from deploykit.reporting.charts.scale import Scale
 from deploykit.reporting.charts.sheet import LEGEND_INDENT, SHAPES, Place, Sheet, Spot
 from deploykit.reporting.charts.style import MUTED, SMALL, series_colour
 from deploykit.reporting.charts.value_plane import ValuePlane, draw_plane, write_labels
-from deploykit.text.loads import load_name
+from deploykit.text.serving import load_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,11 +5,13 @@ from typing import Any
 
 from deploykit.correctness.result import Accuracy, GivenAnswer
 from deploykit.quantization.metrics import Score
-from deploykit.text.results.groups import group_table
 from deploykit.text.tables import Cell, Table, table
 from deploykit.text.templates import between, filled, for_each, said
 from deploykit.transforms.core.engines.engines import TITLES
+from deploykit.verification.groups import GroupCloseness, worst_first
 
+_GROUPS, _WORST = 20, 10
+"""Of more groups, the noisiest are shown; --json lists them all."""
 _CLASSES = 20
 """Of more classes, those with the lowest accuracy are shown; --json lists them all."""
 _SHARES = ("top1", "top5")
@@ -55,6 +57,23 @@ def lines(found: Accuracy) -> Iterator[str | Table]:
     if found.worst:
         yield _worst(found)
     yield from for_each(found.notes, "note: {}")
+
+
+def group_table(
+    groups: Sequence[GroupCloseness], what: str, columns: Sequence[tuple[str, Cell]] = ()
+) -> Table:
+    """Return a row for each group, the noisiest first; `what` names the samples in the caption."""
+    shown = worst_first(groups)[: _WORST if len(groups) > _GROUPS else None]
+    if len(shown) < len(groups):
+        what += f": the {len(shown)} worst of {len(groups)} groups"
+    common: dict[str, Cell] = {
+        "group": "{name}",
+        "samples": "{samples}",
+        "SQNR": "{sqnr_db:dB}",
+        "95 % lower bound": "{sqnr_low_db:dB}",
+        "agreement (95 % CI)": "{agreement:share} ({agreement_interval:share})",
+    }
+    return table(shown, common, what, more=columns)
 
 
 def _change(found: Accuracy, score: Score) -> str:

@@ -64,7 +64,7 @@ def graph_text(graph: Graph) -> Iterator[str | Table]:
     """Yield what is in a graph, and how it was made where its report says so."""
     from deploykit.quantization.result import Quantized  # it takes longer than the other tables
     from deploykit.quantization.weights import WeightsInt8
-    from deploykit.text.results import quantized
+    from deploykit.text.results import quantization
 
     made = graph.report
     files: list[File] = [("graph", getattr(made, "bytes", None), len(graph))]
@@ -72,14 +72,14 @@ def graph_text(graph: Graph) -> Iterator[str | Table]:
         files.insert(0, (made.model.source, made.model.bytes, made.nodes))
     yield from _graph(files, graph)
     if isinstance(made, Quantized):
-        yield from quantized.lines(made)
+        yield from quantization.lines(made)
     if isinstance(made, Rewriting):
         if made.steps:
             yield steps_table(made.steps)
         if made.verification is not None:
             yield from verification_lines(made.verification)
     if isinstance(made, WeightsInt8):
-        yield from quantized.weight_lines(made)
+        yield from quantization.weight_lines(made)
 
 
 def opened_text(model: OpenedModel) -> Iterator[str | Table]:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from deploykit.batch_inference.inferred import Inferred, InferRun
-from deploykit.text.results.inferred import lines
+from deploykit.text.results.data import inferred_lines as lines
 from tests.deploykit.batch_inference.made_up_results import made_of, run
 
 

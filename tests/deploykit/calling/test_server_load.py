@@ -4,7 +4,7 @@ import pytest
 
 from deploykit.calling.server_load import Load, _shares, search
 from deploykit.serving.client.load_generator import LoadStep
-from deploykit.text import loads as rendering
+from deploykit.text import serving
 from deploykit.transforms.core.display.documents import document
 
 
@@ -57,7 +57,7 @@ def test_the_generators_limit_is_said():
     def lines(*loads, limit=None, rate=None):
         documents = [document(each) for each in loads]
         found = {"loads": documents, "latency_limit_ms": limit, "highest_rate": rate}
-        return list(rendering.lines(found))
+        return list(serving.load_lines(found))
 
     assert len(lines(fine)) == 1
     table, note = lines(fine, limited)

@@ -10,7 +10,7 @@ from deploykit.quantization.fake_quant.search import StatedData, quantize_fake_q
 from deploykit.quantization.fake_quant.sensitivity import stated_sensitivity
 from deploykit.quantization.requested import Quantization
 from deploykit.quantization.result import Quantized
-from deploykit.text.results.quantized import lines
+from deploykit.text.results.quantization import lines
 from deploykit.transforms.core.errors import GraphError, NotQuantizedError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.samples import Samples

@@ -13,7 +13,7 @@ from deploykit.quantization.result import Quantized
 from deploykit.quantization.search import Quantization, quantize_calibrated
 from deploykit.quantization.timing.layer_times import LayerTimes, Line, PartTimes, Times
 from deploykit.quantization.timing.speed import FEWER, INT8, PLAIN, Gain, Standing
-from deploykit.text.results.quantized import lines
+from deploykit.text.results.quantization import lines
 from deploykit.transforms import quantize_static
 from deploykit.transforms.core.errors import CrashError, GraphError, NotQuantizedError
 from deploykit.transforms.core.graph import Graph

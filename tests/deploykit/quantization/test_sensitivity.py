@@ -15,7 +15,7 @@ from deploykit.quantization.sensitivity import (
     rank,
 )
 from deploykit.rewriting.int8_graph import int8_graph
-from deploykit.text.results.sensitivity import lines
+from deploykit.text.results.quantization import sensitivity_lines as lines
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from tests.deploykit.quantization.conftest import classifier, conv_net, logits
 from tests.support import ops, raises, random, run

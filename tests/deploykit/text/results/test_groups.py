@@ -2,7 +2,7 @@
 
 import math
 
-from deploykit.text.results.groups import group_table
+from deploykit.text.results.accuracy import group_table
 from deploykit.verification.groups import GroupCloseness
 
 

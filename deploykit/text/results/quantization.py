@@ -1,12 +1,14 @@
-"""Which layers of a model are int8, and how the int8 model compares with float32."""
+"""Int8 models: layers and their precision, noise by layer, ranges of a calibration."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from deploykit.quantization.accuracy import Judgement
+from deploykit.quantization.calibration import Calibration
 from deploykit.quantization.result import KERNELS, LayerOutcome, Quantized
+from deploykit.quantization.sensitivity import Sensitivity
 from deploykit.quantization.weights import WeightsInt8
-from deploykit.text.results.groups import group_table
+from deploykit.text.results.accuracy import group_table
 from deploykit.text.tables import Table, table
 from deploykit.text.templates import filled, for_each
 from deploykit.transforms.core.engines.engines import TITLES
@@ -88,3 +90,41 @@ def _end(layer: LayerOutcome, index: int) -> str | None:
         return None
     end = layer.range[index]
     return "0" if abs(end) < 1e-4 * max(map(abs, layer.range)) else f"{end:.3g}"
+
+
+def calibration_lines(result: Calibration) -> Iterator[str | Table]:
+    """Yield a table of the widest ranges, and a summary."""
+    columns = {"widest ranges": "{0}", "min": "{1.min:.4g}", "max": "{1.max:.4g}"}
+    yield table(result.widest, columns)
+    yield from for_each(result.notes, "note: {}")
+    yield (
+        f"ranges of {len(result.ranges.tensors)} tensors on {result.ranges.samples} samples "
+        f"({result.method}, {result.seconds:.1f} s)"
+    )
+
+
+def sensitivity_lines(result: Sensitivity, top: int | None = None) -> Iterator[str | Table]:
+    """Yield a table of the `top` noisiest layers, or of all, and a summary."""
+    if result.ranking:
+        yield table(
+            result.ranking[:top],
+            {
+                "noisiest layers": "{layer}",
+                "op": "{op}",
+                "min": lambda row: filled("{min:.4g}", result.ranges.get(row.layer)),
+                "max": lambda row: filled("{max:.4g}", result.ranges.get(row.layer)),
+                "SQNR alone": lambda row: None if row.fault else f"{row.sqnr_db:.1f} dB",
+            },
+        )
+    yield from for_each((row for row in result.ranking[:top] if row.fault), "{layer}: {fault}")
+    yield from for_each(result.reasons.items(), "kept in float32: {0} ({1})")
+    yield from for_each(result.notes, "note: {}")
+    if not result.ranking:
+        yield "no layer can be int8"
+        return
+    count, together = len(result.ranking), result.together
+    yield (
+        f"{count} of {count + len(result.reasons)} layers can be int8; measured on "
+        f"{result.samples[1]} samples, calibrated on {result.samples[0]}"
+        + ("" if together is None else f"; all together {together.sqnr_db:.1f} dB")
+    )
