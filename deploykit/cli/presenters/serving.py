@@ -3,7 +3,8 @@
 import logging
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import click
 
@@ -136,17 +137,24 @@ def load_test(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = Non
         plot_file: Draw latency over throughput.
     """
     from deploykit.reporting.load_plot import plot_loads
+
+    call.show(_result_and_plot(call, plot_file, plot_loads))
+
+
+def _result_and_plot(call: Invocation, plot_file: str | None, plot: Callable[..., bytes]) -> Any:
+    """Return the result, after its plot is written if that is requested."""
     from deploykit.reporting.plots import check_plot
     from deploykit.storage.files import write
 
     if plot_file is not None:
         check_plot(plot_file)
     found = call.result()
-    facts = document(found)
     if plot_file is not None:
-        write(plot_file, [plot_loads(facts, plot_file)], call.values["force"])
-    call.report.inputs, call.report.outputs = tuple(found.takes.inputs), tuple(found.takes.outputs)
-    call.show(found)
+        write(plot_file, [plot(document(found), plot_file)], call.values["force"])
+    if found.takes is not None:
+        call.report.inputs = tuple(found.takes.inputs)
+        call.report.outputs = tuple(found.takes.outputs)
+    return found
 
 
 def plan(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) -> None:
@@ -157,21 +165,11 @@ def plan(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) ->
         plot_file: Draw p99 over the calls that each replica gets.
     """
     from deploykit.reporting.plan_plot import plot_plan
-    from deploykit.reporting.plots import check_plot
-    from deploykit.storage.files import write
     from deploykit.transforms.core.errors import VerificationError
 
-    if plot_file is not None:
-        check_plot(plot_file)
     call.report.input_file = call.values["data"] or call.values["source"]
     call.report.output_file = None
-    found = call.result()
-    facts = document(found)
-    if plot_file is not None:
-        write(plot_file, [plot_plan(facts, plot_file)], call.values["force"])
-    if found.takes is not None:
-        call.report.inputs = tuple(found.takes.inputs)
-        call.report.outputs = tuple(found.takes.outputs)
+    found = _result_and_plot(call, plot_file, plot_plan)
     if found.problem:
         call.report.error = VerificationError("plan-not-met", reason=found.problem)
     call.show(found)

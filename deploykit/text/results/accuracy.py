@@ -79,18 +79,16 @@ def group_table(
 def _change(found: Accuracy, score: Score) -> str:
     """Return the change of the metric, and whether it is significant."""
     unit, scale = (" points", 100) if found.metric in _SHARES else ("", 1)
-    moved = f"{found.metric} " + (
-        f"{score.value * scale:+.3g}{unit}" if score.value else "unchanged"
-    )
+    moved = f"{score.value * scale:+.3g}{unit}" if score.value else "unchanged"
     if score.interval is None:
-        return moved
+        return f"{found.metric} {moved}"
     low, high = score.interval
-    moved += f" (95 % CI {between((low * scale, high * scale), '{:+.3g}'.format)})"
+    ends = between((low * scale, high * scale), "{:+.3g}".format)
     if not score.value:
-        return moved
+        return f"{found.metric} unchanged (95 % CI {ends}{unit})"
     better = (score.value < 0) == found.lower_is_better
     outcome = "not significant" if low <= 0 <= high else "better" if better else "worse"
-    return f"{moved}, {outcome}"
+    return f"{found.metric} {moved} (95 % CI {ends}), {outcome}"
 
 
 def _by_model(found: Accuracy, scores: Any, template: str) -> Sequence[tuple[str, Cell]]:
