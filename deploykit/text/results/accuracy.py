@@ -15,7 +15,7 @@ _GROUPS, _WORST = 20, 10
 _CLASSES = 20
 """Of more classes, those with the lowest accuracy are shown; --json lists them all."""
 _SHARES = ("top1", "top5")
-_SCORE = "{value:%s}[[ (95 %% CI {interval:%s})]]"
+_SCORE = "{value:%s}[[ ({interval:%s})]]"
 _SHARE = _SCORE % ("share", "share")
 
 
@@ -36,10 +36,10 @@ def lines(found: Accuracy) -> Iterator[str | Table]:
         )
     if found.change is not None:
         yield f"{found.models[-1].name} vs {found.models[0].name}: {_change(found, found.change)}"
-    if found.agreement is not None:
-        yield f"agreement: {filled(_SHARE, found.agreement)}, on {found.samples} samples"
     yield from said(
         found,
+        "agreement: {agreement.value:share}[[ (95 % CI {agreement.interval:share})]], "
+        "on {samples} samples",
         "SQNR relative to the first model: {noise.sqnr_db:dB}"
         "[[ (95 % lower bound {noise.sqnr_low_db:dB})]]",
         "classes of the data: {class_order}",
@@ -49,7 +49,7 @@ def lines(found: Accuracy) -> Iterator[str | Table]:
         yield group_table(
             [group.closeness for group in found.by_group],
             f"samples of {found.source} by group"
-            + (f"; models: {found.metric}" if any(scores.values()) else ""),
+            + (f"; models: {found.metric} (95 % CI)" if any(scores.values()) else ""),
             _by_model(found, lambda group: scores[group.name], _SCORE % (form, form)),
         )
     if found.by_class:
@@ -105,7 +105,9 @@ def _classes(found: Accuracy) -> Table:
     shown, caption = [*found.by_class], "accuracy by class (95 % CI)"
     if len(shown) > _CLASSES:
         shown = sorted(shown, key=lambda row: row.scores[-1].value)[:_CLASSES]
-        caption = f"the {_CLASSES} of {len(found.by_class)} classes with the lowest accuracy"
+        caption = (
+            f"the {_CLASSES} of {len(found.by_class)} classes with the lowest accuracy (95 % CI)"
+        )
     models = _by_model(found, lambda row: row.scores, _SHARE)
     return table(shown, {"class": "{name}", "samples": "{samples}"}, caption, more=models)
 

@@ -32,7 +32,7 @@ def lines(found: Mapping[str, Any]) -> Iterator[str | Table]:
             "replicas": "{replicas}",
             "load": "{load:percent}",
             "p99 ms": lambda row: filled("{p99_ms:number}", row) or "overloaded",
-            "95 % CI": lambda row: (
+            "range": lambda row: (
                 None
                 if row["p99_ms"] is None
                 else filled("{p99_low_ms:number}-{p99_high_ms:number}", row)

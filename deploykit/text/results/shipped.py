@@ -25,7 +25,7 @@ def lines(document: Document) -> Iterator[str | Table]:
             "after": lambda row: _value(row["after"], row["unit"]),
             "improvement": _improvement,
         },
-        "below each value: its 95 % CI",
+        "below each value: its confidence interval",
     )
     verdict = verdict_of(document)
     yield verdict

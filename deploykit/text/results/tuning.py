@@ -6,7 +6,7 @@ from typing import Any
 
 from deploykit.benchmarking.comparison.comparing import Speedups
 from deploykit.benchmarking.scaling import thread_lines
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import CONFIDENCE, Settings
 from deploykit.benchmarking.statistics import Ratio, summary
 from deploykit.benchmarking.tuning.recommendation import Recommendation
 from deploykit.benchmarking.tuning.searching import GOALS
@@ -107,7 +107,9 @@ def _table(found: Recommendation) -> Table:
             return "no improvement"
         verdict = found.faster(chosen) if goal == "latency" else found.more(chosen)
         kind = "" if verdict.significant else f", {verdict.kind}"
-        ratio = "{wall.value:.2f}x (95 % CI {wall.low:.2f}-{wall.high:.2f})"
+        ratio = (
+            f"{{wall.value:.2f}}x ({100 * CONFIDENCE:g} % CI {{wall.low:.2f}}-{{wall.high:.2f}})"
+        )
         return "".join(said(verdict, ratio)) + kind + loaded
 
     return table(
