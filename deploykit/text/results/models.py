@@ -1,13 +1,14 @@
-"""Models that were read, written and compared."""
+"""Models that were read, written and compared, and the transforms."""
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.rewriting.rewrite import Rewriting
 from deploykit.rewriting.step_report import StepReport
-from deploykit.text.tables import Table, table
+from deploykit.text.tables import Table, constant, facts, table
 from deploykit.text.templates import said
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import Verification
@@ -91,3 +92,18 @@ def _graph(files: Iterable[File], graph: Graph) -> Iterator[str | Table]:
     yield files_table("model", files, graph.inputs, graph.outputs)
     ops = Counter(node.op for node in graph).most_common()
     yield "ops: " + (", ".join(f"{count} {op}" for op, count in ops) or "none")
+
+
+def transform_lines(found: Any) -> Iterator[str | Table]:
+    """Yield one transform with everything about it, or a line for each of several."""
+    described = found.transforms
+    if len(described) > 1:
+        yield facts(None, constant({row["name"]: row["summary"] for row in described}))
+        return
+    for transform in described:
+        yield f"{transform['name']}\n\n{transform['text']}"
+        for parameter in transform["parameters"]:
+            default = "required" if parameter["required"] else f"default {parameter['default']!r}"
+            repeatable = ", may be repeated" if parameter["repeatable"] else ""
+            yield f"\n  {parameter['name']} ({parameter['type']}, {default}{repeatable})"
+            yield from said(parameter, "      {help}")

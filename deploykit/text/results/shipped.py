@@ -1,8 +1,11 @@
-"""The result of ship: five metrics before and after, the outcome of stages, and next commands."""
+"""Exported versions, and the result of ship: metrics before and after, stages, next commands."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from deploykit.exporting.export import Exported
+from deploykit.serving.protocol.photo_names import photos_in_words
+from deploykit.serving.protocol.signatures import sizes, tensor_of
 from deploykit.text.durations import clock_time
 from deploykit.text.tables import Table, constant, facts, table
 from deploykit.text.templates import between, size
@@ -101,3 +104,25 @@ def _plan(document: Document) -> Iterator[str | Table]:
     )
     total = sum(row["seconds"] for row in document["plan"])
     yield f"about {clock_time(total)} in total; nothing was run (--dry-run)"
+
+
+def exported_lines(result: Exported) -> Iterator[str]:
+    """Yield the signatures and the folder of the version."""
+    for name, each in sorted(result.signatures.items()):
+        yield f"{name} ({each.method_name})"
+        for side, infos in (("input", each.inputs), ("output", each.outputs)):
+            for alias, tensor in sorted((alias, tensor_of(info)) for alias, info in infos.items()):
+                images = photos_in_words(tensor)
+                described = f"{tensor.dtype} {_sizes(sizes(tensor))}{images and ', '}{images}"
+                yield f"  {side} {alias}: {described}"
+    yield from result.engine.lines()
+    if result.manifests:
+        yield f"written next to it: {', '.join(path.name for path in result.manifests)}"
+    warm = f", {result.warm_up_requests} warm-up requests" if result.warm_up_requests else ""
+    yield f"{result.folder}: {size(result.bytes)}{warm}"
+
+
+def _sizes(shape: Sequence[int | None] | None) -> str:
+    if shape is None:
+        return "of any shape"
+    return f"[{', '.join('any' if size is None else str(size) for size in shape)}]"

@@ -18,7 +18,7 @@ DRAWN: Mapping[str, str] = {
     "Diagnosis": "text.machine_lines",
     "Differences": "inspection.diff:text",
     "EnginePlacement": "text.results.placement:engine_lines",
-    "Exported": "text.results.exported",
+    "Exported": "text.results.shipped:exported_lines",
     "Graph": "text.results.models:graph_text",
     "ImageLabels": "text.serving:label_lines",
     "Inferred": "text.results.data:inferred_lines",
@@ -41,7 +41,7 @@ DRAWN: Mapping[str, str] = {
     "Shipped": "text.results.shipped",
     "Soundness": "inspection.soundness",
     "Speedups": "text.results.tuning:speedup_lines",
-    "TransformList": "text.transform_list",
+    "TransformList": "text.results.models:transform_lines",
     "Verification": "text.results.models:verification_lines",
     "WrittenInput": "text.serving:code_lines",
 }
