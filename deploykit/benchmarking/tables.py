@@ -1,31 +1,55 @@
-"""Show a result: tables and sentences for people, lines of CSV for programs."""
+"""A benchmark as tables and sentences for people, and as lines of CSV for programs."""
 
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict, judge
 from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.profiling.profile_tables import profile_tables
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scaling import scaling_efficiency, thread_lines
 from deploykit.benchmarking.scenarios.scenario_tables import scenario_row, scenario_tables
 from deploykit.benchmarking.settings import FEED, RESIDENT, Settings
 from deploykit.benchmarking.statistics import Summary, summary
-from deploykit.text.tables import new_table, number, size
+from deploykit.text.tables import Cell, Table, table
+from deploykit.text.templates import filled, number
 from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW, TITLES
 
-if TYPE_CHECKING:
-    from deploykit.text.tables import Table
+_RATIO = (
+    "ratio: speed vs the first row with the same batch, above 1 is faster; below it, its 99.8 % CI"
+)
+_COST = "core-s/1000: CPU time in seconds per thousand samples"
+_SPEED: Mapping[str, Cell] = {
+    "": "{0.name}",
+    "p50 ms": "{1.p50:number}[[\n{1.p50_interval:number}]]",
+    "p90 ms": "{1.p90:number}",
+    "p99 ms": "{1.p99:number}",
+    "CPU ms": "{1.cpu_ms:number}",
+    "items/s": "{1.items_per_second:number}",
+}
+_START: Mapping[str, Cell] = {
+    "": "{0.name}",
+    "load ms": "{1.load_ms:number}",
+    "first run ms": "{1.first_run_ms:number}",
+    "peak memory": "{1.bytes_peak:size}",
+    "core-s/1000": "{1.core_seconds_per_1000:number}",
+    "verdict": lambda row: row[1].verdict.partition(":")[0],
+}
 
-_RATIO = "ratio: to the first line with its batch, above 1 is faster; below it, its 99.8 % interval"
-_COST = "core-s/1000: seconds of one CPU core that a thousand samples cost"
+
+def lines(result: BenchmarkResult, top: int = 10) -> Iterator[str | Table]:
+    """Yield the metrics of every measurement, and profiles with their `top` costliest nodes."""
+    yield from tables(result)
+    for name, profile in result.profiles.items():
+        yield from ("", f"{name}:", *profile_tables(profile, top))
 
 
-def tables(result: BenchmarkResult) -> "list[str | Table]":
-    """Return the figures of every measurement, and below them what they rest on.
+def tables(result: BenchmarkResult) -> list[str | Table]:
+    """Return the metrics of every measurement, and their conditions.
 
     There are two tables, because one would be too wide for a terminal of 80 columns.
     """
@@ -39,8 +63,10 @@ def tables(result: BenchmarkResult) -> "list[str | Table]":
     if result.conditions is not None and result.conditions.busy:
         lines.append(f"{result.conditions.busy}; latencies are only valid on a machine this loaded")
     if result.interrupted:
-        lines.append("interrupted: this is what was measured until then")
-    return [*scenario_tables(result), _speed(result, found), _start(result, found), *lines]
+        lines.append("interrupted: these are the measurements until then")
+    rows = [*zip(result.measurements, found, result.judgements(), strict=True)]
+    ratio: dict[str, Cell] = {"ratio": lambda row: _ratio(row[2])} if compared else {}
+    return [*scenario_tables(result), table(rows, {**_SPEED, **ratio}), table(rows, _START), *lines]
 
 
 def machine_line(result: BenchmarkResult) -> str:
@@ -92,40 +118,13 @@ def csv_lines(result: BenchmarkResult) -> list[str]:
     return [_csv(line) for line in (list(rows[0]), *(row.values() for row in rows))]
 
 
-def _speed(result: BenchmarkResult, found: Sequence[Summary]) -> "Table":
-    columns = ["", "p50 ms", "p90 ms", "p99 ms", "CPU ms", "items/s"]
-    compared = len(found) > 1 and not result.is_scenario
-    table = new_table(*columns, *(["ratio"] if compared else []))
-    for each, figures, beside in zip(result.measurements, found, result.judgements(), strict=True):
-        cells = [each.name, number(figures.p50), number(figures.p90), number(figures.p99)]
-        if figures.p50_interval is not None:
-            cells[1] += f"\n{_interval(*figures.p50_interval)}"
-        cells += ["?" if figures.cpu_ms is None else number(figures.cpu_ms)]
-        cells.append(number(figures.items_per_second))
-        if compared:
-            cells.append(_ratio_words(beside))
-        table.add_row(*cells)
-    return table
-
-
-def _start(result: BenchmarkResult, found: Sequence[Summary]) -> "Table":
-    table = new_table("", "load ms", "first run ms", "peak memory", "core-s/1000", "verdict")
-    for each, figures in zip(result.measurements, found, strict=True):
-        cost = figures.core_seconds_per_1000
-        cells = (number(figures.load_ms), number(figures.first_run_ms), size(figures.bytes_peak),
-                 "?" if cost is None else number(cost))  # fmt: skip
-        table.add_row(each.name, *cells, figures.verdict.partition(":")[0])
-    return table
-
-
-def _ratio_words(found: SpeedVerdict | None) -> str:
+def _ratio(found: SpeedVerdict | None) -> str:
     if found is None:
         return "1"
-    ratio = found.wall
-    if math.isinf(ratio.high):
-        return f"{number(ratio.value)}\ntoo few turns"
-    mark = "\nloaded machine" if found.busy else ""
-    return f"{number(ratio.value)}\n{_interval(ratio.low, ratio.high)}{mark}"
+    if math.isinf(found.wall.high):
+        return f"{number(found.wall.value)}x\ntoo few rounds"
+    template = "{wall.value:number}x\n{wall.low:number}-{wall.high:number}"
+    return f"{filled(template, found)}{chr(10) + 'loaded machine' if found.busy else ''}"
 
 
 def _verdict_lines(result: BenchmarkResult) -> list[str]:
@@ -239,7 +238,3 @@ def _csv(cells: Any) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(cells)
     return text.getvalue()
-
-
-def _interval(low: float, high: float) -> str:
-    return f"{number(low)} to {number(high)}"

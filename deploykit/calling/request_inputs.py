@@ -21,7 +21,7 @@ from deploykit.serving.protocol.photo_names import takes_files
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor
 from deploykit.storage.arrays import load_array, load_data
 from deploykit.storage.files import check_regular, read_bytes
-from deploykit.text.tensors import described
+from deploykit.text.serving import described
 from deploykit.transforms.core.errors import FileError, GraphError, naming, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node

@@ -12,7 +12,7 @@ from deploykit.load.arrivals import MOST_LATE
 from deploykit.serving.client.latencies import summary_ms
 from deploykit.serving.client.load_generator import LoadStep, LoadTarget, Taken
 from deploykit.serving.protocol.errors import OK
-from deploykit.text.loads import failures, load_name
+from deploykit.text.serving import failures, load_name
 from deploykit.transforms.core.display.documents import written
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array

@@ -42,14 +42,29 @@ class Invocation:
         part = {name: value for name, value in self.of("model").items() if value}
         return getattr(deploykit, self._entry["function"])(**self.of("function"), **part, **more)
 
-    def show(self, text: "Iterable[str | Table] | None", result: Any = None) -> None:
-        """Print the report: as JSON, as text, or as its own tables. `result` gives the details."""
+    def show(
+        self,
+        result: Any = None,
+        *,
+        text: "Iterable[str | Table] | None" = None,
+        written: str | None = None,
+        **options: Any,
+    ) -> None:
+        """Print the report: as JSON, or as text, which is by default that of the result.
+
+        `written` is a file to name below it; the options are those of the text. Without a result,
+        the report shows its own tables.
+        """
         from deploykit.cli.report import show
+        from deploykit.text.results.shown import text_of
         from deploykit.transforms.core.display.documents import document
 
         if result is not None:
             self.report.more = document(result)
             self.report.fed = getattr(result, "fed", None) or self.report.fed
+            text = text_of(result, **options) if text is None else text
+        if text is not None and written is not None:
+            text = [*text, f"written: {written}"]
         output = self.values["output"] if self._entry["writes_result"] else None
         show(
             self.report,

@@ -1,28 +1,27 @@
-"""Long work as people see it: a bar on a terminal, lines elsewhere."""
+"""Progress of long work: a bar on a terminal, lines elsewhere."""
 
 import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from deploykit.text.progress import Work
-from deploykit.text.tables import shortened
+from deploykit.text.progress import Watcher, Work
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-QUIET_SECONDS = 2.0  # what ends sooner needs no lines
+QUIET_SECONDS = 2.0  # shorter work needs no lines
 EVERY_SECONDS = 60.0
 
 
-def watcher() -> "Bar | Lines":
-    """Return what suits stderr."""
+def watcher() -> Watcher:
+    """Return the watcher that suits stderr."""
     return Bar() if sys.stderr.isatty() else Lines()
 
 
-class Bar:
-    """One bar for all steps, from left to right once, behind what is done and how long it takes."""
+class Bar(Watcher):
+    """One bar for all steps, after the running part and the time."""
 
     def __init__(self) -> None:
         self._bar: Progress | None = None
@@ -34,10 +33,6 @@ class Bar:
         self._bar = _progress(work, Console(stderr=True))
         self._task = self._bar.add_task(work.title, total=None)
         self._bar.start()
-
-    def stepped(self, work: Work) -> None:
-        """Name the step."""
-        self.moved(work)
 
     def moved(self, work: Work) -> None:
         """Fill the bar as far as the work is done."""
@@ -53,27 +48,29 @@ class Bar:
 
 
 def _progress(work: Work, console: "Console") -> "Progress":
-    """Return a display whose text follows the clock, and gives way to nothing but the width."""
+    """Return a display that follows the clock; where it is too narrow, the part is truncated."""
     from rich.progress import BarColumn, Progress, ProgressColumn, Task
     from rich.table import Column
     from rich.text import Text
 
-    class LineColumn(ProgressColumn):
-        """What is done and the times, drawn anew each time; names are not read as markup."""
+    class PartColumn(ProgressColumn):
+        """The running part; names are not read as markup."""
 
         def render(self, task: Task) -> Text:
             task.completed = work.done
-            times = f"  {work.times}"
-            width = console.width - len(times) - 10
-            return Text(shortened(work.said, max(width, 20)) + times, end="")
+            return Text(work.said, no_wrap=True, overflow="ellipsis")
 
-    column = Column(no_wrap=True, overflow="ellipsis")
-    return Progress(
-        LineColumn(column), BarColumn(None), console=console, transient=True, expand=False
-    )
+    class TimeColumn(ProgressColumn):
+        """The time taken and expected."""
+
+        def render(self, task: Task) -> Text:
+            return Text(work.times)
+
+    columns = (PartColumn(), TimeColumn(Column(no_wrap=True)), BarColumn(None))
+    return Progress(*columns, console=console, transient=True, expand=False)
 
 
-class Lines:
+class Lines(Watcher):
     """A line on stderr for each step and for each minute, once the work has taken a while."""
 
     def __init__(self, timer: Callable[..., threading.Timer] = threading.Timer) -> None:
@@ -81,20 +78,17 @@ class Lines:
         self._new_timer = timer
 
     def began(self, work: Work) -> None:
-        """Start the clock."""
+        """Start the timer."""
         self._said, self._minute = "", 0
         self._tick(work, QUIET_SECONDS)
 
     def stepped(self, work: Work) -> None:
-        """Say which step begins."""
+        """Print which step begins."""
         if work.elapsed >= QUIET_SECONDS:
             self._say(work)
 
-    def moved(self, work: Work) -> None:
-        """Keep quiet until the minute is over."""
-
     def ended(self, work: Work) -> None:
-        """Stop the clock."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -124,6 +124,11 @@ def summary(facts: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
+def text(found: Any) -> Iterator[str]:
+    """Return the lines of two opened models that were compared."""
+    return lines(found.document(), found.first.graph, found.second.graph)
+
+
 def lines(facts: dict[str, Any], first: Graph, second: Graph) -> Iterator[str]:
     """Yield a summary, then each difference: `-` only in the first graph, `+` in the second."""
     if facts["equal"]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from deploykit.inspection.summary import shape_text, tensor_facts, weights_in
-from deploykit.text.tables import size
+from deploykit.text.templates import size
 from deploykit.transforms.core.graph import Graph
 
 

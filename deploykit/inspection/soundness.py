@@ -7,7 +7,7 @@ from typing import Any
 
 from deploykit.freezing.initializers import init_ops
 from deploykit.freezing.meta_graphs import meta_graph_nodes, signature_tensors, tags_of
-from deploykit.text.tables import size
+from deploykit.text.templates import size
 from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.checks.side_effects import (
     CHECKPOINT_OPS,
@@ -226,9 +226,10 @@ class _Excused:
         return op in READING_OPS
 
 
-def lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what was found as text; the facts of the file are `input_file` and `bytes_in`."""
-    yield f"{document['input_file']}: {size(document['bytes_in'])}, {document['nodes_in']:,} nodes"
+def lines(found: Any) -> Iterator[str]:
+    """Yield the result of a check as text."""
+    document, nodes = found.document(), sum(g.nodes + g.function_nodes for g in found.graphs)
+    yield f"{found.source}: {size(found.bytes)}, {nodes:,} nodes"
     for graph in document["graphs"]:
         yield from _graph_lines(graph)
     verdict = "sound" if document["sound"] else "not sound"

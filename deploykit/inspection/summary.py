@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from deploykit.benchmarking.profiling.costs import flops, memory
-from deploykit.text.tables import size
+from deploykit.text.templates import size
 from deploykit.transforms.core.checks.side_effects import effect_of
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
@@ -116,9 +116,10 @@ def shape_text(shape: list[int] | None) -> str:
     return "" if shape is None else str(shape).replace("-1", "?")
 
 
-def lines(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the facts as text; those of the file are `input_file`, `bytes_in` and `nodes_in`."""
-    yield f"{facts['input_file']}: {size(facts['bytes_in'])}, {facts['nodes_in']} nodes"
+def lines(found: Any) -> Iterator[str]:
+    """Yield an inspection as text."""
+    facts, model = found.document(), found.model
+    yield f"{model.source}: {size(model.bytes)}, {len(model.graph)} nodes"
     for role in ("input", "output"):
         tensors = facts[f"{role}_tensors"]
         for tensor in tensors:

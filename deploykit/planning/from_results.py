@@ -27,7 +27,7 @@ from deploykit.planning.service_times import (
     ServiceTimes,
     Trace,
 )
-from deploykit.text.loads import load_name
+from deploykit.text.serving import load_name
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.files.reading import read_json
 from deploykit.transforms.core.tensors import Array

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deploykit.calling.server_load import Load
-from deploykit.text.loads import failures
+from deploykit.text.serving import failures
 from deploykit.transforms.core.errors import VerificationError
 
 MOST_FAILED = 0.01
@@ -49,7 +49,7 @@ def _refused(alike: Sequence[Load]) -> tuple[str, str] | None:
         return None
     worst = max(failing, key=lambda each: each.failed)
     return (
-        f"{worst.failed} of {calls_of(worst)} calls failed at {worst.name} "
+        f"{worst.failed} of {calls_of(worst)} requests failed at {worst.name} "
         f"({failures(worst.statuses)})",
         "let the server answer them all first",
     )

@@ -15,7 +15,7 @@ from deploykit.planning.service_times import (
     front_end_of,
 )
 from deploykit.serving.client.load_generator import LoadStep
-from deploykit.text.loads import failures
+from deploykit.text.serving import failures
 from deploykit.transforms.core.errors import VerificationError
 from deploykit.transforms.core.tensors import Array
 

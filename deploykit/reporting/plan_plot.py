@@ -5,7 +5,7 @@ from typing import Any
 
 from deploykit.reporting.charts.replicas import draw_replicas
 from deploykit.reporting.plots import Column, picture
-from deploykit.text.tables import number
+from deploykit.text.templates import number
 
 
 def plot_plan(found: Mapping[str, Any], file_name: str) -> bytes:

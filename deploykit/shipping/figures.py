@@ -14,7 +14,7 @@ from deploykit.benchmarking.results import BenchmarkResult, result_of
 from deploykit.benchmarking.statistics import summary
 from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, Shipment
 from deploykit.storage.ship_report import MODEL
-from deploykit.text.tables import size
+from deploykit.text.templates import size
 from deploykit.transforms.core.display.documents import document
 
 Known = Mapping[str, Any]

@@ -63,4 +63,4 @@ class Shipped(AsHtml):
         """Return the table as the command prints it."""
         from deploykit.text.tables import drawn
 
-        return "\n".join(drawn(lines(self.document(), str(self.folder)), None))
+        return "\n".join(drawn(lines(self.document())))

@@ -1,69 +1,66 @@
-"""How far long work has come. Functions of the API say it; what shows it is set from outside."""
+"""Progress of long work. Functions of the API report it; a watcher shows it."""
 
+import importlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from deploykit.text.durations import clock_time, rounded_up
-from deploykit.text.notebook import Cell, in_kernel
 from deploykit.transforms.core.display.escaped import escaped
 
 OVERRUN = 0.1
-"""A step that takes longer than expected is taken to need at least so much of its time more."""
+"""Share of its time so far that a step which takes longer than expected still needs."""
 
 
 @dataclass
 class Work:
-    """A piece of long work: its steps, known from the start, and the parts of the running one.
+    """Long work: its steps, known from the start, and the parts of the running step.
 
-    Calling it says which part comes next, and how many the step has; with 0, it only says what
-    happens now. `done` grows from 0 to 1 and never falls.
+    Calling it reports which part comes next, and how many the step has; with 0, the part goes on
+    under another name. `done` grows from 0 to 1 and never falls.
     """
 
     title: str
     steps: tuple[str, ...]
     watcher: "Watcher"
     expected: dict[str, float] = field(default_factory=dict)
-    """Seconds by step; empty where nobody knows."""
+    """Seconds by step; empty if unknown."""
     clock: Callable[[], float] = time.monotonic
     number: int = 0
-    """Of the running step; 0: none has begun."""
+    """Number of the running step; 0: none has begun."""
     part: str = ""
     stopped: bool = False
-    """Whether it ended by an error, or was interrupted."""
+    """Whether it ended with an error or an interrupt."""
 
     def __post_init__(self) -> None:
         self.thread = threading.get_ident()
-        self._lock = threading.Lock()  # what shows work asks in its own thread
+        self._lock = threading.Lock()  # watchers have their own threads
         self._start = self._step_start = self.clock()
-        self._parts = _Parts()
+        self.parts = _Parts()
         self._done = 0.0
         self.expect(self.expected)
 
     def begin(self, step: str) -> "Work":
-        """Begin a step that was named at the start; steps may be left out, but none comes again.
-
-        Those before it count as done, whether they ran or not.
-        """
+        """Begin one of the steps. Steps may be skipped, not repeated; those before it are done."""
         with self._lock:
             self.number = self.steps.index(step) + 1
-            self.part, self._parts, self._step_start = "", _Parts(), self.clock()
+            self.part, self.parts, self._step_start = "", _Parts(), self.clock()
         self.watcher.stepped(self)
         return self
 
     def __call__(self, part: str, count: int) -> None:
-        """Say which part of the step begins now, of how many; 0: the part goes on."""
+        """Report which part of the step begins now, of how many; 0: the part goes on."""
         with self._lock:
             self.part = part
             if count:
-                self._parts = self._parts.next(count, self.clock() - self._step_start)
+                self.parts = self.parts.next(count, self.clock() - self._step_start)
         self.watcher.moved(self)
 
     def expect(self, seconds: Mapping[str, float]) -> None:
-        """Expect steps to take so long from now on; 0 for those whose results are there already."""
+        """Set the expected seconds of steps; 0 for those whose results already exist."""
         if unknown := set(seconds) - set(self.steps):
             raise ValueError(f"{self.title} has no step {min(unknown)}")
         with self._lock:
@@ -76,7 +73,7 @@ class Work:
 
     @property
     def total(self) -> float | None:
-        """Seconds that all of it is expected to take, more than have passed; None: nobody knows."""
+        """Seconds that all of it is expected to take, more than have passed; None: unknown."""
         if not any(self.expected.values()):
             return None
         with self._lock:
@@ -85,7 +82,7 @@ class Work:
 
     @property
     def done(self) -> float:
-        """The share that is done: steps count by the time they are expected to take, or alike."""
+        """The share that is done: steps count by expected time, or equally if it is unknown."""
         with self._lock:
             weights = [self.expected.get(each, 0.0) for each in self.steps]
             if not any(weights):
@@ -110,7 +107,7 @@ class Work:
 
     @property
     def times(self) -> str:
-        """How long it has taken, and will take as far as known, such as `2:10 of about 4:00`."""
+        """The time taken, and the expected total if known, such as `2:10 of about 4:00`."""
         elapsed, total = self.elapsed, self.total
         if total is None:
             return clock_time(elapsed)
@@ -124,14 +121,14 @@ class Work:
     def shown_within(self, inner: "Work", since: "_Parts") -> None:
         """Show work inside this one as a part of the running step.
 
-        What it has done is done of the part that was told last; of the step, if it bears its name.
+        Its share is that of the latest part; of the whole step if it has the name of the step.
         """
         with self._lock:
             is_all = self.step == inner.title
             names = ("" if is_all else inner.title, inner.step, inner.part)
             self.part = ": ".join(each for each in names if each)
             if is_all or since.count:
-                self._parts = since.partly(inner.done, self.clock() - self._step_start)
+                self.parts = since.partly(inner.done, self.clock() - self._step_start)
         self.watcher.moved(self)
 
     @property
@@ -139,24 +136,19 @@ class Work:
         """The name of the running step; empty where none has begun."""
         return self.steps[self.number - 1] if self.number else ""
 
-    @property
-    def parts(self) -> "_Parts":
-        """How far the running step is."""
-        return self._parts
-
     def _left_of_step(self) -> float:
         """Return the seconds that the running step still needs."""
         passed = self.clock() - self._step_start
         if not self.number:
             return max(OVERRUN * passed, 1.0)
-        whole = self._parts.seconds(self.expected.get(self.step, 0.0))
+        whole = self.parts.seconds(self.expected.get(self.step, 0.0))
         return max(whole - passed, OVERRUN * passed)
 
     def _share_of_step(self) -> float:
         passed = self.clock() - self._step_start
         if not self.number or not self.expected.get(self.step) or not passed:
-            return self._parts.share
-        return max(self._parts.share, passed / (passed + self._left_of_step()))
+            return self.parts.share
+        return max(self.parts.share, passed / (passed + self._left_of_step()))
 
 
 @dataclass(frozen=True)
@@ -178,54 +170,43 @@ class _Parts:
         return _Parts(finished, count, reached, at if self.first is None else self.first, at)
 
     def partly(self, share: float, at: float) -> "_Parts":
-        """Return this with so much of the running part done; of all that is left, if none is."""
+        """Return this with a share of the running part done; without parts, of what is left."""
         whole = 1 / self.count if self.count else 1.0
         reached = min(self.share + share * min(whole, 1 - self.share), 1.0)
         first = at if self.first is None else self.first
         return _Parts(self.finished, self.count, reached, first, at)
 
     def seconds(self, expected: float) -> float:
-        """Return what the step will have taken: as expected, and the more as its parts took."""
+        """Return the estimated seconds of the step, from the expected ones and its parts."""
         if self.first is None:
             return expected
         left = 1 - self.share
         return self.at + left * (left * max(expected - self.first, 0.0) + self.at - self.first)
 
 
-class Watcher(Protocol):
-    """What shows work to people."""
+class Watcher:
+    """Shows work to people; this one shows nothing."""
 
     def began(self, work: Work) -> None:
-        """Take note that work began."""
+        """Note that work began."""
+        self.moved(work)
 
     def stepped(self, work: Work) -> None:
-        """Take note that its next step began."""
+        """Note that its next step began."""
+        self.moved(work)
 
     def moved(self, work: Work) -> None:
-        """Take note that the next part of a step began."""
+        """Note that the next part of a step began."""
 
     def ended(self, work: Work) -> None:
-        """Take note that work ended, done or not."""
+        """Note that work ended, done or not."""
 
 
-class _Nobody:
-    def began(self, work: Work) -> None: ...
-    def stepped(self, work: Work) -> None: ...
-    def moved(self, work: Work) -> None: ...
-    def ended(self, work: Work) -> None: ...
-
-
-class _Within:
-    """Work inside other work shows as a part of it."""
+class _Within(Watcher):
+    """Shows work inside other work as a part of it."""
 
     def __init__(self, outer: Work) -> None:
         self._outer, self._since, self._part = outer, outer.parts, outer.part
-
-    def began(self, work: Work) -> None:
-        self._outer.shown_within(work, self._since)
-
-    def stepped(self, work: Work) -> None:
-        self._outer.shown_within(work, self._since)
 
     def moved(self, work: Work) -> None:
         self._outer.shown_within(work, self._since)
@@ -241,38 +222,44 @@ class _Shown:
     running: Work | None = None
 
 
-_shown = _Shown(_Nobody())
+_shown = _Shown(Watcher())
 
 
 def watch_with(watcher: Watcher, clock: Callable[[], float] = time.monotonic) -> None:
-    """Let this watcher see all work of this process from now on, timed by this clock."""
+    """Show all work of this process with a watcher from now on, timed by a clock."""
     _shown.watcher, _shown.clock = watcher, clock
 
 
+def in_kernel() -> bool:
+    """Return whether this process runs the cells of a notebook, without an import."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return "ipykernel" in sys.modules and hasattr(shell, "kernel")
+
+
 def _watcher() -> Watcher:
-    """Return who watches; in a notebook that is the cell, unless told otherwise."""
-    if isinstance(_shown.watcher, _Nobody) and in_kernel():
-        _shown.watcher = Cell()
+    """Return the watcher; in a notebook that is the cell, unless another one is set."""
+    if type(_shown.watcher) is Watcher and in_kernel():
+        _shown.watcher = importlib.import_module("deploykit.text.notebook").Cell()
     return _shown.watcher
 
 
 def unseen(title: str, *steps: str) -> Work:
-    """Return work that nobody watches."""
-    return Work(title, steps, _Nobody())
+    """Return work that is not shown."""
+    return Work(title, steps, Watcher())
 
 
 @contextmanager
 def working(title: str, *steps: str, expected: Mapping[str, float] | None = None) -> Iterator[Work]:
-    """Yield work of this title, to be told what is done of it.
+    """Yield work of this title, which takes reports of what is done.
 
-    Within other work it shows as a part of that one's running step, and is not seen on its own;
-    beside other work, in another thread, it is not seen at all. `expected` are seconds by step.
+    Inside other work it shows as a part of the running step; in another thread than other work it
+    is not shown. `expected` has seconds by step.
     """
     outer = _shown.running
-    watcher = _watcher() if outer is None else _Within(outer)
     if outer is not None and outer.thread != threading.get_ident():
         yield unseen(title, *steps)
         return
+    watcher = _watcher() if outer is None else _Within(outer)
     work = Work(title, steps, watcher, dict(expected or {}), _shown.clock)
     _shown.running = work
     try:

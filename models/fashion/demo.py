@@ -14,7 +14,7 @@ from rich.table import Table
 
 import deploykit
 from deploykit.storage.arrays import load_data
-from deploykit.text.tables import size
+from deploykit.text.templates import size
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import Verification, verify
 

@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from deploykit.text.tables import new_table
+from deploykit.text.tables import Cell, Table, table
 
 if TYPE_CHECKING:
-    from deploykit.benchmarking.profiling.profile import Cost, Profile
-    from deploykit.text.tables import Table
+    from deploykit.benchmarking.profiling.profile import Profile
 
 
-def profile_tables(profile: "Profile", top: int = 10) -> "list[str | Table]":
+def profile_tables(profile: "Profile", top: int = 10) -> list[str | Table]:
     """Return what a profile says, in lines and tables; of the nodes, the `top` costliest."""
     return [*_lines(profile), _by_op(profile), *([_by_node(profile, top)] if top else [])]
 
@@ -71,30 +70,23 @@ def _gpu_lines(profile: "Profile") -> Iterator[str]:
     yield f"GPU:    {', '.join(words)}; {launched}"
 
 
-def _by_op(profile: "Profile") -> "Table":
-    table = new_table("op", "calls", "ms", "share", "MiB", "GFLOP", "GFLOP/s")
-    for cost in profile.ops:
-        table.add_row(cost.op, str(cost.calls), *_figures(profile, cost))
-    table.add_section()
-    total = profile.total
-    table.add_row("all", str(total.calls), *_figures(profile, total))
-    return table
+def _by_op(profile: "Profile") -> Table:
+    columns: dict[str, Cell] = {"op": lambda cost: getattr(cost, "op", "all"), "calls": "{calls}"}
+    return table([*profile.ops, profile.total], columns | _costs(profile), has_total=True)
 
 
-def _by_node(profile: "Profile", top: int) -> "Table":
-    table = new_table("node, its op", "ms", "share", "GFLOP", "GFLOP/s", "of peak", "bound by")
-    for cost in profile.nodes[:top]:
-        of_peak = "" if cost.share_of_peak is None else f"{100 * cost.share_of_peak:.0f} %"
-        ms, share, _, *flops = _figures(profile, cost)
-        table.add_row(f"{cost.name}\n{cost.op}", ms, share, *flops, of_peak, cost.bound)
-    return table
+def _by_node(profile: "Profile", top: int) -> Table:
+    columns = {"node, its op": "{name}\n{op}", **_costs(profile)}
+    del columns["MiB"]
+    columns |= {"of peak": "{share_of_peak:percent}", "bound by": "{bound}"}
+    return table(profile.nodes[:top], columns)
 
 
-def _figures(profile: "Profile", cost: "Cost") -> list[str]:
-    return [
-        f"{cost.ms:.3f}",
-        f"{100 * profile.share(cost):.1f} %",
-        f"{cost.allocated / (1 << 20):.2f}" if cost.allocated else "",
-        f"{cost.flops / 1e9:.3g}" if cost.flops else "",
-        f"{cost.gflops_per_second:.1f}" if cost.flops else "",
-    ]
+def _costs(profile: "Profile") -> dict[str, Cell]:
+    return {
+        "ms": "{ms:.3f}",
+        "share": lambda cost: f"{100 * profile.share(cost):.1f} %",
+        "MiB": lambda cost: f"{cost.allocated / (1 << 20):.2f}" if cost.allocated else None,
+        "GFLOP": lambda cost: f"{cost.flops / 1e9:.3g}" if cost.flops else None,
+        "GFLOP/s": lambda cost: f"{cost.gflops_per_second:.1f}" if cost.flops else None,
+    }

@@ -1,42 +1,40 @@
 """Show what a scenario found to people, and as cells for programs."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
-from deploykit.text.tables import new_table, number
+from deploykit.text.tables import Cell, Table, table
+from deploykit.text.templates import number
 from deploykit.transforms.core.display.documents import document
-
-if TYPE_CHECKING:
-    from deploykit.text.tables import Table
 
 _ENDS = {"ms": " ms", "samples/s": "/s"}
 _LINES = {
     "single": "single: one call after another, as in MLPerf's single stream",
-    "offline": "offline: all samples there are, as fast as can be",
-    "server": "server: calls arrive at random, and latencies count from when they were due",
+    "offline": "offline: all samples at the highest throughput",
+    "server": "server: requests arrive at random; latencies count from the scheduled time",
 }
 
 
-def scenario_tables(result: BenchmarkResult) -> "list[str | Table]":
+def scenario_tables(result: BenchmarkResult) -> list[str | Table]:
     """Return the figure of each, and what the scenario is; nothing for another benchmark."""
     found = [(each.name, each.scenario) for each in result.measurements if each.scenario]
     if not found:
         return []
     first = found[0][1]
-    columns = ["calls", "calls/s", *(["at rate"] if first.rate_asked else []), "valid"]
-    is_latency = first.unit == "ms"
-    table = new_table("", first.figure, *(["at most"] if is_latency else []), *columns)
-    for name, each in found:
-        cells = [_figure(each, each.value)]
-        cells += [_figure(each, each.at_most)] if is_latency else []
-        cells += [str(each.calls), number(each.rate_reached)]
-        cells += [number(each.rate_asked)] if each.rate_asked else []
-        table.add_row(name, *cells, "yes" if each.valid else "no")
+    columns: dict[str, Cell] = {
+        "": lambda row: row[0],
+        first.figure: lambda row: _metric(row[1], row[1].value),
+        "at most": lambda row: _metric(row[1], row[1].at_most) if first.unit == "ms" else None,
+        "calls": "{1.calls}",
+        "calls/s": "{1.rate_reached:number}",
+        "requested": lambda row: number(row[1].rate_asked) if row[1].rate_asked else None,
+        "valid": "{1.valid:yes}",
+    }
     lines = [_LINES[first.name]]
-    if is_latency:
-        lines.append("at most: where the percentile is at most, 99 % (MLPerf's early stopping)")
-    return [table, *lines]
+    if first.unit == "ms":
+        lines.append("at most: upper bound of the percentile at 99 % confidence (MLPerf)")
+    return [table(found, columns), *lines]
 
 
 def scenario_row(found: ScenarioResult | None) -> dict[str, Any]:
@@ -47,5 +45,5 @@ def scenario_row(found: ScenarioResult | None) -> dict[str, Any]:
     return {f"scenario_{name}": value for name, value in cells.items()}
 
 
-def _figure(found: ScenarioResult, value: float | None) -> str:
-    return "?" if value is None else f"{number(value)}{_ENDS[found.unit]}"
+def _metric(found: ScenarioResult, value: float | None) -> str | None:
+    return None if value is None else f"{number(value)}{_ENDS[found.unit]}"

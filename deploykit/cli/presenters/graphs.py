@@ -14,11 +14,9 @@ logger = logging.getLogger("deploykit")
 
 def ship(call: Invocation) -> None:
     """Show the stages."""
-    from deploykit.text.results.shipped import lines
-
     found = call.result()
     call.report.output_file = str(found.folder)
-    call.show(lines(document(found), str(found.folder)), found)
+    call.show(found, written=str(found.folder) if found.stages else None)
 
 
 def _rewritten(call: Invocation) -> Any:
@@ -31,7 +29,7 @@ def _rewritten(call: Invocation) -> Any:
 def freeze(call: Invocation) -> None:
     """Show what was read and written."""
     _rewritten(call)
-    call.show(None)
+    call.show()
 
 
 def optimize(call: Invocation, *, verify: Annotated[bool, Flag(hidden="--verify")] = False) -> None:
@@ -58,7 +56,7 @@ def transform(call: Invocation) -> None:
     graph = _rewritten(call)
     if call.values["dump"] is not None:
         call.report.more["dump"] = [str(path) for path in graph.report.dump]
-    call.show(None)
+    call.show()
     before, steps = graph.report.model.graph, call.values["transforms"]
     if not call.as_json:
         for line in advice(before, graph, steps, bool(call.values["inputs"])):
@@ -94,67 +92,56 @@ def quantize(call: Invocation) -> None:
 def _quantized(call: Invocation, made: Any) -> None:
     from deploykit.cli.report import files_table, own_text
     from deploykit.quantization.result import Quantized
-    from deploykit.text.results.quantized import lines, weight_lines
+    from deploykit.text.results.quantization import lines, weight_lines
 
     call.report.more = document(made)
     if isinstance(made, Quantized):
-        call.show([files_table(call.report), *lines(made)])
+        call.show(text=[files_table(call.report), *lines(made)])
     else:
-        call.show([*own_text(call.report), *weight_lines(made)])
+        call.show(text=[*own_text(call.report), *weight_lines(made)])
 
 
 def inspect(call: Invocation) -> None:
     """Show what the model holds."""
-    from deploykit.inspection.summary import lines
-
     found = call.result()
     call.report.of(found.model)
-    call.report.more = document(found)
-    call.show(lines(document(call.report)))
+    call.show(found)
 
 
 def check(call: Invocation) -> None:
     """Show the findings; raise the first that makes the model unsound."""
-    from deploykit.inspection.soundness import lines
-
     found = call.result()
     call.report.bytes_in = found.bytes
     call.report.nodes_in = sum(graph.nodes + graph.function_nodes for graph in found.graphs)
-    call.report.more = document(found)
     call.report.error = found.error
-    call.show(lines(document(call.report)))
+    call.show(found)
 
 
 def diff(call: Invocation) -> None:
     """Show the differences; status 5 if there are any."""
-    from deploykit.inspection.diff import lines
     from deploykit.transforms.core.errors import VerificationError
 
     found = call.result()
     call.report.output_file = call.values["second"]
     call.report.between(found.first, found.second)
-    call.show(lines(document(found), found.first.graph, found.second.graph), found)
+    call.show(found)
     if not found.equal:
         raise click.exceptions.Exit(VerificationError.exit_status)
 
 
 def list_transforms(call: Invocation) -> None:
     """Show one transform, or a line for each."""
-    from deploykit.text.transform_list import lines
-
     found = call.result()
     call.report.input_file = None
-    call.show(lines(found.transforms, whole=call.values["name"] is not None), found)
+    call.show(found)
 
 
 def calibrate(call: Invocation) -> None:
     """Show the ranges."""
-    from deploykit.text.results.calibration import lines
-
     found = call.result()
     call.report.of(found.model)
     call.report.bytes_in, call.report.bytes_out = None, found.bytes
-    call.show(lines(found, call.values["output"]), found)
+    call.show(found, written=call.values["output"])
 
 
 def sensitivity(call: Invocation, *, top: Annotated[int | None, Flag(metavar="N")] = None) -> None:
@@ -164,12 +151,10 @@ def sensitivity(call: Invocation, *, top: Annotated[int | None, Flag(metavar="N"
         call: the call.
         top: Show only the N noisiest layers [default: all].
     """
-    from deploykit.text.results.sensitivity import lines
-
     found = call.result()
     call.report.of(found.model)
     call.report.nodes_out = found.nodes
-    call.show(lines(found, call.values["model"], top), found)
+    call.show(found, top=top)
 
 
 def verify(call: Invocation) -> None:
@@ -187,17 +172,15 @@ def verify(call: Invocation) -> None:
         call.report.error = UnverifiedError(
             "not-verified", source=result, reason=found.reason, advice=ADVICE
         )
-    call.show(None)
+    call.show()
 
 
 def accuracy(call: Invocation) -> None:
     """Show the metric of each model."""
-    from deploykit.text.results.accuracy import lines
-
     refuse_twice(call.values["models"])
     found = call.result()
     call.report.of(found.models[0].opened)
-    call.show(lines(found), found)
+    call.show(found)
 
 
 def placement(call: Invocation, *, log: bool = False) -> None:
@@ -209,18 +192,14 @@ def placement(call: Invocation, *, log: bool = False) -> None:
             log_device_placement does.
     """
     from deploykit.inspection.engine_placement import EnginePlacement
-    from deploykit.text.results.placement import engine_lines, lines
     from deploykit.transforms.core.errors import GraphError
 
     if log and call.as_json:
         raise click.UsageError("give either --log or --json")
     found = call.result()
     call.report.of(found.model)
-    if isinstance(found, EnginePlacement):
-        if log:
-            raise GraphError(
-                "only-for", option="--log", what="the nodes of TensorFlow (--engine tensorflow)"
-            )
-        call.show(engine_lines(found), found)
-    else:
-        call.show(found.log() if log else lines(found), found)
+    if log and isinstance(found, EnginePlacement):
+        raise GraphError(
+            "only-for", option="--log", what="the nodes of TensorFlow (--engine tensorflow)"
+        )
+    call.show(found, text=found.log() if log else None)

@@ -1,18 +1,13 @@
 """What commands that measure, and those for data, print of their results."""
 
 import json
-import logging
 import os
 from typing import Annotated, Any
 
 import click
 
 from deploykit.cli.call import Invocation, refuse_twice
-from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.display.flag import Flag
-
-logger = logging.getLogger("deploykit")
-
 
 _PLOT = Flag("--plot", format="output", metavar="FILE.png|svg", heading="Output")
 
@@ -28,7 +23,7 @@ def benchmark(
         Flag("--trace", format="text output", metavar="FILE.json", heading="Output"),
     ] = None,
 ) -> None:
-    """Show the latencies, and write what else is asked for.
+    """Show the latencies, and write the other requested files.
 
     Args:
         call: the call.
@@ -38,11 +33,9 @@ def benchmark(
         trace_file: Profile, and write a call of each model as a trace for chrome://tracing or
             ui.perfetto.dev; - is standard output.
     """
-    from deploykit.benchmarking.profiling.profile_tables import profile_tables
-    from deploykit.benchmarking.tables import csv_lines, tables
+    from deploykit.benchmarking.tables import csv_lines
     from deploykit.input.input_result import InputResult
     from deploykit.storage.files import write
-    from deploykit.text.results.input_styles import lines
 
     values, force = call.values, call.values["force"]
     named = {"--csv": csv_file, "--plot": plot_file, "--trace": trace_file}
@@ -57,13 +50,10 @@ def benchmark(
     found = call.result()
     if isinstance(found, InputResult):
         call.report.of(found.model)
-        call.show(lines(found), found)
+        call.show(found)
     else:
         call.report.of(found.models[values["models"][0]])
-        text = tables(found)
-        for name, each in found.profiles.items():
-            text += ["", f"{name}:", *profile_tables(each, top)]
-        call.show(text, found)
+        call.show(found, top=top)
         if csv_file is not None:
             write(csv_file, [f"{line}\n".encode() for line in csv_lines(found)], force)
         if plot_file is not None:
@@ -89,34 +79,28 @@ def _refuse_beside_files(values: Any, named: Any) -> None:
 
 def compare(call: Invocation) -> None:
     """Show the ratios; raise where one is below the limit."""
-    from deploykit.text.results.speedups import lines
-
     b, baseline, limit = (call.values[name] for name in ("b", "baseline", "fail_below"))
     if (b is None) == (baseline is None):
         raise click.UsageError("give either B.json or --baseline to compare A.json with")
     found = call.result()
     call.report.output_file = b or baseline
-    for warning in found.warnings:
-        logger.warning("%s", warning)
     if limit is not None:
         call.report.check(found.check, limit)
-    call.show(lines(found), found)
+    call.show(found)
 
 
 def tune(call: Invocation) -> None:
     """Show the recommended settings."""
-    from deploykit.text.results.tuning import lines
-
     found, output = call.result(), call.values["output"]
     call.report.of(found.model)
     call.report.bytes_out = None if output == "-" else os.path.getsize(output)
-    call.show(lines(found, output), found)
+    call.show(found, written=output)
 
 
 def report(call: Invocation) -> None:
     """Name the page."""
     from deploykit.api.report import default_page
-    from deploykit.text.tables import size
+    from deploykit.text.templates import size
 
     results = [*call.values["results"]]
     call.values["results"] = results
@@ -126,15 +110,12 @@ def report(call: Invocation) -> None:
     call.report.bytes_out = len(found.html.encode())
     shown = ", ".join(dict.fromkeys(found.kinds))
     line = f"{os.fspath(found.output or '')}: {shown}, {size(call.report.bytes_out)}"
-    call.show([line], found)
+    call.show(found, text=[line])
 
 
 def doctor(call: Invocation) -> None:
     """Show the machine."""
-    from deploykit.text.machine_lines import lines
-
-    found = call.result()
-    call.show(lines(document(found)), found)
+    call.show(call.result())
 
 
 def label(
@@ -154,8 +135,6 @@ def label(
         graph: The same as --model.
         root_dir: Folder of image and model [default: the current one].
     """
-    from deploykit.text.answers import class_lines
-
     image = _one("IMAGE", call.values["image"], "--image", image_file)
     model = _one("--model", call.values["model"], "--graph", graph)
     if root_dir:  # as for label_image, absolute paths lie below it too
@@ -164,7 +143,7 @@ def label(
     call.report.input_file = model
     found = call.result()
     call.report.of(found.graph)
-    call.show(class_lines(found.predictions), found)
+    call.show(found)
 
 
 def _one(first: str, value: str | None, second: str, other: str | None) -> str:
@@ -178,48 +157,38 @@ def _one(first: str, value: str | None, second: str, other: str | None) -> str:
 def write_input(call: Invocation) -> None:
     """Print the code, or name the file."""
     found, output = call.result(), call.values["output"]
-    if output is None:
-        said = found.text.removesuffix("\n")
-    else:
+    if output is not None:
         call.report.bytes_out = os.path.getsize(output)
-        said = f"{output}: tf.data for {call.values['data']}"
-    call.show([said], found)
+    text = None if output is None else [f"{output}: tf.data for {call.values['data']}"]
+    call.show(found, text=text)
 
 
 def infer(call: Invocation) -> None:
     """Show what was written."""
-    from deploykit.text.results.inferred import lines
-
     found = call.result()
     call.report.output_file = call.values["out"]
     call.report.inputs, call.report.outputs = tuple(found.fed), tuple(found.outputs)
-    call.show(lines(found), found)
+    call.show(found)
 
 
 def convert_records(call: Invocation) -> None:
     """Show what was written."""
-    from deploykit.text.results.records import converted_lines
-
     found, folder = call.result(), call.values["folder"]
     call.report.input_file, call.report.output_file = ", ".join(call.values["sources"]), folder
     call.report.bytes_out = found.bytes
-    call.show(converted_lines(found, folder), found)
+    call.show(found, written=folder)
 
 
 def inspect_records(call: Invocation) -> None:
     """Show what records hold."""
-    from deploykit.text.results.records import inspection_lines
-
     found = call.result()
     call.report.bytes_in = None if found.index is None else found.index.bytes
-    call.show(inspection_lines(found), found)
+    call.show(found)
 
 
 def verify_records(call: Invocation) -> None:
     """Show what is damaged, and raise if something is."""
-    from deploykit.text.results.records import verification_lines
-
     found = call.result()
     call.report.bytes_in = found.bytes
     call.report.check(found.check)
-    call.show(verification_lines(found), found)
+    call.show(found)

@@ -3,7 +3,8 @@
 import logging
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import click
 
@@ -50,14 +51,13 @@ def export(
     from deploykit.benchmarking.results import load_tuned
     from deploykit.benchmarking.settings import Settings
     from deploykit.exporting.deployment import Manifests
-    from deploykit.text.results.exported import lines
 
     settings = Settings() if tuned is None else load_tuned(tuned)
     found = call.result(
         manifests=Manifests(manifests, batching, settings, force, tuned or "tuned", tuned)
     )
     call.report.output_file, call.report.bytes_out = str(found.folder), found.bytes
-    call.show(lines(found), found)
+    call.show(found)
 
 
 def serve(
@@ -82,14 +82,12 @@ def serve(
 
     prepare_environment(tuned_of(call.values["base_dir"], call.values["tuned"]), limits.show_log)
     from deploykit.serving.server.process import own_process
-    from deploykit.text.server_start import lines
 
     own_process()
     try:
         with call.result() as server:
             call.report.input_file = None
-            call.report.more = document(server)
-            call.show(lines(call.report.more))
+            call.show(server)
             sys.stdout.flush()
             server.wait()
     except KeyboardInterrupt:  # before it listened
@@ -114,27 +112,21 @@ def predict(
     """
     call.values["inputs"] = (*call.values["inputs"], *given)
     if not call.values["inputs"]:
-        raise click.UsageError("nothing is asked: give a value or a file, such as photo.jpg")
-    from deploykit.text.answers import prediction_lines
-
+        raise click.UsageError("no input given: pass a value or a file, for example photo.jpg")
     found = call.result()
     call.report.input_file = None
     call.report.inputs, call.report.outputs = tuple(found.inputs), tuple(found.outputs)
-    call.show(prediction_lines(found.outputs, found.classes, found.sources), found)
+    call.show(found)
 
 
 def status(call: Invocation) -> None:
     """Show whether the server is ready, or the versions of a model."""
-    from deploykit.text.server_status import health_lines, model_lines, version_tables
     from deploykit.transforms.core.errors import VerificationError
 
     found = call.result()
-    facts = document(found)
-    listed = model_lines if "models" in facts else health_lines
-    text = listed if call.values["model"] is None else version_tables
     if found.problem:
         call.report.error = VerificationError("server-not-serving", reason=found.problem)
-    call.show(text(facts), found)
+    call.show(found)
 
 
 def load_test(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) -> None:
@@ -145,18 +137,24 @@ def load_test(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = Non
         plot_file: Draw latency over throughput.
     """
     from deploykit.reporting.load_plot import plot_loads
+
+    call.show(_result_and_plot(call, plot_file, plot_loads))
+
+
+def _result_and_plot(call: Invocation, plot_file: str | None, plot: Callable[..., bytes]) -> Any:
+    """Return the result, after its plot is written if that is requested."""
     from deploykit.reporting.plots import check_plot
     from deploykit.storage.files import write
-    from deploykit.text.loads import load_lines
 
     if plot_file is not None:
         check_plot(plot_file)
     found = call.result()
-    facts = document(found)
     if plot_file is not None:
-        write(plot_file, [plot_loads(facts, plot_file)], call.values["force"])
-    call.report.inputs, call.report.outputs = tuple(found.takes.inputs), tuple(found.takes.outputs)
-    call.show(load_lines(facts), found)
+        write(plot_file, [plot(document(found), plot_file)], call.values["force"])
+    if found.takes is not None:
+        call.report.inputs = tuple(found.takes.inputs)
+        call.report.outputs = tuple(found.takes.outputs)
+    return found
 
 
 def plan(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) -> None:
@@ -167,22 +165,11 @@ def plan(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) ->
         plot_file: Draw p99 over the calls that each replica gets.
     """
     from deploykit.reporting.plan_plot import plot_plan
-    from deploykit.reporting.plots import check_plot
-    from deploykit.storage.files import write
-    from deploykit.text.results.plan import lines
     from deploykit.transforms.core.errors import VerificationError
 
-    if plot_file is not None:
-        check_plot(plot_file)
     call.report.input_file = call.values["data"] or call.values["source"]
     call.report.output_file = None
-    found = call.result()
-    facts = document(found)
-    if plot_file is not None:
-        write(plot_file, [plot_plan(facts, plot_file)], call.values["force"])
-    if found.takes is not None:
-        call.report.inputs = tuple(found.takes.inputs)
-        call.report.outputs = tuple(found.takes.outputs)
+    found = _result_and_plot(call, plot_file, plot_plan)
     if found.problem:
         call.report.error = VerificationError("plan-not-met", reason=found.problem)
-    call.show(lines(facts), found)
+    call.show(found)

@@ -8,7 +8,7 @@ from deploykit.benchmarking.results import BenchmarkResult, result_of
 from deploykit.reporting.charts.scale import UNITS
 from deploykit.reporting.charts.sheet import Place, Sheet
 from deploykit.reporting.charts.style import WIDTH, in_style
-from deploykit.text.tables import number
+from deploykit.text.templates import number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

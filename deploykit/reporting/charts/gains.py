@@ -10,7 +10,7 @@ from deploykit.reporting.charts.lettering import all_wrapped, clean, wrapped
 from deploykit.reporting.charts.scale import Scale
 from deploykit.reporting.charts.sheet import LINE, Place, Sheet
 from deploykit.reporting.charts.style import INK, MUTED, PAPER, SERIES, SMALL, TEXT
-from deploykit.text.tables import number
+from deploykit.text.templates import number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,7 +15,7 @@ from deploykit.reporting.charts.scale import Scale
 from deploykit.reporting.charts.sheet import LEGEND_INDENT, SHAPES, Place, Sheet, Spot
 from deploykit.reporting.charts.style import MUTED, SMALL, series_colour
 from deploykit.reporting.charts.value_plane import ValuePlane, draw_plane, write_labels
-from deploykit.text.loads import load_name
+from deploykit.text.serving import load_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -159,8 +159,8 @@ def draw_loads(sheet: Sheet, place: Place, found: Mapping[str, Any]) -> float:
     if limited := sum(each["generator_limited"] for each in found["loads"]):
         notes.append(f"at {limited} of the loads the generator was the limit, not the server")
     if (limit := found.get("latency_limit_ms")) is not None:
-        rate = f"{found['highest_rate']:.4g} calls/s"
-        notes.append(f"99 % of calls are within {limit:g} ms up to {rate}")
+        rate = f"{found['highest_rate']:.4g} requests/s"
+        notes.append(f"99 % of requests are within {limit:g} ms up to {rate}")
     told = [line for note in notes for line in wrapped(note, SMALL, place.width, 3)]
     return sheet.write_lines(place.below(bottom), told, size=SMALL, colour=MUTED)
 

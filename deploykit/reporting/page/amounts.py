@@ -1,7 +1,7 @@
 """Figures as a page shows them: with their unit, and with the interval they lie in."""
 
 from deploykit.reporting.page.part import DocumentPart
-from deploykit.text.tables import number, size
+from deploykit.text.templates import number, size
 
 NOTHING = "\N{EN DASH}"
 """Stands where a figure is not known."""

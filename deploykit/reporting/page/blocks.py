@@ -6,7 +6,7 @@ from typing import Any
 
 from deploykit.reporting.page.amounts import NOTHING
 from deploykit.reporting.page.part import DocumentPart
-from deploykit.text.tables import sentence
+from deploykit.text.templates import sentence
 
 _EMPTY = ("", NOTHING, (NOTHING, ""), ("", ""))
 MOST_ROWS = 60

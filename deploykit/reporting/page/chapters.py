@@ -35,7 +35,7 @@ from deploykit.reporting.page.sections.speed import load, speed
 from deploykit.reporting.page.sections.stages import stages
 from deploykit.reporting.page.sections.verification import by_step, steps, verification
 from deploykit.text.durations import date
-from deploykit.text.tables import sentence
+from deploykit.text.templates import sentence
 from deploykit.transforms.core.display.documents import FORMAT
 from deploykit.transforms.core.errors import GraphError
 

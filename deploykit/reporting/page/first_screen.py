@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from deploykit.reporting.page.amounts import NOTHING, amount, gain, interval, plain, volume, whole
 from deploykit.reporting.page.part import DocumentPart
-from deploykit.text.tables import sentence
+from deploykit.text.templates import sentence
 
 FIGURES = ("accuracy", "size", "p50", "rate", "cpu")
 _TITLES = {"accuracy": "accuracy", "size": "size", "p50": "latency (p50)", "rate": "throughput",

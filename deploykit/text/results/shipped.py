@@ -1,115 +1,128 @@
-"""What was shipped: five figures before and after, what stages came to, and what to do next."""
+"""Exported versions, and the result of ship: metrics before and after, stages, next commands."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from deploykit.exporting.export import Exported
+from deploykit.serving.protocol.photo_names import photos_in_words
+from deploykit.serving.protocol.signatures import sizes, tensor_of
 from deploykit.text.durations import clock_time
-from deploykit.text.tables import Table, new_table, size
+from deploykit.text.tables import Table, constant, facts, table
+from deploykit.text.templates import between, size
 
-Known = Mapping[str, Any]
+Document = Mapping[str, Any]
+_SUFFIX = {"share": " %", "ms": " ms", "ms/item": " ms", "items/s": "/s"}
 
 
-def lines(document: Known, folder: str) -> "Iterator[str | Table]":
-    """Yield what is shown of a shipped folder, or of the plan of one."""
+def lines(document: Document) -> Iterator[str | Table]:
+    """Yield what a shipped folder holds, or the plan of one."""
     if "plan" in document:
-        yield from _plan(document, folder)
+        yield from _plan(document)
         return
     yield from precision_line(document)
-    yield _figures(document["figures"])
+    yield table(
+        document["figures"].values(),
+        {
+            "metric": lambda row: row["title"].replace(" of the model alone", ",\nmodel alone"),
+            "before": lambda row: _value(row["before"], row["unit"]),
+            "after": lambda row: _value(row["after"], row["unit"]),
+            "improvement": _improvement,
+        },
+        "below each value: its confidence interval",
+    )
     verdict = verdict_of(document)
     yield verdict
-    marks = filter(None, (each.get("loaded") for each in document["figures"].values()))
+    marks = filter(None, (row.get("loaded") for row in document["figures"].values()))
     yield from (mark for mark in dict.fromkeys(marks) if mark not in verdict)
-    missing = [e for e in document["stages"] if e["outcome"] != "done" or e["why"]]
-    if missing:
-        yield ""
-        yield from (_stage(each) for each in missing)
-    yield ""
-    width = max(len(each["what"]) for each in document["commands"])
-    yield from (f"{each['what']:<{width}}   {each['command']}" for each in document["commands"])
+    for stage in document["stages"]:
+        if stage["outcome"] != "done" or stage["why"]:
+            outcome = "" if stage["outcome"] == "done" else f"{stage['outcome']}: "
+            yield f"{stage['stage']}: {outcome}{stage['why'] or 'done'}"
+    commands = document["commands"]
+    yield facts(None, constant({row["what"]: row["command"] for row in commands}))
 
 
-def precision_line(document: Known) -> list[str]:
+def precision_line(document: Document) -> list[str]:
     """Return why float32 is shipped, as a line; none: int8 is shipped."""
     if document.get("precision") != "float32":
         return []
     return [f"{document['name']} is shipped in float32: {document['reason']}"]
 
 
-def verdict_of(document: Known) -> str:
+def verdict_of(document: Document) -> str:
     """Return the verdict without the precision where `precision_line` states it already."""
     verdict = str(document["verdict"])
     if not precision_line(document):
         return verdict
-    said = f"{document['name']} is shipped in float32, "
-    rest = verdict.removeprefix(said)
+    rest = verdict.removeprefix(f"{document['name']} is shipped in float32, ")
     return verdict if rest == verdict else rest[:1].upper() + rest[1:]
 
 
-def _stage(stage: Known) -> str:
-    outcome = "" if stage["outcome"] == "done" else f"{stage['outcome']}: "
-    return f"{stage['stage']}: {outcome}{stage['why'] or 'done'}"
+def _improvement(row: Document) -> str | None:
+    """Return how much better a metric became; below it, its interval and remarks."""
+    ratio = row.get("ratio")
+    if ratio is None:
+        is_known = row.get("change") is not None or row["before"] is None
+        return str(row["verdict"]).replace(" (", "\n(") if is_known else None
+    low, high = ratio["low"], ratio["high"]
+    if low is None or high is None:
+        return "inconclusive"
+    lines = [f"{ratio['value']:.2f}x"]
+    if low != high:
+        lines.append(between((low, high), "{:.2f}".format))
+        lines += ["inconclusive"] * (low <= 1 <= high) + ["loaded machine"] * bool(
+            row.get("loaded")
+        )
+    return "\n".join(lines)
 
 
-def _figures(figures: Known) -> Table:
-    table = new_table("figure", "before", "after", "times better")
-    for each in figures.values():
-        title = str(each["title"]).replace(" of the model alone", ",\nmodel alone")
-        cells = shown(each["before"], each["unit"]), shown(each["after"], each["unit"]), times(each)
-        table.add_row(title, *(_in_lines(cell) for cell in cells))
-    return table
-
-
-def _in_lines(cell: str) -> str:
-    """Return a value above its interval and its remarks, so that the table stays narrow."""
-    value, _, rest = cell.partition(" (")
-    interval, closed, unit = rest.partition(")")
-    if not closed:
-        return cell.replace(": ", ":\n")
-    remark = unit.lstrip(",: ") if unit.startswith((",", ":")) else ""
-    value += "" if remark else unit
-    return "\n".join(filter(None, (value, interval, remark)))
-
-
-def times(figure: Known) -> str:
-    """Return how much better a figure became, with its interval, or why that is not known."""
-    ratio, change = figure.get("ratio"), figure.get("change")
-    if ratio is not None:
-        if ratio["low"] is None or ratio["high"] is None:
-            return "undecided"
-        if ratio["low"] == ratio["high"]:
-            return f"{ratio['value']:.2f}"
-        said = f"{ratio['value']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
-        said += "" if ratio["low"] > 1 or ratio["high"] < 1 else ": undecided"
-        return f"{said}, loaded machine" if figure.get("loaded") else said
-    return str(figure["verdict"]) if change is not None or figure["before"] is None else "-"
-
-
-def shown(value: Known | None, unit: str) -> str:
-    """Return a value with its interval and unit; `-` where it is not known."""
+def _value(value: Document | None, unit: str) -> str | None:
+    """Return a value with its unit; below it, its interval."""
     if value is None:
-        return "-"
-    low, high = value.get("low"), value.get("high")
-    interval = "" if low is None or high is None else f" ({_in(low, unit)} to {_in(high, unit)})"
-    suffix = {"share": " %", "bytes": "", "ms": " ms", "ms/item": " ms", "items/s": "/s"}
-    return f"{_in(value['value'], unit)}{interval}{suffix.get(unit, '')}"
+        return None
+
+    def form(end: float) -> str:
+        if unit == "bytes":
+            return size(int(end))
+        if unit == "share":
+            return f"{100 * end:.1f}"
+        return f"{end:.3g}" if end < 1000 else f"{end:.0f}"
+
+    text, low, high = form(value["value"]), value.get("low"), value.get("high")
+    ends = "" if low is None or high is None else f"\n{between((low, high), form)}"
+    return f"{text}{_SUFFIX.get(unit, '')}{ends}"
 
 
-def _in(value: float, unit: str) -> str:
-    if unit == "bytes":
-        return size(int(value))
-    if unit == "share":
-        return f"{100 * value:.1f}"
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+def _plan(document: Document) -> Iterator[str | Table]:
+    yield table(
+        document["plan"],
+        {
+            "stage": "{stage}",
+            "action": "{act}[[: {why}]]",
+            "about": lambda row: clock_time(row["seconds"]) if row["act"] == "run" else None,
+        },
+    )
+    total = sum(row["seconds"] for row in document["plan"])
+    yield f"about {clock_time(total)} in total; nothing was run (--dry-run)"
 
 
-def _plan(document: Known, folder: str) -> "Iterator[str | Table]":
-    table = new_table("stage", "what", "about")
-    total = 0.0
-    for each in document["plan"]:
-        total += each["seconds"]
-        act = f"{each['act']}: {each['why']}" if each["why"] else each["act"]
-        time = clock_time(each["seconds"]) if each["act"] == "run" else ""
-        table.add_row(each["stage"], act, time)
-    yield table
-    yield f"{folder}: about {clock_time(total)}; nothing was run (--dry-run)"
+def exported_lines(result: Exported) -> Iterator[str]:
+    """Yield the signatures and the folder of the version."""
+    for name, each in sorted(result.signatures.items()):
+        yield f"{name} ({each.method_name})"
+        for side, infos in (("input", each.inputs), ("output", each.outputs)):
+            for alias, tensor in sorted((alias, tensor_of(info)) for alias, info in infos.items()):
+                images = photos_in_words(tensor)
+                described = f"{tensor.dtype} {_sizes(sizes(tensor))}{images and ', '}{images}"
+                yield f"  {side} {alias}: {described}"
+    yield from result.engine.lines()
+    if result.manifests:
+        yield f"written next to it: {', '.join(path.name for path in result.manifests)}"
+    warm = f", {result.warm_up_requests} warm-up requests" if result.warm_up_requests else ""
+    yield f"{result.folder}: {size(result.bytes)}{warm}"
+
+
+def _sizes(shape: Sequence[int | None] | None) -> str:
+    if shape is None:
+        return "of any shape"
+    return f"[{', '.join('any' if size is None else str(size) for size in shape)}]"

@@ -1,25 +1,23 @@
-"""What tuning recommends: a table, and settings to copy."""
+"""Speed: two benchmarks side by side, and the settings that tuning recommends."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from math import isfinite
+from typing import Any
 
-from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
-from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.comparison.comparing import Speedups
 from deploykit.benchmarking.scaling import thread_lines
-from deploykit.benchmarking.settings import Settings
-from deploykit.benchmarking.statistics import summary
+from deploykit.benchmarking.settings import CONFIDENCE, Settings
+from deploykit.benchmarking.statistics import Ratio, summary
 from deploykit.benchmarking.tuning.recommendation import Recommendation
 from deploykit.benchmarking.tuning.searching import GOALS
-from deploykit.text.tables import new_table
+from deploykit.text.tables import Table, facts, table
+from deploykit.text.templates import filled, for_each, said
 from deploykit.transforms.core.display.escaped import shell_word
 
-if TYPE_CHECKING:
-    from deploykit.text.tables import Table
-
-_WORDS = {
+_SEARCHED = {
     "onednn": "oneDNN",
     "caller_thread": "the caller's thread",
-    "keep_memory": "the C library's memory",
+    "keep_memory": "the memory of the C library",
     "threads": "threads",
     "allocator": "the allocator",
 }
@@ -30,111 +28,126 @@ _TITLES = {
 }
 
 
-def lines(found: Recommendation, tuned: str) -> "Iterator[str | Table]":
-    """Yield what a person wants to know; `tuned` is the file that holds it."""
+def lines(found: Recommendation) -> Iterator[str | Table]:
+    """Yield the recommended settings, and what limits the search."""
     yield _table(found)
     if found.throughput is None:
         lowest = min(summary(each).p99 for each in found.final.measurements)
         yield (
-            f"no settings keep p99 within {found.latency_limit:g} ms; the lowest here is "
+            f"no settings keep p99 within {found.latency_limit:g} ms; the lowest p99 here is "
             f"{lowest:.3g} ms"
         )
     for goal in GOALS:
         chosen = getattr(found, goal)
         if chosen is not None and chosen is not found.default:
             yield f"{_TITLES[goal]}: {chosen.settings}"
-            yield from to_copy(found.model.source, chosen.settings)
+            yield usage(found.model.source, chosen.settings)
     if found.latency is found.throughput is found.default:
-        yield "no difference: nothing that was tried is faster than the defaults for sure"
+        yield "no difference: no settings are significantly faster than the defaults"
     if found.undecided:
-        way = "more minutes (--budget) or a quieter machine would decide it"
-        yield f"undecided: {'; '.join(found.undecided)}: {way}"
-    if found.final.conditions is not None and found.final.conditions.busy:
-        yield f"{found.final.conditions.busy}; an idle one would tell more"
-    yield from thread_lines(found.final)
-    if found.impossible:
-        yield f"unstable: {found.impossible}"
-    yield f"{tuned} recommends: {found.settings}"
-    for name, held in found.kept.items():
-        yield f"not searched: {_WORDS[name]} ({', '.join(held)} is set)"
-    for name, why in found.lacking.items():
-        yield f"not searched: {name}: {why}"
-    failed = [each for each in found.trials if each.failure]
-    for each in failed:
-        yield f"failed: {each.settings}: {each.failure}"
-    if not found.complete:
         yield (
-            f"the search ended with its time, after {len(found.trials)} trials; --budget gives "
-            "it more"
+            f"inconclusive: {'; '.join(found.undecided)}: allow more minutes (--budget) or use an "
+            "idle machine"
         )
+    yield from said(found, "{final.conditions.busy}; results on an idle machine are more precise")
+    yield from thread_lines(found.final)
+    yield from said(found, "unstable: {impossible}", "recommended: {settings}")
+    for name, given in found.kept.items():
+        yield f"not searched: {_SEARCHED[name]} ({', '.join(given)} is set)"
+    yield from for_each(found.lacking.items(), "not searched: {0}: {1}")
+    yield from for_each(found.trials, "failed: {settings}: {failure}")
+    if not found.complete:
+        yield f"the search used up its time after {len(found.trials)} trials (--budget)"
 
 
-def to_copy(model: str, settings: Settings) -> Iterator[str]:
-    """Yield settings as variables, session options, and options of commands."""
-    if environment := settings.environment:
-        yield f"  environment  {_assignments(environment)}"
-    if settings.engine is not None:
-        yield f"  served       deploykit serve {_served(settings)}"
-    elif settings.threads is not None:
-        intra, inter = settings.threads
-        yield f"  ConfigProto  intra_op_parallelism_threads={intra}"
-        yield f"               inter_op_parallelism_threads={inter}"
-    yield f"  or           deploykit benchmark {shell_word(model)} {options(settings)}"
+def settings_lines(settings: Settings) -> list[str | Table]:
+    """Return settings, and how to use them."""
+    return [str(settings), usage("MODEL", settings)]
 
 
-def _table(found: Recommendation) -> "Table":
-    table = new_table("tune", "p50 ms", "p99 ms", "CPU ms", "items/s", "against the defaults")
-    loaded = found.final.conditions is not None and found.final.conditions.busy
-    mark = ", loaded machine" if loaded else ""
-    for goal in ("default", *GOALS):
-        chosen: Measurement | None = getattr(found, goal)
-        if chosen is None:
-            continue
-        figures, gain = summary(chosen), ""
-        if goal != "default" and chosen is found.default:
-            gain = "nothing is better"
-        elif goal == "latency":
-            gain = f"{_shown(found.faster(chosen))} as fast{mark}"
-        elif goal == "throughput":
-            gain = f"{_shown(found.more(chosen))} the items{mark}"
-        cells = (figures.p50, figures.p99, figures.cpu_ms, figures.items_per_second)
-        shown = ["?" if each is None else f"{each:.4g}" for each in cells]
-        table.add_row(_TITLES[goal], *shown, gain)
-    return table
+def usage(model: str, settings: Settings) -> Table:
+    """Return settings as variables, session options, and options of commands."""
+    given = {name: value for name, value in settings.environment.items() if value is not None}
+    session = "intra_op_parallelism_threads={threads.0}\ninter_op_parallelism_threads={threads.1}"
+    serve = (
+        "deploykit serve --engine {engine} --slots {concurrency}"
+        "[[ --tensorflow_intra_op_parallelism={threads.0}]]"
+    )
+    return facts(
+        settings,
+        {
+            "environment": lambda _: " ".join(f"{name}={value}" for name, value in given.items()),
+            "server": serve,
+            "ConfigProto": session if settings.engine is None else lambda _: None,
+            "benchmark": lambda _: f"deploykit benchmark {shell_word(model)} {options(settings)}",
+        },
+    )
 
 
 def options(settings: Settings) -> str:
     """Return settings as options of `deploykit benchmark`."""
-    words = [] if settings.engine is None else [f"--engine {settings.engine}"]
-    if settings.batch is not None:
-        words.append(f"--batch {settings.batch}")
-    if settings.threads is not None:
-        words.append("--threads {}x{}".format(*settings.threads))
+    template = "[[ --engine {engine}]][[ --batch {batch}]][[ --threads {threads.0}x{threads.1}]]"
     for name in ("onednn", "caller_thread", "keep_memory"):
-        if (value := getattr(settings, name)) is not None:
-            words.append(f"--{name.replace('_', '-')} {'on' if value else 'off'}")
+        template += f"[[ --{name.replace('_', '-')} {{{name}:on}}]]"
     if settings.concurrency > 1:
-        words.append(f"--concurrency {settings.concurrency}")
-    if settings.executor is not None:
-        words.append(f"--executor {settings.executor}")
-    if settings.allocator is not None:
-        words.append(f"--allocator {settings.allocator}")
-    return " ".join(words)
+        template += " --concurrency {concurrency}"
+    template += "[[ --executor {executor}]][[ --allocator {allocator}]]"
+    return "".join(said(settings, template)).strip()
 
 
-def _served(settings: Settings) -> str:
-    """Return the options of a server in another engine: a slot is a stream."""
-    words = [f"--engine {settings.engine} --slots {settings.concurrency}"]
-    if settings.threads is not None:
-        words.append(f"--tensorflow_intra_op_parallelism={settings.threads[0]}")
-    return " ".join(words)
+def _table(found: Recommendation) -> Table:
+    rows = {goal: getattr(found, goal) for goal in ("default", *GOALS)}
+    loaded = "".join(said(found, "[[, loaded machine{final.conditions.busy:.0s}]]"))
+
+    def gain(row: Any) -> str | None:
+        goal, _, chosen = row
+        if goal == "default":
+            return None
+        if chosen is found.default:
+            return "no improvement"
+        verdict = found.faster(chosen) if goal == "latency" else found.more(chosen)
+        kind = "" if verdict.significant else f", {verdict.kind}"
+        ratio = (
+            f"{{wall.value:.2f}}x ({100 * CONFIDENCE:g} % CI {{wall.low:.2f}}-{{wall.high:.2f}})"
+        )
+        return "".join(said(verdict, ratio)) + kind + loaded
+
+    return table(
+        [(goal, summary(chosen), chosen) for goal, chosen in rows.items() if chosen is not None],
+        {
+            "tune": lambda row: _TITLES[row[0]],
+            "p50 ms": "{1.p50:.4g}",
+            "p99 ms": "{1.p99:.4g}",
+            "CPU ms": "{1.cpu_ms:.4g}",
+            "items/s": "{1.items_per_second:.4g}",
+            "vs the defaults": gain,
+        },
+        "vs the defaults: speed for the lowest latency, items/s for the highest throughput",
+    )
 
 
-def _assignments(environment: Mapping[str, str | None]) -> str:
-    return " ".join(f"{name}={value}" for name, value in environment.items() if value is not None)
+def speedup_lines(found: Speedups) -> Iterator[str | Table]:
+    """Yield a comparison for people."""
+    if found.is_first:
+        yield f"{found.a}: baseline written, nothing compared"
+        return
+    yield table(
+        found.pairs,
+        {
+            "measurement": "{name}",
+            "p50 a": lambda pair: f"{summary(pair.a).p50:.4g} ms",
+            "p50 b": lambda pair: f"{summary(pair.b).p50:.4g} ms",
+            "CPU a": "{a.cpu_ms:.4g} ms",
+            "CPU b": "{b.cpu_ms:.4g} ms",
+            "speed": "{ratio.value:.3f}x",
+            f"{100 * found.confidence:g} % CI": lambda pair: _interval(pair.ratio),
+        },
+    )
+    yield from for_each(found.pairs, "{name}: {judgement.verdict}")
+    yield from for_each(found.only_a, "only in a: {}")
+    yield from for_each(found.only_b, "only in b: {}")
+    yield from for_each(found.warnings, "warning: {}")
 
 
-def _shown(found: SpeedVerdict) -> str:
-    ratio = found.wall
-    text = f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] x"
-    return text if found.significant else f"{text} ({found.kind})"
+def _interval(ratio: Ratio) -> str | None:
+    return filled("{low:.3f}-{high:.3f}", ratio) if isfinite(ratio.high) else None

@@ -125,7 +125,7 @@ def test_what_people_read(deploykit, quick, tmp_path):
     path.write_text(json.dumps(document(load(1), load(8), load(rate=60.0))))
     found = deploykit("plan", path, "--rate=1000", "--p99=60", "--price=0.2")
     assert found.status == 0, found.stderr
-    for words in ("replicas of 1 core", "zone lost", "headroom", "an hour", "compared at 60"):
+    for words in ("replicas of 1 core", "zone lost", "headroom", "per hour", "check at 60"):
         assert words in found.stdout
     drawn = plot_plan(api.plan(path, rate=1000, p99_ms=60).document(), "plan.svg").decode()
     for words in ("replicas, one lost", "measured on one replica", "Calls a second to each"):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from deploykit.batch_inference.inferred import Inferred, InferRun
-from deploykit.text.results.inferred import lines
+from deploykit.text.results.data import inferred_lines as lines
 from tests.deploykit.batch_inference.made_up_results import made_of, run
 
 
@@ -21,12 +21,12 @@ def test_a_run_is_told_in_lines(index):
         "file: string []",
         "row: int64 []",
         "scores: float32 [2]",
-        "1 row left out:",
+        "rows skipped: 1",
         "  1.jpg: no é JPEG \udcff",
         f"out/photos.index.json: 11 rows in 4 parts, {index['bytes'] / 1000:.2f} kB "
-        "(1 part there already)",
+        "(1 of an earlier run)",
         "2.00 rows/s by 2 workers (processes) on 1.90 CPUs, 0:04",
-        "1 worker lost; what it was at was done again",
+        "1 worker lost; deploykit ran the rows again",
     ]
 
 
@@ -35,10 +35,10 @@ def test_at_most_five_rows_are_named_and_the_rest_counted(index, count):
     bad = [{"file": "a.csv", "row": row, "reason": "no number"} for row in range(count)]
     data = {**index["data"], "kind": "csv"}
     found = Inferred("p", {**index, "skipped": bad, "data": data}, InferRun("ray"))
-    said = [line for line in lines(found) if "a.csv" in line or "left out" in line]
+    said = [line for line in lines(found) if "a.csv" in line or "skipped" in line]
     more = [line for line in lines(found) if "more" in line]
     assert len(said) == min(count, 5) + bool(count)
-    assert more == ([f"  and {count - 5:,} more, which the index names"] if count > 5 else [])
+    assert more == ([f"  and {count - 5:,} more, which the index lists"] if count > 5 else [])
     assert found.skipped == bad
     if count:
         assert said[1] == "  a.csv: line 0: no number"
@@ -46,8 +46,8 @@ def test_at_most_five_rows_are_named_and_the_rest_counted(index, count):
 
 def test_a_run_that_did_nothing_says_so(index):
     found = Inferred("p", index, InferRun("processes", kept=4))
-    assert list(lines(found))[-2:][0].endswith("(4 parts there already)")
-    assert list(lines(found))[-1] == "nothing was left to do"
+    assert list(lines(found))[-2:][0].endswith("(4 of an earlier run)")
+    assert list(lines(found))[-1] == "nothing left to run"
     assert found.document()["run"]["rows_per_second"] is None
 
 

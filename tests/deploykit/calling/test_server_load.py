@@ -4,7 +4,7 @@ import pytest
 
 from deploykit.calling.server_load import Load, _shares, search
 from deploykit.serving.client.load_generator import LoadStep
-from deploykit.text.loads import load_lines
+from deploykit.text import serving
 from deploykit.transforms.core.display.documents import document
 
 
@@ -57,14 +57,14 @@ def test_the_generators_limit_is_said():
     def lines(*loads, limit=None, rate=None):
         documents = [document(each) for each in loads]
         found = {"loads": documents, "latency_limit_ms": limit, "highest_rate": rate}
-        return list(load_lines(found))
+        return list(serving.load_lines(found))
 
     assert len(lines(fine)) == 1
     table, note = lines(fine, limited)
-    assert "at 900 calls/s, not the server" in note
-    assert [row[0] for row in table.rows] == ["2 callers", "900 calls/s"]
+    assert "at 900 requests/s, not the server" in note
+    assert [row[0] for row in table.rows] == ["2 clients", "900 requests/s"]
     failed = load(LoadStep(1, callers=2), 5.0, failed=3)
-    assert lines(failed)[1:] == ["failed at 2 callers: 3 RESOURCE_EXHAUSTED"]
+    assert lines(failed)[1:] == ["failed at 2 clients: 3 RESOURCE_EXHAUSTED"]
     assert lines(fine, limit=20, rate=123.4)[1:] == [
-        "highest rate with 99 % of calls within 20 ms: 123.4 calls/s"
+        "highest rate with 99 % of requests within 20 ms: 123.4 requests/s"
     ]

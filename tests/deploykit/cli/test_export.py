@@ -134,7 +134,7 @@ def test_fashion(deploykit, source, tmp_path):
         "--method=classify",
     )  # fmt: skip
     assert found.status == 0, found.stderr
-    assert "20 requests to warm up" in found.stdout
+    assert "20 warm-up requests" in found.stdout
     folder = tmp_path / "fashion" / "1"
     images = load_data(data)["images"][:20]
     graph = public.freeze(FASHION / source)

@@ -126,7 +126,7 @@ def test_on_a_terminal_there_is_one_line_that_is_taken_away(columns):
     lines = [each for each in re.split(r"[\r\n]+", plain) if each.strip()]
     shown = [each for each in lines if each.startswith("[2/3] calibrate")]
     assert any(re.match(r"\[2/3\] calibrate +2:10 of about 4:00 +━", each) for each in shown)
-    named = r".*…x* +2:10 of about 4:00" if columns == 60 else r": of \[/red\] x+…x+ +2:10 of about"
+    named = r".*… +2:10 of about 4:00" if columns == 60 else r": of \[/red\] x+… +2:10 of about"
     assert any(re.match(rf"\[2/3\] calibrate{named}", each) for each in shown)
     assert max(map(len, lines)) <= columns
     assert text.count("\n") <= 1  # drawn in place

@@ -143,8 +143,8 @@ def test_what_people_read(deploykit, net, data, clock):
     assert found.status == 0, found.stderr
     lines = found.stdout.splitlines()
     assert any(line.split()[:2] == ["conv", "int8"] for line in lines)
-    assert "dense stays float: it is no faster in 8 bits" in lines
-    assert any(line.startswith("3 of 4 layers are in 8 bits, with weights for ") for line in lines)
+    assert any(line.startswith("kept in float32: dense (") for line in lines)
+    assert any(line.startswith("3 of 4 layers are int8, with weights for ") for line in lines)
     assert any(line.startswith("held-out samples: SQNR ") for line in lines)
     assert any(line.startswith("evaluation: SQNR ") and "top1" in line for line in lines)
     assert lines[-1] == "result: int8 (int8 is 2.00x (99.8 % CI 1.9-2.1) as fast as float32)"
@@ -501,8 +501,8 @@ def test_the_noisiest_weights_stay_float(deploykit, uneven, data):
     noisiest = min(weights, key=lambda name: weights[name]["sqnr_db"])
     assert noisiest in [each["weight"] for each in floats]
     text = deploykit("quantize", uneven, *given, f"--min-sqnr={bar}", "--force").stdout
-    assert f"{noisiest} stays float: in 8 bits it brings too much noise" in text
-    assert f"{3 - len(floats)} of 3 weights are in 8 bits" in text
+    assert f"kept in float32: {noisiest} (" in text
+    assert f"{3 - len(floats)} of 3 weights are int8" in text
 
 
 def test_a_bar_that_no_weight_in_8_bits_holds_is_refused(deploykit, uneven):

@@ -1,4 +1,4 @@
-"""What a command prints where its output goes: names whole in pipes and JSON, cut on a terminal."""
+"""What a command prints where its output goes: names whole in pipes, folded on a terminal."""
 
 import os
 import pty
@@ -37,7 +37,7 @@ def test_columns_say_how_wide_tables_are(deploykit, long, monkeypatch, width):
     text = printed(deploykit, long)
     rows = [line for line in text.splitlines() if re.search(r" kB( |$)", line)]
     assert len(rows) == 2
-    assert all("…" in row for row in rows)
+    assert NAME in "".join(line.split(" ")[0] for line in text.splitlines())
     steps = [line for line in text.splitlines() if re.search(r" \d\.\d\d( |$)", line)]
     assert len(steps) == 10  # each in a line of its own
     assert max(map(len, rows)) <= max(width, 40)
@@ -60,8 +60,7 @@ def test_a_terminal_has_its_own_width():
     os.close(ours)
     (row,) = (line for line in lines if "1.23 kB" in line)
     assert len(row) == 50
-    assert row.split()[0].startswith("encoder_")
-    assert row.split()[0].endswith("_end.pbx")
+    assert NAME in "".join(line.split(" ")[0] for line in lines)
 
 
 def test_an_encoding_without_our_line():
@@ -75,9 +74,8 @@ def test_an_encoding_without_our_line():
         env=os.environ | {"COLUMNS": "40"},
     )  # fmt: skip
     lines = found.stdout.decode("ascii").splitlines()
-    assert lines[2] == " " + "-" * 39
-    assert lines[3].startswith(" \\xe9xxx")
-    assert "x~x" in lines[3]
+    assert lines[2] == "-" * 40
+    assert lines[3].startswith("\\xe9xxx")
 
 
 def test_what_is_printed_is_text_alone(capsys):

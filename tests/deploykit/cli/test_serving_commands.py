@@ -113,7 +113,7 @@ def test_the_best_classes_are_named(deploykit, official, address, tmp_path):
     labels = [[each["label"] for each in sample] for sample in found.document["predictions"]]
     assert labels == [["dog", "cat"], ["cat", "dog"]]
     text = deploykit(*asked, "--labels", tmp_path / "labels.txt", "--top", "1").stdout
-    assert "0.750000      1  dog" in text
+    assert "1       0.750000   dog" in text
     assert "0.25" not in text
 
 
@@ -184,7 +184,7 @@ def test_status_of_a_model(deploykit, official, address):
 def test_status_of_a_server(deploykit, official, address):
     found = deploykit("status", address, "--json")
     assert (found.status, found.document["health"]) == (0, None)
-    assert "it has no health service" in deploykit("status", address).stdout
+    assert "health: no such service" in deploykit("status", address).stdout
     assert deploykit("status", address, "--version", "1").status == 2
 
 
@@ -243,7 +243,7 @@ def test_a_load_at_a_rate_from_several_processes(deploykit, official, address, d
     found = deploykit("load-test", address, "echo", "--data", data, "--rate", "50", "--batch", "5",
                       "--seconds", "1", "--processes", "2")  # fmt: skip
     assert found.status == 0, found.stderr
-    assert "50 calls/s" in found.stdout
+    assert "50 requests/s" in found.stdout
 
 
 def test_the_highest_rate_that_holds(deploykit, official, address, data):

@@ -15,8 +15,8 @@ from tests.support import build, raises, random
 def test_one_device_computes_all(deploykit, small):
     found = deploykit("placement", small, "--engine", "openvino")
     assert found.status == 0, found.stderr
-    assert "one device, the CPU, computes all" in found.stdout
-    assert "layers in 8 bits: 0 of " in found.stdout
+    assert "one device, the CPU, runs all ops" in found.stdout
+    assert "int8 layers: 0 of " in found.stdout
     document = deploykit("placement", small, "--engine", "openvino", "--json").document
     assert (document["engine"], document["devices"]) == ("openvino", ["CPU"])
     assert document["engine_version"][0].isdigit()

@@ -106,7 +106,7 @@ def test_a_fallback_is_marked_in_the_table(here):
             tf.cumsum(x, name="out")
 
     found = placement(build(body, ["x"], ["out"]))
-    (row,) = (line for line in drawn(lines(found)) if line.startswith(" out "))
+    (row,) = (line for line in drawn(lines(found)) if line.startswith("out "))
     assert row.split() == ["out", "Cumsum", "/device:GPU:0", "CPU:0", "<-", "fell", "back"]
 
 
@@ -217,7 +217,7 @@ def test_strings_have_no_known_size(here):
     found = placement(graph, batch=2, data=data, cpu_devices=2)
     assert [(copy.bytes, copy.shape) for copy in found.copies] == [(None, (2,))] * 2
     text = "\n".join(drawn(lines(found)))
-    assert "copies between devices: 2, 0 bytes a run and 2 of unknown size" in text
+    assert "copies between devices: 2, 0 bytes per run and 2 of unknown size" in text
     assert "string [2]" in text
     made_up = placement(graph, batch=2, cpu_devices=2)
     assert [copy.shape for copy in made_up.copies] == [(2,)] * 2

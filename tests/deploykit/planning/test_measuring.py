@@ -45,9 +45,9 @@ def rounds(bad: Load, count: int) -> list[list[Load]]:
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        (load(rate=200.0, failed=500), "500 of 1000 calls failed at 200 calls/s"),
-        (load(rate=200.0, late=300), "generator was the limit at 200 calls/s"),
-        (load(limited=True), "generator was the limit at 4 callers"),
+        (load(rate=200.0, failed=500), "500 of 1000 requests failed at 200 requests/s"),
+        (load(rate=200.0, late=300), "generator was the limit at 200 requests/s"),
+        (load(limited=True), "generator was the limit at 4 clients"),
     ],
 )
 def test_what_goes_wrong_in_most_rounds_is_said(bad, says):
@@ -69,12 +69,12 @@ def test_a_replica_is_given_what_it_held(refused):
     """Where a server refuses calls from a load on, that is no load for a replica."""
     measured = [a_round(refused, seed) for seed in range(ROUNDS)]
     if not refused:
-        with pytest.raises(VerificationError, match="calls failed at 20 calls/s"):
+        with pytest.raises(VerificationError, match="requests failed at 20 requests/s"):
             measured_of(measured, "a server")
         return
     found = measured_of(measured, "a server")
     assert found.most_load == RUNGS[refused - 1]
-    assert f"calls failed at {100 * RUNGS[refused]:g} calls/s" in found.limit
+    assert f"requests failed at {100 * RUNGS[refused]:g} requests/s" in found.limit
     assert [len(times.courses) for times in found.rounds] == [1 + refused] * ROUNDS
     forecast = Forecast(found)
     assert forecast.p99(found.most_load * found.capacity) is not None

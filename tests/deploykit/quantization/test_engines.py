@@ -19,7 +19,7 @@ from deploykit.quantization.search import quantize_calibrated
 from deploykit.quantization.target import IN_OPENVINO
 from deploykit.quantization.timing.openvino_times import openvino_times
 from deploykit.quantization.timing.speed import INT8, PLAIN, Standing, gain
-from deploykit.text.results.quantized import lines
+from deploykit.text.results.quantization import lines
 from deploykit.transforms.core.engines import engines
 from deploykit.transforms.core.engines.engines import EngineUse
 from deploykit.transforms.core.errors import GraphError, VerificationError

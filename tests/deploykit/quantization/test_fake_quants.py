@@ -10,7 +10,7 @@ from deploykit.quantization.fake_quant.search import StatedData, quantize_fake_q
 from deploykit.quantization.fake_quant.sensitivity import stated_sensitivity
 from deploykit.quantization.requested import Quantization
 from deploykit.quantization.result import Quantized
-from deploykit.text.results.quantized import lines
+from deploykit.text.results.quantization import lines
 from deploykit.transforms.core.errors import GraphError, NotQuantizedError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.samples import Samples
@@ -44,7 +44,7 @@ def test_models_of_tf_mot(name, layers, engine, images, in_process):
     assert (found.int8_layers, len(found.layers)) == (layers, layers)
     assert found.judgement.sqnr_db >= LEAST_DB
     assert found.judgement.agreement == 1
-    assert f"{layers} of {layers} layers are in 8 bits" in "\n".join(map(str, lines(found)))
+    assert f"{layers} of {layers} layers are int8" in "\n".join(map(str, lines(found)))
 
 
 def test_a_partly_annotated_model(images, in_process):
@@ -146,11 +146,11 @@ def test_the_command_line(tmp_path):
     deploykit.save_graph(net(of_four_bits, ("out/out",)), source)
     said = command_line("quantize", source, "-o", output, "--keep-float", "first")
     assert said.status == 5
-    assert "out stays float: fake-quant 'out/weights' has 4 bits, expected 8" in said.stdout
+    assert "kept in float32: out (fake-quant 'out/weights' has 4 bits, expected 8)" in said.stdout
     assert not output.exists()
     said = command_line("quantize", source, "-o", output)
     assert said.status == 0
-    assert "1 of 2 layers are in 8 bits" in said.stdout
+    assert "1 of 2 layers are int8" in said.stdout
     assert "--calibration" not in said.stderr  # which would change nothing
     assert output.exists()
 

@@ -13,7 +13,7 @@ from deploykit.quantization.result import Quantized
 from deploykit.quantization.search import Quantization, quantize_calibrated
 from deploykit.quantization.timing.layer_times import LayerTimes, Line, PartTimes, Times
 from deploykit.quantization.timing.speed import FEWER, INT8, PLAIN, Gain, Standing
-from deploykit.text.results.quantized import lines
+from deploykit.text.results.quantization import lines
 from deploykit.transforms import quantize_static
 from deploykit.transforms.core.errors import CrashError, GraphError, NotQuantizedError
 from deploykit.transforms.core.graph import Graph
@@ -192,7 +192,7 @@ def test_where_the_whole_is_significantly_slower_float_is_kept(net, data, clock,
         (("eigen", 60.0), ("onednn", 50.0), ("int8", ns / 1e3))
     }
     assert found.int8_layers == 4, "what was tried is shown"
-    assert "4 of 4 layers were tried in 8 bits" in "\n".join(map(str, lines(found)))
+    assert "4 of 4 layers were tried as int8" in "\n".join(map(str, lines(found)))
 
 
 def test_a_higher_bar_keeps_more_layers_float(net, data, clock):

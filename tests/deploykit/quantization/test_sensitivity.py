@@ -15,7 +15,7 @@ from deploykit.quantization.sensitivity import (
     rank,
 )
 from deploykit.rewriting.int8_graph import int8_graph
-from deploykit.text.results.sensitivity import lines
+from deploykit.text.results.quantization import sensitivity_lines as lines
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from tests.deploykit.quantization.conftest import classifier, conv_net, logits
 from tests.support import ops, raises, random, run
@@ -152,8 +152,8 @@ def test_a_model_without_layers_in_8_bits(in_process):
     found = measure_sensitivity(graph, {"x": never_active})
     assert found.ranking == ()
     assert set(found.reasons) == {"conv"}
-    assert lines(found, "net.pb")[-1] == "net.pb: no layer can be in 8 bits"
-    assert any(line.startswith("float: conv: ") for line in lines(found, "net.pb"))
+    assert list(lines(found))[-1] == "no layer can be int8"
+    assert any(line.startswith("kept in float32: conv (") for line in lines(found))
 
 
 def test_the_command(deploykit, tmp_path):
@@ -175,7 +175,7 @@ def test_the_command(deploykit, tmp_path):
     shown = [layer["layer"] in found.stdout for layer in document["layers"]]
     assert shown == [True, False]
     assert "7 samples are too few to hold some out" in found.stdout
-    assert "2 of 2 layers can be in 8 bits" in found.stdout
+    assert "2 of 2 layers can be int8" in found.stdout
 
 
 def test_what_the_command_refuses(deploykit, tmp_path):

@@ -154,10 +154,10 @@ def load_test(*loads: dict) -> dict:
 
 def test_a_load_test_names_its_loads_and_what_limits_them():
     found = words(plot_loads(load_test(*LOADS, NO_ANSWER), "a.svg"))
-    assert {"1 caller", "8 callers", "250 calls/s", "shapes at localhost:8500"} <= set(found)
-    assert "99 callers" not in found
+    assert {"1 client", "8 clients", "250 requests/s", "shapes at localhost:8500"} <= set(found)
+    assert "99 clients" not in found
     assert "1 of 4 loads had no answer" in found
-    assert "99 % of calls are within 20 ms up to 311 calls/s" in found
+    assert "99 % of requests are within 20 ms up to 311 requests/s" in found
     assert "at 1 of the loads the generator was the limit, not the server" in found
 
 

@@ -74,7 +74,7 @@ def shipped(tmp_path):
 
 def everywhere(document):
     """Return what stands next to the speedup: in the terminal, on the first screen, in README."""
-    terminal = "\n".join(drawn(lines(document, "net.ship"), None))
+    terminal = "\n".join(drawn(lines(document), None))
     card = next(each for each in figure_cards(DocumentPart(document)) if each.name == "p50")
     return terminal, f"{card.change}\n{card.verdict}", document["verdict"], _readme(document)
 

@@ -7,8 +7,8 @@ import types
 import pytest
 
 from deploykit.text import notebook, progress
-from deploykit.text.notebook import Cell, in_kernel
-from deploykit.text.progress import unseen, working
+from deploykit.text.notebook import Cell
+from deploykit.text.progress import in_kernel, unseen, working
 from tests.waiting import until
 
 
@@ -36,7 +36,7 @@ def display(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", module)
     monkeypatch.setitem(sys.modules, "IPython.display", module.display)
     monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
-    monkeypatch.setattr(progress, "_shown", progress._Shown(progress._Nobody(), lambda: 7.0))
+    monkeypatch.setattr(progress, "_shown", progress._Shown(progress.Watcher(), lambda: 7.0))
     return shown
 
 
@@ -112,7 +112,7 @@ def test_elsewhere_nothing_is_imported_or_shown(there):
         "from deploykit.text import notebook, progress\n"
         "notebook.QUIET_SECONDS = 0.0\n"
         "with progress.working('ship') as work: pass\n"
-        "assert isinstance(work.watcher, progress._Nobody), work.watcher\n"
+        "assert type(work.watcher) is progress.Watcher, work.watcher\n"
         "assert ('IPython' in sys.modules) == before\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

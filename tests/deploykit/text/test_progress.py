@@ -243,7 +243,7 @@ def test_the_share_never_falls_and_the_total_is_never_too_little(expected, moves
 
 def test_the_property_fails_for_a_share_that_is_not_kept(monkeypatch):
     """What the test above sees: with an expectation revised, the share by itself does fall."""
-    work = Work("ship", ("a", "b"), progress._Nobody(), {"a": 10, "b": 10}, Clock())
+    work = Work("ship", ("a", "b"), progress.Watcher(), {"a": 10, "b": 10}, Clock())
     work.begin("b")
     assert work.done == 0.5
     work.expect({"b": 1000})

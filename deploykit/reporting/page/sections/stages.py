@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from deploykit.reporting.page.amounts import seconds
 from deploykit.reporting.page.blocks import MOST_ROWS, Pictures, Section, SectionDraft
 from deploykit.reporting.page.part import DocumentPart
-from deploykit.text.tables import sentence
+from deploykit.text.templates import sentence
 
 
 def stages(part: DocumentPart, pictures: Pictures) -> Iterable[Section]:

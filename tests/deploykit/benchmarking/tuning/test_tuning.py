@@ -168,7 +168,7 @@ def test_one_thread_is_measured_in_the_end_where_ops_take_turns():
 def test_threads_that_bring_nothing_are_said_by_tune():
     one = measured(replace(START, threads=(1, 1)), 10.0)
     more = measured(replace(START, threads=(2, 1)), 10.0)
-    text = "\n".join(map(str, lines(recommended(one, more), "f")))
+    text = "\n".join(map(str, lines(recommended(one, more))))
     assert "threads 2x1: 2 threads inside an op bring nothing over 1 here (1.00 times" in text
 
 
@@ -336,7 +336,7 @@ def test_figures_come_from_the_last_measurement():
     assert document["throughput"]["times_the_items"]["value"] == pytest.approx(4)
     assert Settings.of(document["settings"]) == FAST
     assert recommended(measured(WIDE, 40.0, 8), goal="throughput").settings == WIDE
-    text = "\n".join(map(str, lines(found, "m.tuned.json")))
+    text = "\n".join(map(str, lines(found)))
     assert "MALLOC_MMAP_MAX_=0" in text
     assert "inter_op_parallelism_threads=1" in text
     assert f"deploykit benchmark m.pb {options(WIDE)}" in text
@@ -355,10 +355,10 @@ def scattered(settings, p50, seed):
 def test_what_is_not_faster_for_sure_is_not_recommended_and_said():
     found = recommended(scattered(FAST, 8.0, 0))
     assert found.settings == START
-    text = "\n".join(map(str, lines(found, "f")))
-    assert "no difference: nothing that was tried is faster than the defaults for sure" in text
-    assert f"undecided: {FAST} (" in text
-    assert "more minutes (--budget) or a quieter machine would decide it" in text
+    text = "\n".join(map(str, lines(found)))
+    assert "no difference: no settings are significantly faster than the defaults" in text
+    assert f"inconclusive: {FAST} (" in text
+    assert "allow more minutes (--budget) or use an idle machine" in text
     assert recommended(measured(FAST, 10.0)).undecided == []
 
 
@@ -387,7 +387,7 @@ def test_a_change_is_worth_it_where_it_is_sure_and_not_small():
 
 def test_an_allocator_that_is_not_here_is_said():
     found = replace(recommended(measured(FAST, 5.0)), lacking={"tcmalloc": "it is not installed"})
-    assert "not searched: tcmalloc: it is not installed" in list(lines(found, "f"))
+    assert "not searched: tcmalloc: it is not installed" in list(lines(found))
     assert found.document()["lacking"] == {"tcmalloc": "it is not installed"}
 
 
@@ -413,7 +413,7 @@ def test_more_than_the_cores_allow_is_called_unstable():
                            {}, True)  # fmt: skip
     assert found.at_most(fast) == usable_cores()
     assert "10.00 times the items is more than the cores allow" in found.impossible
-    assert f"unstable: {found.impossible}" in list(lines(found, "f"))
+    assert f"unstable: {found.impossible}" in list(lines(found))
     assert found.document()["impossible"] == found.impossible
     assert recommended(measured(FAST, 1.0)).impossible == "", "CPU times are not known"
 
@@ -432,7 +432,7 @@ def test_the_throughput_choice_keeps_to_the_limit_in_the_end():
     assert found.throughput is None
     assert found.settings == FAST
     assert found.document()["throughput"] is None
-    assert "no settings keep p99 within 2 ms; the lowest here is 5 ms" in list(lines(found, "f"))
+    assert "no settings keep p99 within 2 ms; the lowest p99 here is 5 ms" in list(lines(found))
 
 
 @pytest.mark.parametrize("batch", [(4,), (1, 2)])

@@ -12,7 +12,7 @@ from deploykit.reporting.page.chapters import KINDS as SHOWN
 from deploykit.reporting.page.chapters import kind_of
 from deploykit.reporting.page.page import MOST_BYTES, html_of
 from deploykit.reporting.page.pictures import pictures
-from deploykit.text.tables import sentence
+from deploykit.text.templates import sentence
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.reporting.page.drawn import documents
 from tests.deploykit.reporting.page.reading import at, read

@@ -1,6 +1,5 @@
 """Values show themselves in Jupyter: all of them, quickly, and whatever names they hold."""
 
-import importlib
 import inspect
 import json
 import typing
@@ -15,8 +14,8 @@ import deploykit
 from deploykit.text import html as drawing
 from deploykit.text.html import html
 from deploykit.text.results import shown
-from deploykit.text.results.shown import DRAWN, html_of, plain_of
-from deploykit.text.tables import new_table
+from deploykit.text.results.shown import DRAWN, html_of, plain_of, text_of
+from deploykit.text.tables import table
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
@@ -107,8 +106,7 @@ def test_a_benchmark_shows_the_tables_of_the_command_line():
     shown = Reader(found._repr_html_())
     assert shown.tags.count("table") == 2
     assert "a.pb" in shown.text
-    tables = importlib.import_module("deploykit.benchmarking.tables").tables(found)
-    assert all(each in shown.text for each in tables if isinstance(each, str))
+    assert all(each in shown.text for each in text_of(found) if isinstance(each, str))
 
 
 def test_in_the_terminal_of_ipython_it_is_text():
@@ -120,10 +118,9 @@ def test_in_the_terminal_of_ipython_it_is_text():
 
 
 def test_names_are_text_whatever_they_hold():
-    table = new_table(HOSTILE, HOSTILE)
-    table.add_row(HOSTILE, f"{HOSTILE}\n{HOSTILE}")
-    table.caption = HOSTILE
-    drawn = html([HOSTILE, table, HOSTILE])
+    rows = [(HOSTILE, f"{HOSTILE}\n{HOSTILE}")]
+    hostile = table(rows, {HOSTILE: "{0}"}, HOSTILE, more=[(HOSTILE, "{1}")])
+    drawn = html([HOSTILE, hostile, HOSTILE])
     shown = Reader(drawn)
     assert "script" not in shown.tags
     assert shown.text.count("<script>alert(1)</script>&\"'$x$\\ud800\\x1b[31m\\u202e") == 8
@@ -147,27 +144,22 @@ def test_a_graph_shows_what_is_in_it_and_not_its_nodes():
 
 
 def test_huge_results_show_their_ends():
-    table = new_table("name", "number")
-    for each in range(100_000):
-        table.add_row(f"row{each}", str(each))
+    huge = table(range(100_000), {"name": "row{}", "number": "{}"})
     lines = [f"line{each}" for each in range(100_000)]
-    drawn = html([table, *lines, "x" * 10**6])
+    drawn = html([huge, *lines, "x" * 10**6])
     shown = Reader(drawn)
     assert len(drawn) < 100_000
     assert shown.tags.count("tr") == drawing.MOST + 2
     for kind in ("row", "line"):
         assert f"{kind}0" in shown.text
     assert "row99999" in shown.text
-    assert "99,800 rows more" in shown.text
-    assert "99,801 lines more" in shown.text
+    assert "99,800 more rows" in shown.text
+    assert "99,801 more lines" in shown.text
     assert shown.text.rstrip().endswith("x")
 
 
 def test_an_error_while_drawing_is_not_the_readers(monkeypatch):
-    def fail(value):
-        raise RuntimeError
-
-    monkeypatch.setitem(shown.DRAWN, "Graph", fail)
+    monkeypatch.setitem(shown.DRAWN, "Graph", "text.missing")
     assert "Graph" in Reader(graph_of(3)._repr_html_()).text
 
     class Worse:
