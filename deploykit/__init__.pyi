@@ -166,6 +166,10 @@ def accuracy(
     fit each other, a folder is no class of `labels`, there are no labels, or nothing can be
     compared. RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
 
+    Commands:
+        deploykit accuracy fashion.pb --data models/fashion/test_1000.npz
+        deploykit accuracy flowers.keras int8.pb --data photos/val --labels labels.txt
+
     Example:
         >>> found = deploykit.accuracy("fashion.keras", "test_1000.npz")
         >>> found.models[0].score.value > 0.8
@@ -229,25 +233,21 @@ def benchmark(
 ) -> BenchmarkResult | InputResult:
     """Measure how fast models run, with one or several settings.
 
-    Every model with every combination of settings gets several sessions, which take turns of some
-    15 milliseconds in random order, so that whatever else the machine does hits all of them alike.
-    Models with the same threads and environment share processes. Each is warmed up until its
-    latencies are steady. It ends early once every comparison is decided.
+    Every model runs with every combination of settings. Several sessions of each are interleaved
+    in random order, so that other load on the machine hits all of them alike. Each is warmed up
+    until its latencies are steady. The run stops early once every comparison is conclusive.
 
-    Each model is compared with the first one that has the same batch. It is "faster" if the wall
-    clock says so, and "slower" if the wall clock or the CPU time of a call says so; otherwise there
-    is "no difference" above so many percent, or the comparison is "undecided" and it says why.
+    Each model is compared with the first one that has the same batch. It is "faster" by wall time,
+    "slower" by wall time or CPU time, "no difference" above a percentage, or "undecided".
 
     With `data` DIR, files are read while the model runs: by Python, through queues and through
-    tf.data, one after another. For each, the rates of reading alone and of computing alone are
-    shown, and which of them is the limit.
+    tf.data. The result shows the rate of reading, the rate of the model, and which is the limit.
 
-    With `scenario`, each model and setting is measured alone for `seconds`, as MLPerf does: single
-    (one call after another; its figure is the 90th percentile of latencies), offline (all samples;
-    samples a second), or server (calls arrive at random, `rate` a second, and latencies count from
-    when a call was due; the 99th percentile). It is said whether that is valid, and why not.
+    With `scenario`, each model is measured alone for `seconds`, as MLPerf does: single (one request
+    after another; p90 latency), offline (all samples; samples a second), or server (`rate` random
+    requests a second; p99 latency). The result states whether it is valid and why.
 
-    Ctrl-C ends the rounds early: what was measured until then is written and shown.
+    After Ctrl-C, the result so far is written and shown.
 
     Args:
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
@@ -264,6 +264,11 @@ def benchmark(
     asked for contradicts itself; a GPU or an engine is not there, or lacks an op, which is named.
     RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
     VerificationError: an engine is wrong.
+
+    Commands:
+        deploykit benchmark fashion.pb optimized.pb --batch 1,32 --duration 5
+        deploykit benchmark fashion.pb --runs 50 --profile --top 5
+        deploykit benchmark fashion.pb --scenario server --rate 200 --latency-limit 15
 
     Example:
         >>> found = deploykit.benchmark("fashion.keras", batch=[1, 8], runs=20)
@@ -312,6 +317,11 @@ def calibrate(
 
     FileError, GraphError: the samples do not fit, there is none, or an activation holds NaN or Inf.
 
+    Commands:
+        deploykit calibrate fashion.pb --data models/fashion/test_1000.npz
+        deploykit calibrate fashion.pb --data models/fashion/test_1000.npz
+            --method mse -o mse.json
+
     Example:
         >>> found = deploykit.calibrate("fashion.keras", "test_1000.npz", batch=100)
         >>> found.ranges.samples
@@ -349,6 +359,10 @@ def check(
     raise. FileError: a file is missing or unreadable, those with the values of variables among
     them. GraphError: it has no such input, output, tags or signature. RefusedError: an asset file
     lies elsewhere.
+
+    Commands:
+        deploykit check models/fashion/fashion.keras
+        deploykit check model.pb --allow-op ReadFile --json
 
     Example:
         >>> found = deploykit.check("fashion.keras")
@@ -392,6 +406,10 @@ def compare(
     or nothing was compared; the first result of a new baseline passes.
     FileError: a file cannot be read or written. GraphError: it is no result, or nothing has a
     partner.
+
+    Commands:
+        deploykit compare before.json after.json --fail-below 0.95
+        deploykit compare today.json --baseline baseline.json
 
     Example:
         >>> result = deploykit.benchmark("fashion.keras", runs=100)
@@ -437,6 +455,11 @@ def convert_records(
     FileError: something cannot be read or written, or the records exist. GraphError: the data are
     of no known kind, an item is wrong, or none is there.
 
+    Commands:
+        deploykit records photos records
+        deploykit records cifar-10-batches-py cifar
+        deploykit records data.csv table --label-column 0 --name train
+
     Example:
         >>> found = deploykit.convert_records("test_1000.npz", "records", shard_size=0.5)
         >>> found.index.records, found.skipped
@@ -470,6 +493,10 @@ def diff(
 
     FileError, GraphError: a model cannot be read.
 
+    Commands:
+        deploykit diff model.pb optimized.pb
+        deploykit diff models/fashion/fashion.keras model.pb --json
+
     Example:
         >>> deploykit.diff("fashion.keras", "fashion.keras").equal
         True
@@ -482,6 +509,10 @@ def doctor(
     The machine and its limits, versions, how TensorFlow was built and is configured, the
     environment variables that change how it runs, and the GPU: its driver and the libraries that
     TensorFlow loads. If TensorFlow sees no GPU, the last line says why, and what to do.
+
+    Commands:
+        deploykit doctor
+        deploykit doctor --json
 
     Example:
         >>> sorted(deploykit.doctor().document())
@@ -533,6 +564,12 @@ def export(
     FileError: the version exists, or cannot be written. GraphError: the model cannot be read, or
     its tensors do not suit the method. RefusedError: it acts on files or processes.
 
+    Commands:
+        deploykit export fashion.pb served --warmup models/fashion/test_1000.npz
+        deploykit export fashion.pb served --preprocess 0..1
+        deploykit export fashion.pb served --input-alias photo=images
+        deploykit export fashion.pb served --method classify --manifests docker
+
     Example:
         >>> found = deploykit.export("fashion.keras", "models", name="fashion")
         >>> found.version
@@ -583,6 +620,10 @@ def freeze(
     sound, or has no such tags or signature. RefusedError: it holds code, or acts on files or
     processes when it is run. VerificationError: the written file computes something else, or
     nothing could be compared.
+
+    Commands:
+        deploykit freeze models/fashion/fashion.keras -o fashion.pb
+        deploykit freeze models/fashion/tf1/model.ckpt -o checkpoint.pb
 
     Example:
         >>> graph = deploykit.freeze("fashion.keras", output="frozen.pb")
@@ -643,6 +684,12 @@ def infer(
     do not fit the model, or a row cannot be used; it is named. RefusedError: an op acts on files or
     processes. LimitError: a part was lost with its worker too often.
 
+    Commands:
+        deploykit infer fashion.pb models/fashion/test_1000.npz answers --top 1
+        deploykit infer shipped photos answers --top 5 --format csv
+        deploykit infer int8.pb /mnt/records /mnt/answers --engine ray
+            --address 10.0.0.7:6379 --format parquet
+
     Example:
         >>> found = deploykit.infer("fashion.keras", "test_1000.npz", "answers", top=1)
         >>> found.rows
@@ -676,6 +723,10 @@ def inspect(
 
     FileError, GraphError: the model cannot be read.
 
+    Commands:
+        deploykit inspect models/fashion/fashion.keras
+        deploykit inspect model.pb --structure
+
     Example:
         >>> deploykit.inspect("fashion.keras").facts["layers"]
         12
@@ -694,6 +745,10 @@ def inspect_records(
 
     FileError: there are no records, or they cannot be read. GraphError: they are of no known form,
     or their index is damaged. VerificationError: the first record is damaged.
+
+    Commands:
+        deploykit records inspect records
+        deploykit records inspect records --name train
 
     Example:
         >>> _ = deploykit.convert_records("test_1000.npz", "records")
@@ -744,6 +799,10 @@ def label(
     model takes no image, gives no scores, or has no labels. RefusedError: it acts on files or
     processes.
 
+    Commands:
+        deploykit label photo.jpg --model model.pb --labels labels.txt
+        deploykit label photo.jpg --model model.pb --top 3 --preprocess 0..1
+
     Example:
         >>> photo = (255 * np.load("test_1000.npz")["images"][0]).astype("uint8")
         >>> found = deploykit.label(photo, "fashion.keras", labels=list("0123456789"), top=1)
@@ -763,6 +822,10 @@ def list_transforms(
             their other names included.
 
     PipelineError: there is no such transform.
+
+    Commands:
+        deploykit transforms
+        deploykit transforms fold_batch_norms
 
     Example:
         >>> found = deploykit.list_transforms("round_weights")
@@ -815,6 +878,12 @@ def load_test(
     Error: several kinds of load are asked for. CallError: there is no such server, model or
     version, or the model refuses the first call. FileError, GraphError: the data do not fit.
 
+    Commands:
+        deploykit load-test localhost:8500 fashion
+            --data models/fashion/test_1000.npz --concurrency 1,2,4
+        deploykit load-test localhost:8500 fashion --data photos
+            --preprocess 0..1 --search-latency-limit 50
+
     Example:
         >>> with deploykit.serve("models", port=0) as server:
         ...     found = deploykit.load_test(
@@ -865,6 +934,10 @@ def optimize(
     GraphError: the model is not sound, or the data do not fit its inputs. VerificationError: the
     result differs, or nothing could be compared. RefusedError: the model acts on files or
     processes.
+
+    Commands:
+        deploykit optimize fashion.pb -o optimized.pb
+        deploykit optimize fashion.pb -o a.pb --data models/fashion/test_1000.npz
 
     Example:
         >>> graph = deploykit.optimize("fashion.keras", verify=True)
@@ -920,6 +993,10 @@ def placement(
     FileError, GraphError: the model or the data cannot be read, an input has no known shape,
     TensorFlow cannot run the model, or, without `soft_placement`, a node cannot have its device.
     RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
+
+    Commands:
+        deploykit placement models/fashion/fashion.keras
+        deploykit placement model.pb --device gpu --no-soft-placement
 
     Example:
         >>> found = deploykit.placement("fashion.keras")
@@ -983,6 +1060,13 @@ def plan(
     version, or the model refuses the first call. VerificationError: the server could not be
     measured. FileError, GraphError: the data, the file or the manifests do not fit.
 
+    Commands:
+        deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
+            --rate 5000 --p99 50
+        deploykit plan load.json --rate 5000 --p99 50 --survive zone --price 0.17
+        deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
+            --rate 5000 --p99 50 --manifests served --plot plan.png
+
     Example:
         >>> found = deploykit.plan("load.json", rate=5000, p99_ms=60)
         >>> found.size.replicas, found.problem
@@ -1032,6 +1116,13 @@ def predict(
 
     CallError: there is no such server, model or version, or the model refuses the inputs.
     FileError, GraphError: an input is missing or not known, or what is given does not fit it.
+
+    Commands:
+        deploykit predict localhost:8500 fashion boot.png
+        deploykit predict localhost:8500 fashion --input boot.png --preprocess 0..1
+        deploykit predict localhost:8500 half_plus_two --input 2.0
+        deploykit predict http://localhost:8000 resnet --protocol v2
+            --input x=images.npy
 
     Example:
         >>> with deploykit.serve("models", port=0) as server:
@@ -1114,6 +1205,11 @@ def quantize(
     fit, or lead to NaN or Inf; an option does nothing here, or an engine cannot be had or computes
     the model otherwise than TensorFlow. RefusedError: the model acts on files or processes.
 
+    Commands:
+        deploykit quantize fashion.pb -o weights.pb
+        deploykit quantize fashion.pb -o int8.pb
+            --calibration models/fashion/test_1000.npz
+
     Example:
         >>> graph = deploykit.quantize("fashion.keras", min_sqnr=20)
         >>> graph.report.verification.passed
@@ -1144,6 +1240,10 @@ def report(
 
     FileError: a file cannot be read, or the page cannot be written. GraphError: something is no
     result that a report shows, or of another format; the sentence names it.
+
+    Commands:
+        deploykit report shapes.ship
+        deploykit report before.json after.json -o report.html
 
     Example:
         >>> page = deploykit.report("before.json")
@@ -1188,6 +1288,10 @@ def sensitivity(
 
     FileError, GraphError: the samples do not fit, or lead to NaN or Inf. MismatchError: the ranges
     are of another model.
+
+    Commands:
+        deploykit sensitivity model.pb --calibration models/fashion/test_1000.npz
+        deploykit sensitivity model.pb --calibration photos --preprocess 0..1 --top 10
 
     Example:
         >>> found = deploykit.sensitivity("fashion.keras", "test_1000.npz")
@@ -1271,6 +1375,10 @@ def serve(
     taken. GraphError: there is no model, and the message names the folder to give instead where
     there is one; or a list of models is none. A version that cannot be loaded is tried again.
 
+    Commands:
+        deploykit serve served --rest_api_port=8501
+        deploykit serve --model_base_path=$PWD/served/fashion --model_name=fashion
+
     Example:
         >>> with deploykit.serve("models", port=0) as server:
         ...     found = deploykit.predict(server.address, "half_plus_two", {"x": [[2.0]]})
@@ -1334,6 +1442,11 @@ def ship(
     read, do not fit each other, or the folder holds something else. VerificationError: the result
     computes something else than the model. RefusedError: it acts on files or processes.
 
+    Commands:
+        deploykit ship shapes.keras --calibration photos/train --eval photos/val
+        deploykit ship shapes.keras -o shapes.ship --dry-run
+        deploykit ship shapes.keras --from tune
+
     Example:
         >>> data = {"calibration": "test_1000.npz", "evaluation": "test_1000.npz"}
         >>> found = deploykit.ship("fashion.keras", "fashion.ship", budget=3, **data)
@@ -1375,6 +1488,12 @@ def status(
         connection: how the server is spoken to.
 
     CallError: there is no such server, model or version.
+
+    Commands:
+        deploykit status localhost:8500
+        deploykit status localhost:8500 fashion
+        deploykit status http://localhost:8501
+        deploykit status http://localhost:8000 resnet --protocol v2
 
     Example:
         >>> with deploykit.serve("models", port=0) as server:
@@ -1435,6 +1554,12 @@ def transform(
     VerificationError: the result differs, and the first step that breaks the bar is named; or
     nothing was compared.
 
+    Commands:
+        deploykit transform --in_graph=fashion.pb --out_graph=folded.pb
+            --transforms='fold_constants fold_batch_norms' --verify
+        deploykit transform --in_graph=fashion.pb --out_graph=small.pb
+            --transforms=quantize_weights
+
     Example:
         >>> folded = deploykit.transform("fashion.pb", "fold_constants fold_batch_norms")
         >>> [(step.transform, step.nodes) for step in folded.report.steps][0]
@@ -1493,6 +1618,10 @@ def tune(
     sound, an input has no known shape, or does not fit the data. RefusedError: an op acts on files
     or processes. LimitError: TensorFlow died or hung with its default settings, or in the end.
 
+    Commands:
+        deploykit tune model.pb
+        deploykit tune model.pb --goal throughput --budget 10 -o tuned.json
+
     Example:
         >>> found = deploykit.tune("fashion.keras", budget=0.1, batch=8)
         >>> found.settings.batch
@@ -1539,6 +1668,10 @@ def verify(
     A reference that does not run on made-up inputs gives `verified=False` with the reason.
     GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.
 
+    Commands:
+        deploykit verify fashion.pb optimized.pb --data models/fashion/test_1000.npz
+        deploykit verify fashion.pb weights.pb --min-sqnr 20
+
     Example:
         >>> graph = deploykit.freeze("fashion.keras")
         >>> deploykit.verify(graph, deploykit.optimize(graph)).passed
@@ -1564,6 +1697,10 @@ def verify_records(
 
     `check()` of what is returned raises VerificationError where there is a problem, or no record.
     FileError, GraphError: there is nothing to check, or the index is damaged.
+
+    Commands:
+        deploykit records verify records
+        deploykit records verify records --name train --processes 4
 
     Example:
         >>> _ = deploykit.convert_records("test_1000.npz", "records")
@@ -1621,6 +1758,10 @@ def write_input(
 
     FileError: a file is missing, unreadable or cannot be written. GraphError: the data are of no
     known kind, or do not fit the model's inputs.
+
+    Commands:
+        deploykit input write photos --model model.pb --shuffle
+        deploykit input write records --batch 32 -o input_pipeline.py
 
     Example:
         >>> found = deploykit.write_input("test_1000.npz", model="fashion.keras", batch=16)

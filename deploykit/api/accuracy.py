@@ -25,10 +25,6 @@ TOP1 = "top1"
 @public(
     Command(
         heading="Judging",
-        examples=(
-            "deploykit accuracy fashion.pb --data models/fashion/test_1000.npz",
-            "deploykit accuracy flowers.keras int8.pb --data photos/val --labels labels.txt",
-        ),
         runs_graph=True,
     ),
     models="models",
@@ -85,6 +81,10 @@ def accuracy(
     All samples are in memory. FileError, GraphError: a model or the data cannot be read or do not
     fit each other, a folder is no class of `labels`, there are no labels, or nothing can be
     compared. RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
+
+    Commands:
+        deploykit accuracy fashion.pb --data models/fashion/test_1000.npz
+        deploykit accuracy flowers.keras int8.pb --data photos/val --labels labels.txt
 
     Example:
         >>> found = deploykit.accuracy("fashion.keras", "test_1000.npz")

@@ -37,11 +37,6 @@ _FILES = "files reach TensorFlow alone"
 @public(
     Command(
         heading="Measuring",
-        examples=(
-            "deploykit benchmark fashion.pb optimized.pb --batch 1,32 --duration 5",
-            "deploykit benchmark fashion.pb --runs 50 --profile --top 5",
-            "deploykit benchmark fashion.pb --scenario server --rate 200 --latency-limit 15",
-        ),
     ),
     models="models",
     interface=INTERFACE,
@@ -57,25 +52,21 @@ def benchmark(
 ) -> BenchmarkResult | InputResult:
     """Measure how fast models run, with one or several settings.
 
-    Every model with every combination of settings gets several sessions, which take turns of some
-    15 milliseconds in random order, so that whatever else the machine does hits all of them alike.
-    Models with the same threads and environment share processes. Each is warmed up until its
-    latencies are steady. It ends early once every comparison is decided.
+    Every model runs with every combination of settings. Several sessions of each are interleaved
+    in random order, so that other load on the machine hits all of them alike. Each is warmed up
+    until its latencies are steady. The run stops early once every comparison is conclusive.
 
-    Each model is compared with the first one that has the same batch. It is "faster" if the wall
-    clock says so, and "slower" if the wall clock or the CPU time of a call says so; otherwise there
-    is "no difference" above so many percent, or the comparison is "undecided" and it says why.
+    Each model is compared with the first one that has the same batch. It is "faster" by wall time,
+    "slower" by wall time or CPU time, "no difference" above a percentage, or "undecided".
 
     With `data` DIR, files are read while the model runs: by Python, through queues and through
-    tf.data, one after another. For each, the rates of reading alone and of computing alone are
-    shown, and which of them is the limit.
+    tf.data. The result shows the rate of reading, the rate of the model, and which is the limit.
 
-    With `scenario`, each model and setting is measured alone for `seconds`, as MLPerf does: single
-    (one call after another; its figure is the 90th percentile of latencies), offline (all samples;
-    samples a second), or server (calls arrive at random, `rate` a second, and latencies count from
-    when a call was due; the 99th percentile). It is said whether that is valid, and why not.
+    With `scenario`, each model is measured alone for `seconds`, as MLPerf does: single (one request
+    after another; p90 latency), offline (all samples; samples a second), or server (`rate` random
+    requests a second; p99 latency). The result states whether it is valid and why.
 
-    Ctrl-C ends the rounds early: what was measured until then is written and shown.
+    After Ctrl-C, the result so far is written and shown.
 
     Args:
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
@@ -92,6 +83,11 @@ def benchmark(
     asked for contradicts itself; a GPU or an engine is not there, or lacks an op, which is named.
     RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
     VerificationError: an engine is wrong.
+
+    Commands:
+        deploykit benchmark fashion.pb optimized.pb --batch 1,32 --duration 5
+        deploykit benchmark fashion.pb --runs 50 --profile --top 5
+        deploykit benchmark fashion.pb --scenario server --rate 200 --latency-limit 15
 
     Example:
         >>> found = deploykit.benchmark("fashion.keras", batch=[1, 8], runs=20)

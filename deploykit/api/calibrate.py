@@ -19,7 +19,6 @@ from deploykit.verification.public_types import DataLike, ModelLike, PreprocessL
 @public(
     Command(
         heading="Calibration",
-        examples=("deploykit calibrate fashion.pb --data models/fashion/test_1000.npz",),
         runs_graph=True,
         writes_result=False,
     ),
@@ -67,6 +66,11 @@ def calibrate(
         force: Replace an existing output file.
 
     FileError, GraphError: the samples do not fit, there is none, or an activation holds NaN or Inf.
+
+    Commands:
+        deploykit calibrate fashion.pb --data models/fashion/test_1000.npz
+        deploykit calibrate fashion.pb --data models/fashion/test_1000.npz
+            --method mse -o mse.json
 
     Example:
         >>> found = deploykit.calibrate("fashion.keras", "test_1000.npz", batch=100)

@@ -115,6 +115,10 @@ def check(
     them. GraphError: it has no such input, output, tags or signature. RefusedError: an asset file
     lies elsewhere.
 
+    Commands:
+        deploykit check models/fashion/fashion.keras
+        deploykit check model.pb --allow-op ReadFile --json
+
     Example:
         >>> found = deploykit.check("fashion.keras")
         >>> found.problems, found.refused_ops

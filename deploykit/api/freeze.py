@@ -26,10 +26,6 @@ from deploykit.verification.verify import Verification
 @public(
     Command(
         heading="Kept beside the graph",
-        examples=(
-            "deploykit freeze models/fashion/fashion.keras -o fashion.pb",
-            "deploykit freeze models/fashion/tf1/model.ckpt -o checkpoint.pb",
-        ),
         runs_graph=True,
         writes_result=False,
     ),
@@ -70,6 +66,10 @@ def freeze(
     sound, or has no such tags or signature. RefusedError: it holds code, or acts on files or
     processes when it is run. VerificationError: the written file computes something else, or
     nothing could be compared.
+
+    Commands:
+        deploykit freeze models/fashion/fashion.keras -o fashion.pb
+        deploykit freeze models/fashion/tf1/model.ckpt -o checkpoint.pb
 
     Example:
         >>> graph = deploykit.freeze("fashion.keras", output="frozen.pb")

@@ -28,12 +28,6 @@ DEFAULT = InferOptions()
 @public(
     Command(
         heading="Results",
-        examples=(
-            "deploykit infer fashion.pb models/fashion/test_1000.npz answers --top 1",
-            "deploykit infer shipped photos answers --top 5 --format csv",
-            "deploykit infer int8.pb /mnt/records /mnt/answers \\\n"
-            "      --engine ray --address 10.0.0.7:6379 --format parquet",
-        ),
         writes_result=False,
     ),
     models="model",
@@ -69,6 +63,12 @@ def infer(
     FileError: something cannot be read or written, or other results are there. GraphError: the data
     do not fit the model, or a row cannot be used; it is named. RefusedError: an op acts on files or
     processes. LimitError: a part was lost with its worker too often.
+
+    Commands:
+        deploykit infer fashion.pb models/fashion/test_1000.npz answers --top 1
+        deploykit infer shipped photos answers --top 5 --format csv
+        deploykit infer int8.pb /mnt/records /mnt/answers --engine ray
+            --address 10.0.0.7:6379 --format parquet
 
     Example:
         >>> found = deploykit.infer("fashion.keras", "test_1000.npz", "answers", top=1)

@@ -56,7 +56,6 @@ class ImageLabels(AsHtml):
 @public(
     Command(
         heading="Image and labels",
-        examples=("deploykit label boot.png --model fashion.pb --labels labels.txt --top 3",),
         runs_graph=True,
     ),
     models="model",
@@ -92,6 +91,10 @@ def label(
     FileError: a file is missing or cannot be read. GraphError: the image cannot be decoded, the
     model takes no image, gives no scores, or has no labels. RefusedError: it acts on files or
     processes.
+
+    Commands:
+        deploykit label photo.jpg --model model.pb --labels labels.txt
+        deploykit label photo.jpg --model model.pb --top 3 --preprocess 0..1
 
     Example:
         >>> photo = (255 * np.load("test_1000.npz")["images"][0]).astype("uint8")

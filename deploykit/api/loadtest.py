@@ -45,12 +45,6 @@ class LoadTest(AsHtml):
 @public(
     Command(
         heading="Load",
-        examples=(
-            "deploykit load-test localhost:8500 fashion \\\n"
-            "      --data models/fashion/test_1000.npz --concurrency 1,2,4",
-            "deploykit load-test localhost:8500 fashion --data photos \\\n"
-            "      --preprocess 0..1 --search-latency-limit 50",
-        ),
         requires=(),
         has_limits=False,
     ),
@@ -80,6 +74,12 @@ def load_test(
 
     Error: several kinds of load are asked for. CallError: there is no such server, model or
     version, or the model refuses the first call. FileError, GraphError: the data do not fit.
+
+    Commands:
+        deploykit load-test localhost:8500 fashion
+            --data models/fashion/test_1000.npz --concurrency 1,2,4
+        deploykit load-test localhost:8500 fashion --data photos
+            --preprocess 0..1 --search-latency-limit 50
 
     Example:
         >>> with deploykit.serve("models", port=0) as server:

@@ -16,10 +16,6 @@ from deploykit.verification.public_types import ModelLike, PathLike
 @public(
     Command(
         heading="Check",
-        examples=(
-            "deploykit optimize fashion.pb -o optimized.pb",
-            "deploykit optimize fashion.pb -o a.pb --data models/fashion/test_1000.npz",
-        ),
         runs_graph=True,
         writes_result=False,
     ),
@@ -55,6 +51,10 @@ def optimize(
     GraphError: the model is not sound, or the data do not fit its inputs. VerificationError: the
     result differs, or nothing could be compared. RefusedError: the model acts on files or
     processes.
+
+    Commands:
+        deploykit optimize fashion.pb -o optimized.pb
+        deploykit optimize fashion.pb -o a.pb --data models/fashion/test_1000.npz
 
     Example:
         >>> graph = deploykit.optimize("fashion.keras", verify=True)

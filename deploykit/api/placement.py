@@ -74,6 +74,10 @@ def placement(
     TensorFlow cannot run the model, or, without `soft_placement`, a node cannot have its device.
     RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
 
+    Commands:
+        deploykit placement models/fashion/fashion.keras
+        deploykit placement model.pb --device gpu --no-soft-placement
+
     Example:
         >>> found = deploykit.placement("fashion.keras")
         >>> found.fallbacks, found.copied_bytes

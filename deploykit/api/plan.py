@@ -126,13 +126,6 @@ class ReplicaPlan(AsHtml):
 @public(
     Command(
         heading="Plan",
-        examples=(
-            "deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz \\\n"
-            "      --rate 5000 --p99 50",
-            "deploykit plan load.json --rate 5000 --p99 50 --survive zone --price 0.17",
-            "deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz \\\n"
-            "      --rate 5000 --p99 50 --manifests served --plot plan.png",
-        ),
         requires=(),
         has_limits=False,
     ),
@@ -171,6 +164,13 @@ def plan(
     Error: what is asked for contradicts itself. CallError: there is no such server, model or
     version, or the model refuses the first call. VerificationError: the server could not be
     measured. FileError, GraphError: the data, the file or the manifests do not fit.
+
+    Commands:
+        deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
+            --rate 5000 --p99 50
+        deploykit plan load.json --rate 5000 --p99 50 --survive zone --price 0.17
+        deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
+            --rate 5000 --p99 50 --manifests served --plot plan.png
 
     Example:
         >>> found = deploykit.plan("load.json", rate=5000, p99_ms=60)

@@ -44,13 +44,6 @@ class Prediction(AsHtml):
 @public(
     Command(
         heading="Request",
-        examples=(
-            "deploykit predict localhost:8500 fashion boot.png",
-            "deploykit predict localhost:8500 fashion --input boot.png --preprocess 0..1",
-            "deploykit predict localhost:8500 half_plus_two --input 2.0",
-            "deploykit predict http://localhost:8000 resnet --protocol v2 \\\n"
-            "      --input x=images.npy",
-        ),
         requires=(),
         has_limits=False,
     ),
@@ -85,6 +78,13 @@ def predict(
 
     CallError: there is no such server, model or version, or the model refuses the inputs.
     FileError, GraphError: an input is missing or not known, or what is given does not fit it.
+
+    Commands:
+        deploykit predict localhost:8500 fashion boot.png
+        deploykit predict localhost:8500 fashion --input boot.png --preprocess 0..1
+        deploykit predict localhost:8500 half_plus_two --input 2.0
+        deploykit predict http://localhost:8000 resnet --protocol v2
+            --input x=images.npy
 
     Example:
         >>> with deploykit.serve("models", port=0) as server:

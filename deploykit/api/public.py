@@ -25,7 +25,6 @@ class Command:
     """Default: the name of the function, with hyphens."""
     heading: str = "Options"
     """The section of help that lists the function's own parameters."""
-    examples: Sequence[str] = ()
     requires: Sequence[str] = ("tensorflow",)
     """Packages without which it cannot do anything."""
     runs_graph: bool = False

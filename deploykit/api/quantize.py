@@ -50,11 +50,6 @@ RUN_BAR_DB = 10.0  # a few samples scatter about the bar of all; a wrong file is
 @public(
     Command(
         heading="Quantization",
-        examples=(
-            "deploykit quantize fashion.pb -o weights.pb",
-            "deploykit quantize fashion.pb -o int8.pb \\\n"
-            "      --calibration models/fashion/test_1000.npz",
-        ),
         runs_graph=True,
         writes_result=False,
     ),
@@ -109,6 +104,11 @@ def quantize(
     VerificationError: the float model's own answers cannot be right. GraphError: the samples do not
     fit, or lead to NaN or Inf; an option does nothing here, or an engine cannot be had or computes
     the model otherwise than TensorFlow. RefusedError: the model acts on files or processes.
+
+    Commands:
+        deploykit quantize fashion.pb -o weights.pb
+        deploykit quantize fashion.pb -o int8.pb
+            --calibration models/fashion/test_1000.npz
 
     Example:
         >>> graph = deploykit.quantize("fashion.keras", min_sqnr=20)

@@ -57,6 +57,10 @@ def report(
     FileError: a file cannot be read, or the page cannot be written. GraphError: something is no
     result that a report shows, or of another format; the sentence names it.
 
+    Commands:
+        deploykit report shapes.ship
+        deploykit report before.json after.json -o report.html
+
     Example:
         >>> page = deploykit.report("before.json")
         >>> page.kinds

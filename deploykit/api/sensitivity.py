@@ -61,6 +61,10 @@ def sensitivity(
     FileError, GraphError: the samples do not fit, or lead to NaN or Inf. MismatchError: the ranges
     are of another model.
 
+    Commands:
+        deploykit sensitivity model.pb --calibration models/fashion/test_1000.npz
+        deploykit sensitivity model.pb --calibration photos --preprocess 0..1 --top 10
+
     Example:
         >>> found = deploykit.sensitivity("fashion.keras", "test_1000.npz")
         >>> len(found.ranking), found.samples

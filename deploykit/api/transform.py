@@ -17,10 +17,6 @@ from deploykit.verification.public_types import ModelLike, PathLike
 @public(
     Command(
         heading="Transforms",
-        examples=(
-            "deploykit transform --in_graph=fashion.pb --out_graph=folded.pb \\\n"
-            "      --transforms='fold_constants fold_batch_norms' --verify",
-        ),
         writes_result=False,
     ),
     models="model",
@@ -73,6 +69,12 @@ def transform(
     RefusedError: the model acts on files or processes.
     VerificationError: the result differs, and the first step that breaks the bar is named; or
     nothing was compared.
+
+    Commands:
+        deploykit transform --in_graph=fashion.pb --out_graph=folded.pb
+            --transforms='fold_constants fold_batch_norms' --verify
+        deploykit transform --in_graph=fashion.pb --out_graph=small.pb
+            --transforms=quantize_weights
 
     Example:
         >>> folded = deploykit.transform("fashion.pb", "fold_constants fold_batch_norms")

@@ -68,6 +68,10 @@ def tune(
     sound, an input has no known shape, or does not fit the data. RefusedError: an op acts on files
     or processes. LimitError: TensorFlow died or hung with its default settings, or in the end.
 
+    Commands:
+        deploykit tune model.pb
+        deploykit tune model.pb --goal throughput --budget 10 -o tuned.json
+
     Example:
         >>> found = deploykit.tune("fashion.keras", budget=0.1, batch=8)
         >>> found.settings.batch

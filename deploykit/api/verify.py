@@ -18,10 +18,6 @@ logger = logging.getLogger("deploykit")
 @public(
     Command(
         heading="Check",
-        examples=(
-            "deploykit verify fashion.pb optimized.pb --data models/fashion/test_1000.npz",
-            "deploykit verify fashion.pb weights.pb --min-sqnr 20",
-        ),
         runs_graph=True,
     ),
     models="reference result",
@@ -52,6 +48,10 @@ def verify(
 
     A reference that does not run on made-up inputs gives `verified=False` with the reason.
     GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.
+
+    Commands:
+        deploykit verify fashion.pb optimized.pb --data models/fashion/test_1000.npz
+        deploykit verify fashion.pb weights.pb --min-sqnr 20
 
     Example:
         >>> graph = deploykit.freeze("fashion.keras")

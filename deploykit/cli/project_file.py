@@ -25,7 +25,8 @@ class WithProjectFile(Helped):
         **extra: Any,
     ) -> click.Context:  # fmt: skip
         """Take what the file says for what the command line does not."""
-        if not {"-h", "--help"} & {*args} and Path(NAME).exists():
+        is_help = bool({"-h", "--help"} & {*args}) or bool(extra.get("resilient_parsing"))
+        if not is_help and Path(NAME).exists():
             extra["default_map"] = _values(self, self.table, self.tables)
         return super().make_context(info_name, args, parent, **extra)
 

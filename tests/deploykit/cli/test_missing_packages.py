@@ -21,7 +21,7 @@ from tests.support import raises
 
 WITHOUT_TENSORFLOW = {
     "inspect", "diff", "transforms", "input", "compare", "records", "serve", "predict", "status",
-    "load-test", "plan", "report", "doctor",
+    "load-test", "plan", "report", "doctor", "completion",
 }  # fmt: skip
 
 
