@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from deploykit.api.public import INTERFACE, Command, public
 from deploykit.correctness.examining import MOST_PICTURES, STEPS, examine
@@ -127,6 +127,10 @@ def _known(models: Iterable[OpenedModel]) -> ClassNames | None:
 
 
 def _alike(
-    samples: Samples, first: Graph, data: Any, preprocess: Any, model: OpenedModel
+    samples: Samples,
+    first: Graph,
+    data: DataLike,
+    preprocess: PreprocessLike | None,
+    model: OpenedModel,
 ) -> Samples:
     return open_alike(samples, first, data, model.frozen, preprocess)

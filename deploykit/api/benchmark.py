@@ -27,7 +27,7 @@ from deploykit.text.progress import working
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engines import TITLES
 from deploykit.transforms.core.errors import GraphError
-from deploykit.verification.public_types import ModelsLike
+from deploykit.verification.public_types import ModelLike, ModelsLike, PathLike
 
 DEFAULT = Sweep()
 TURNS = Timing()
@@ -116,7 +116,9 @@ def benchmark(
         return replace(_measured(every, several, feeding, timing, runs, advance), fed=fed)
 
 
-def _opened(models: ModelsLike, feeding: Feeding, tuned: Any) -> Mapping[str, OpenedModel]:
+def _opened(
+    models: ModelsLike, feeding: Feeding, tuned: Settings | PathLike | None
+) -> Mapping[str, OpenedModel]:
     """Return the models by name, of which none acts beyond itself."""
     every = open_models(models)
     for each in every.values():
@@ -125,7 +127,7 @@ def _opened(models: ModelsLike, feeding: Feeding, tuned: Any) -> Mapping[str, Op
     return every
 
 
-def _check_tuned(tuned: Any, *models: OpenedModel) -> None:
+def _check_tuned(tuned: Settings | PathLike | None, *models: OpenedModel) -> None:
     """Raise MismatchError where a file of `tune` was measured on none of the models."""
     if isinstance(tuned, str | os.PathLike):
         check_tuned(tuned, {each.source: each.sha256 for each in models})
@@ -152,7 +154,7 @@ def _measured(
 def _settings_of(
     models: Mapping[str, OpenedModel],
     chosen: tuple[Settings, ...],
-    settings: Any,
+    settings: Sweep | Iterable[Settings] | Mapping[str, Iterable[Settings]],
     timing: Timing,
 ) -> Mapping[str, Sequence[Settings]]:
     """Return the settings of each model: in its own engine, where no other is named.
@@ -188,7 +190,7 @@ def _chosen(
     return every
 
 
-def _only(models: Any, settings: tuple[Settings, ...]) -> tuple[Any, Settings]:
+def _only(models: ModelsLike, settings: tuple[Settings, ...]) -> tuple[ModelLike, Settings]:
     """Return the model and the settings to measure behind files. GraphError: there are several."""
     several = [*models.values()] if isinstance(models, Mapping) else models
     if not isinstance(several, list | tuple):
@@ -200,7 +202,7 @@ def _only(models: Any, settings: tuple[Settings, ...]) -> tuple[Any, Settings]:
     return several[0], settings[0]
 
 
-def _refuse(given: Mapping[str, Any]) -> None:
+def _refuse(given: Mapping[str, object]) -> None:
     """Raise GraphError for what has no meaning where data are read from files."""
     for name, value in given.items():
         if value:

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 from deploykit.api.public import INTERFACE, Command, public
 from deploykit.freezing.checkpoints import Checkpoint, meta_bytes
@@ -197,5 +198,5 @@ def _check_values(location: Location, graphs: Sequence[GraphFacts]) -> None:
         graphs[0].problems.append(str(error))
 
 
-def _one_meta_graph(path: Any) -> list[bytes]:
+def _one_meta_graph(path: Path) -> list[bytes]:
     return [meta_bytes(path)]

@@ -3,7 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from deploykit.api.comparison import DEFAULT, Comparison
 from deploykit.api.public import Command, public
@@ -122,7 +122,7 @@ def _live_feeds(graph: Graph, how: Comparison) -> list[Feed]:
     return [[feed[tensor] for tensor in graph.inputs] for feed in first]
 
 
-def _told(graph: Graph, preprocess: Any, labels: Any) -> About:
+def _told(graph: Graph, preprocess: PreprocessLike | None, labels: LabelsLike | None) -> About:
     """Return what is known of a graph, with what the user says. GraphError: it does not fit."""
     known = about(graph)
     if preprocess is not None:

@@ -27,7 +27,7 @@ from deploykit.transforms.core.display.documents import Hidden
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import Error, GraphError, naming
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification.public_types import ModelLike
+from deploykit.verification.public_types import ImageLike, ModelLike
 from deploykit.verification.samples import names_of_inputs
 
 logger = logging.getLogger("deploykit")
@@ -62,7 +62,7 @@ class ImageLabels(AsHtml):
     interface=INTERFACE,
 )
 def label(
-    image: Annotated[Any, Flag(format="path", is_required=False)],
+    image: Annotated[ImageLike, Flag(format="path", is_required=False)],
     model: Annotated[
         ModelLike, Flag("--model", metavar="MODEL", heading="Model", is_required=False)
     ],
@@ -175,5 +175,5 @@ def _known_from(opened: OpenedModel) -> str:
     return str(sidecar_path(opened.files.location.path))
 
 
-def _path_of(given: Any) -> str | None:
+def _path_of(given: object) -> str | None:
     return os.fspath(given) if isinstance(given, str | os.PathLike) else None

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from numpy.typing import ArrayLike
+
 from deploykit.api.public import Command, public
 from deploykit.calling.call_options import LoadTestOptions
 from deploykit.calling.prepared_calls import prepared_calls
@@ -53,7 +55,8 @@ def load_test(
     address: str,
     model: str,
     data: Annotated[
-        str | os.PathLike[str] | Mapping[str, Any], Flag("--data", metavar="DATA", heading="Data")
+        str | os.PathLike[str] | Mapping[str, ArrayLike],
+        Flag("--data", metavar="DATA", heading="Data"),
     ],
     how: LoadTestOptions = DEFAULT,
     connection: Connection = DEFAULT_CONNECTION,

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from numpy.typing import ArrayLike
+
 from deploykit.api.public import Command, public
 from deploykit.calling.prepared_calls import prepared_calls
 from deploykit.calling.server_load import Generators
@@ -134,7 +136,7 @@ def plan(
     source: str | os.PathLike[str],
     model: str | None = None,
     data: Annotated[
-        str | os.PathLike[str] | Mapping[str, Any] | None,
+        str | os.PathLike[str] | Mapping[str, ArrayLike] | None,
         Flag("--data", metavar="DATA", heading="Measurement"),
     ] = None,
     how: PlanOptions = DEFAULT,
@@ -208,7 +210,11 @@ def _from_file(name: str, model: str | None, data: object, how: PlanOptions) -> 
 
 
 def _from_server(
-    address: str, model: str, data: Any, how: PlanOptions, connection: Connection
+    address: str,
+    model: str,
+    data: str | os.PathLike[str] | Mapping[str, ArrayLike],
+    how: PlanOptions,
+    connection: Connection,
 ) -> ReplicaPlan:
     with working("plan", _MEASURE, _TRY) as work:
         calls = prepared_calls(address, model, data, how, connection)

@@ -1,8 +1,11 @@
 """What a served model answers."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
+
+from numpy.typing import ArrayLike
 
 from deploykit.api.public import Command, public
 from deploykit.calling.call_options import TOP, PredictOptions
@@ -52,7 +55,7 @@ def predict(
     address: str,
     model: str,
     inputs: Annotated[
-        Mapping[str, Any] | Sequence[str],
+        Mapping[str, ArrayLike | os.PathLike[str]] | Sequence[str],
         Flag(format="named values", metavar="[NAME=]VALUE", is_required=False),
     ],
     how: PredictOptions = DEFAULT,

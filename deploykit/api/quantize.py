@@ -124,9 +124,9 @@ def quantize(
 
 
 def _quantized(
-    model: Any,
+    model: ModelLike,
     how: Quantization,
-    data: tuple[Any, Any],
+    data: tuple[DataLike | None, DataLike | None],
     comparison: Comparison,
     target: OutputFiles,
     budget: Budget,
@@ -251,7 +251,7 @@ def _refuse_uncalibrated(comparison: Comparison) -> None:
 def _calibrated(
     opened: OpenedModel,
     how: Quantization,
-    data: tuple[Any, Any],
+    data: tuple[DataLike | None, DataLike | None],
     comparison: Comparison,
     target: OutputFiles,
     work: Work,
@@ -288,7 +288,7 @@ def _calibrated(
 def _stated(
     opened: OpenedModel,
     how: Quantization,
-    data: tuple[Any, Any],
+    data: tuple[DataLike | None, DataLike | None],
     comparison: Comparison,
     target: OutputFiles,
     work: Work,

@@ -9,7 +9,7 @@ from deploykit.benchmarking.settings import INPUTS
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engines import MOST_BATCH, MOST_THREADS
 from deploykit.transforms.core.errors import GraphError
-from deploykit.verification.public_types import PreprocessLike
+from deploykit.verification.public_types import InputFunction, PreprocessLike
 
 if TYPE_CHECKING:
     from deploykit.input.preprocessing import Preprocessing
@@ -53,7 +53,9 @@ class Piping:
     epoch is checked. They listen on all network interfaces."""
     address: Annotated[str | None, Flag("--service-address", metavar="HOST:PORT")] = None
     """Use the workers of a tf.data service that is already running."""
-    pipeline: Annotated[Any, Flag(format="text", metavar="MODULE:FUNCTION")] = None
+    pipeline: Annotated[
+        str | InputFunction | None, Flag(format="text", metavar="MODULE:FUNCTION")
+    ] = None
     """Measure a tf.data function of your own, which this runs: it is called with the path that
     `data` gives, and with batch and epochs where it takes them. It is compared with `input` tfdata,
     or, with `input` pipeline, without `data`, or with data that only it can read, measured
