@@ -72,8 +72,8 @@ from deploykit.serving.client.endpoint import CallError as CallError
 from deploykit.serving.server.process import RunningServer as RunningServer
 from deploykit.serving.server.server_flags import ServerFlags as ServerFlags
 from deploykit.shipping.ship_options import DeviceKind
+from deploykit.shipping.ship_options import Goal
 from deploykit.shipping.ship_options import ShipOptions as ShipOptions
-from deploykit.shipping.ship_options import Target
 from deploykit.shipping.shipped import Shipped as Shipped
 from deploykit.transforms.core.errors import BugError as BugError
 from deploykit.transforms.core.errors import CrashError as CrashError
@@ -122,7 +122,7 @@ def accuracy(
     labels: str | os.PathLike[str] | Sequence[str] | None = None,
     group_by: str | None = None,
     worst: int = 12,
-    allowed_ops: Sequence[str] = (),
+    allow_ops: Sequence[str] = (),
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
     tags: Sequence[str] = (),
@@ -162,7 +162,7 @@ def accuracy(
             text or integer per sample, or `folder` for images. [default: `group`, or image folders
             that are not the classes]
         worst: How many samples are listed of which the models say the most different things.
-        allowed_ops: Run this op although it reads or writes files or starts processes; may be
+        allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
 
     All samples are in memory. FileError, GraphError: a model or the data cannot be read or do not
@@ -200,24 +200,24 @@ def benchmark(
     bf16: bool = False,
     input: Literal['feed', 'tfdata', 'resident', 'queue', 'pipeline', 'all'] | None = None,
     device: str | None = None,
-    base: Settings | str | os.PathLike[str] | None = None,
+    tuned: Settings | str | os.PathLike[str] | None = None,
     feeding: Feeding = ...,
     shapes: Mapping[str, Sequence[int]] = ...,
     data: DataLike | None = None,
     input_range: tuple[float, float] = ...,
-    allowed_ops: Sequence[str] = (),
+    allow_ops: Sequence[str] = (),
     piping: Piping = ...,
-    fetches: Sequence[str] = (),
+    run_ops: Sequence[str] = (),
     init: Sequence[str] = (),
-    wait_ms: float | None = None,
+    simulated_compute_ms: float | None = None,
     preprocess: PreprocessLike | None = None,
     on_error: Literal['stop', 'skip'] = 'stop',
     shuffle: bool = False,
     cache: str | None = None,
     buckets: Sequence[int] = (),
     private_threads: int | None = None,
-    workers: int | None = None,
-    address: str | None = None,
+    service_workers: int | None = None,
+    service_address: str | None = None,
     pipeline: str | InputFunction | None = None,
     timing: Timing = ...,
     seconds: float = 10,
@@ -256,7 +256,7 @@ def benchmark(
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
         settings: what each is run with; a `Sweep` means every combination, a mapping is by model.
         feeding: data or made-up values. Ops that act on files or processes are refused but for
-            `allowed_ops`.
+            `allow_ops`.
         piping: how files reach the model, and what of it is run.
         timing: for how long, for how many calls, or in which scenario.
         profile: Also trace some calls: time, memory and operations by op and by node, compared with
@@ -269,7 +269,7 @@ def benchmark(
     VerificationError: an engine is wrong.
 
     Commands:
-        deploykit benchmark fashion.pb optimized.pb --batch 1,32 --duration 5
+        deploykit benchmark fashion.pb optimized.pb --batch 1,32 --seconds 5
         deploykit benchmark fashion.pb --runs 50 --profile --top 5
         deploykit benchmark fashion.pb --scenario server --rate 200 --latency-limit 15
 
@@ -286,7 +286,7 @@ def calibrate(
     preprocess: PreprocessLike | None = None,
     method: RangeMethod = 'minmax',
     batch: int | None = None,
-    allowed_ops: tuple[str, ...] = (),
+    allow_ops: tuple[str, ...] = (),
     output: str | os.PathLike[str] | None = None,
     force: bool = False,
     inputs: Sequence[str] = (),
@@ -313,7 +313,7 @@ def calibrate(
         method: minmax: the whole range of the values; mse: the part of it that gives the smallest
             error in 8 bits, which runs the samples twice.
         batch: Samples in a batch [default: what the model demands, or 8].
-        allowed_ops: Run this op although it reads or writes files or starts processes; may be
+        allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
         output: a `.json` file to write the ranges to, which `transform` and `sensitivity` read.
         force: Replace an existing output file.
@@ -334,7 +334,7 @@ def calibrate(
 def check(
     model: ModelLike,
     *,
-    allowed_ops: Collection[str] = (),
+    allow_ops: Collection[str] = (),
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
     tags: Sequence[str] = (),
@@ -355,7 +355,7 @@ def check(
 
     Args:
         model: whatever `open_model` takes; a `Source` may name outputs.
-        allowed_ops: Accept this op although it acts on files, the network or processes; may be
+        allow_ops: Accept this op although it acts on files, the network or processes; may be
             repeated.
 
     A model that is not sound raises nothing: the result has `problems`, and `error` is what to
@@ -427,7 +427,7 @@ def convert_records(
     *,
     kind: SourceKind | None = None,
     name: str | None = None,
-    label: str | None = None,
+    label_column: str | None = None,
     labels: str | os.PathLike[str] | None = None,
     raw: bool = False,
     shard_size: float = 100,
@@ -538,10 +538,10 @@ def export(
     preprocess: PreprocessLike | None = None,
     warmup_preprocess: PreprocessLike | None = None,
     labels: str | os.PathLike[str] | Sequence[str] | None = None,
-    most_pixels: int = 50000000,
+    max_pixels: int = 50000000,
     manifests: Manifests = ...,
     engine: Literal['tensorflow', 'openvino', 'auto'] | None = None,
-    allowed_ops: Sequence[str] = (),
+    allow_ops: Sequence[str] = (),
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
     tags: Sequence[str] = (),
@@ -586,7 +586,7 @@ def freeze(
     data: DataLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
-    allowed_ops: Sequence[str] = (),
+    allow_ops: Sequence[str] = (),
     tolerance: float | None = None,
     allow_unverified: bool = False,
     preprocess: PreprocessLike | None = None,
@@ -653,7 +653,7 @@ def infer(
     retries: int = 3,
     tuned: str | os.PathLike[str] | None = None,
     force: bool = False,
-    allowed_ops: Sequence[str] = (),
+    allow_ops: Sequence[str] = (),
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
     tags: Sequence[str] = (),
@@ -765,13 +765,13 @@ def label(
     labels: str | os.PathLike[str] | Sequence[str] | None = None,
     how: LabelOptions = ...,
     *,
-    mean: float | None = None,
-    std: float | None = None,
-    height: int | None = None,
-    width: int | None = None,
+    input_mean: float | None = None,
+    input_std: float | None = None,
+    input_height: int | None = None,
+    input_width: int | None = None,
     preprocess: PreprocessLike | None = None,
     top: int = 5,
-    allowed_ops: Sequence[str] = (),
+    allow_ops: Sequence[str] = (),
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
     tags: Sequence[str] = (),
@@ -852,7 +852,7 @@ def load_test(
     batch: int = 1,
     concurrency: Sequence[int] = (),
     rate: float | None = None,
-    latency_limit_ms: float | None = None,
+    latency_limit: float | None = None,
     seconds: float = 10,
     processes: int = 1,
     tls: bool = False,
@@ -885,7 +885,7 @@ def load_test(
         deploykit load-test localhost:8500 fashion
             --data models/fashion/test_1000.npz --concurrency 1,2,4
         deploykit load-test localhost:8500 fashion --data photos
-            --preprocess 0..1 --search-latency-limit 50
+            --preprocess 0..1 --latency-limit 50
 
     Example:
         >>> with deploykit.serve("models", port=0) as server:
@@ -905,7 +905,7 @@ def optimize(
     labels: LabelsLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
-    allowed_ops: Sequence[str] = (),
+    allow_ops: Sequence[str] = (),
     tolerance: float | None = None,
     allow_unverified: bool = False,
     output: PathLike | None = None,
@@ -955,7 +955,7 @@ def placement(
     shapes: Mapping[str, Sequence[int]] = ...,
     data: DataLike | None = None,
     input_range: tuple[float, float] = ...,
-    allowed_ops: Sequence[str] = (),
+    allow_ops: Sequence[str] = (),
     batch: int | None = None,
     device: str = 'cpu',
     cpu_devices: int = 1,
@@ -1015,7 +1015,7 @@ def plan(
     connection: Connection = ...,
     *,
     rate: float | None = None,
-    p99_ms: float | None = None,
+    latency_limit: float | None = None,
     replicas: tuple[int, int] = ...,
     survive: Literal['nothing', 'replica', 'zone'] = 'nothing',
     zones: int = 3,
@@ -1065,13 +1065,13 @@ def plan(
 
     Commands:
         deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
-            --rate 5000 --p99 50
-        deploykit plan load.json --rate 5000 --p99 50 --survive zone --price 0.17
+            --rate 5000 --latency-limit 50
+        deploykit plan load.json --rate 5000 --latency-limit 50 --survive zone
         deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
-            --rate 5000 --p99 50 --manifests served --plot plan.png
+            --rate 5000 --latency-limit 50 --manifests served --plot plan.png
 
     Example:
-        >>> found = deploykit.plan("load.json", rate=5000, p99_ms=60)
+        >>> found = deploykit.plan("load.json", rate=5000, latency_limit=60)
         >>> found.size.replicas, found.problem
         (87, '')
     """
@@ -1161,7 +1161,7 @@ def quantize(
     labels: LabelsLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
-    allowed_ops: Sequence[str] = (),
+    allow_ops: Sequence[str] = (),
     tolerance: float | None = None,
     allow_unverified: bool = False,
     calibration: DataLike | None = None,
@@ -1261,7 +1261,7 @@ def sensitivity(
     preprocess: PreprocessLike | None = None,
     ranges: str | os.PathLike[str] | None = None,
     isa: Isa = 'auto',
-    allowed_ops: Sequence[str] = (),
+    allow_ops: Sequence[str] = (),
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
     tags: Sequence[str] = (),
@@ -1286,7 +1286,7 @@ def sensitivity(
         ranges: Ranges of the optimized model that deploykit calibrate wrote [default: found on the
             samples].
         isa: Instruction set that the 8-bit layers are made for; auto is that of this machine.
-        allowed_ops: Run this op although it reads or writes files or starts processes; may be
+        allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
 
     FileError, GraphError: the samples do not fit, or lead to NaN or Inf. MismatchError: the ranges
@@ -1344,7 +1344,7 @@ def serve(
     tensorflow_inter_op_parallelism: int | None = None,
     tensorflow_session_parallelism: int | None = None,
     engine: Literal['auto', 'tensorflow', 'openvino'] = 'auto',
-    allowed_ops: Sequence[str] = (),
+    allow_ops: Sequence[str] = (),
     tuned: str | os.PathLike[str] | Settings | None = None,
 ) -> RunningServer:
     """Serve models over TensorFlow Serving's gRPC and REST API.
@@ -1399,7 +1399,7 @@ def ship(
     labels: str | os.PathLike[str] | Sequence[str] | None = None,
     preprocess: PreprocessLike | None = None,
     name: str | None = None,
-    target: Target = 'latency',
+    goal: Goal = 'latency',
     max_drop: float = 0.01,
     budget: float = 8.0,
     device: DeviceKind = 'cpu',
@@ -1408,7 +1408,7 @@ def ship(
     allow_low_accuracy: bool = False,
     input_range: tuple[float, float] = ...,
     allow_unverified: bool = False,
-    allowed_ops: Sequence[str] = (),
+    allow_ops: Sequence[str] = (),
     from_stage: str | None = None,
     dry_run: bool = False,
     inputs: Sequence[str] = (),
@@ -1446,9 +1446,9 @@ def ship(
     computes something else than the model. RefusedError: it acts on files or processes.
 
     Commands:
-        deploykit ship shapes.keras --calibration photos/train --eval photos/val
+        deploykit ship shapes.keras --calibration photos/train --evaluation photos/val
         deploykit ship shapes.keras -o shapes.ship --dry-run
-        deploykit ship shapes.keras --from tune
+        deploykit ship shapes.keras --from-stage tune
 
     Example:
         >>> data = {"calibration": "test_1000.npz", "evaluation": "test_1000.npz"}
@@ -1517,7 +1517,7 @@ def transform(
     labels: LabelsLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
-    allowed_ops: Sequence[str] = (),
+    allow_ops: Sequence[str] = (),
     tolerance: float | None = None,
     allow_unverified: bool = False,
     output: PathLike | None = None,
@@ -1584,7 +1584,7 @@ def tune(
     shapes: Mapping[str, Sequence[int]] = ...,
     data: DataLike | None = None,
     input_range: tuple[float, float] = ...,
-    allowed_ops: Sequence[str] = (),
+    allow_ops: Sequence[str] = (),
     output: str | os.PathLike[str] | None = None,
     force: bool = False,
     inputs: Sequence[str] = (),
@@ -1641,7 +1641,7 @@ def verify(
     labels: LabelsLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
-    allowed_ops: Sequence[str] = (),
+    allow_ops: Sequence[str] = (),
     tolerance: float | None = None,
     allow_unverified: bool = False,
     min_sqnr: float | None = None,
@@ -1716,17 +1716,17 @@ def write_input(
     *,
     model: ModelLike | None = None,
     piping: Piping = ...,
-    fetches: Sequence[str] = (),
+    run_ops: Sequence[str] = (),
     init: Sequence[str] = (),
-    wait_ms: float | None = None,
+    simulated_compute_ms: float | None = None,
     preprocess: PreprocessLike | None = None,
     on_error: Literal['stop', 'skip'] = 'stop',
     shuffle: bool = False,
     cache: str | None = None,
     buckets: Sequence[int] = (),
     private_threads: int | None = None,
-    workers: int | None = None,
-    address: str | None = None,
+    service_workers: int | None = None,
+    service_address: str | None = None,
     pipeline: str | InputFunction | None = None,
     batch: int | None = None,
     style: Literal['tfdata'] = 'tfdata',

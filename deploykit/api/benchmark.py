@@ -72,7 +72,7 @@ def benchmark(
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
         settings: what each is run with; a `Sweep` means every combination, a mapping is by model.
         feeding: data or made-up values. Ops that act on files or processes are refused but for
-            `allowed_ops`.
+            `allow_ops`.
         piping: how files reach the model, and what of it is run.
         timing: for how long, for how many calls, or in which scenario.
         profile: Also trace some calls: time, memory and operations by op and by node, compared with
@@ -85,7 +85,7 @@ def benchmark(
     VerificationError: an engine is wrong.
 
     Commands:
-        deploykit benchmark fashion.pb optimized.pb --batch 1,32 --duration 5
+        deploykit benchmark fashion.pb optimized.pb --batch 1,32 --seconds 5
         deploykit benchmark fashion.pb --runs 50 --profile --top 5
         deploykit benchmark fashion.pb --scenario server --rate 200 --latency-limit 15
 
@@ -95,9 +95,9 @@ def benchmark(
         [1, 8]
     """
     if isinstance(settings, Settings):
-        settings = Sweep(base=settings)
+        settings = Sweep(tuned=settings)
     chosen = _chosen(settings, timing)
-    tuned, style = (settings.base, settings.input) if isinstance(settings, Sweep) else (None, None)
+    tuned, style = (settings.tuned, settings.input) if isinstance(settings, Sweep) else (None, None)
     with working("benchmark") as advance:
         if piping.reads_files(feeding.data, style):
             _refuse({"runs": timing.runs, "a scenario": timing.scenario, "profile": profile,
@@ -105,7 +105,7 @@ def benchmark(
             model, only = _only(models, chosen)
             more: dict[str, Any] = {"styles": piping.styles(style), "advance": advance,
                 "seconds": timing.seconds, "rounds": timing.rounds or INPUT_ROUNDS}  # fmt: skip
-            opened = open_runnable(model, piping, feeding.allowed_ops)
+            opened = open_runnable(model, piping, feeding.allow_ops)
             _check_tuned(tuned, opened)
             say_emulated(opened, _FILES)
             return measure_input(opened, feeding.path, piping, only, **more)
@@ -122,7 +122,7 @@ def _opened(
     """Return the models by name, of which none acts beyond itself."""
     every = open_models(models)
     for each in every.values():
-        each.refuse_effects(feeding.allowed_ops)
+        each.refuse_effects(feeding.allow_ops)
     _check_tuned(tuned, *every.values())
     return every
 

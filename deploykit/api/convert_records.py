@@ -92,7 +92,7 @@ def convert_records(
             kind=how.kind,
             force=force,
             advance=advance,
-            label=how.label,
+            label=how.label_column,
             labels=_text(how.labels),
             raw=how.raw,
         )

@@ -81,7 +81,7 @@ def freeze(
     target.check(source)
     with working("freeze") as work:
         opened = open_model(source)
-        opened.refuse_effects(how.allowed_ops)
+        opened.refuse_effects(how.allow_ops)
         graph = opened.frozen.copy()
         graph.about = _told(graph, preprocess, labels)
         if output is None:

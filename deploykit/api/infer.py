@@ -81,7 +81,7 @@ def infer(
     with working("infer", *STEPS) as work:
         work.begin("read")
         opened = open_model(source)
-        opened.refuse_effects(how.allowed_ops)
+        opened.refuse_effects(how.allow_ops)
         plan = planned(opened, data, out, how, tuned_settings(source, how.tuned, opened.sha256))
         folder = results_folder(Path(out), plan.task.name, plan.made_of, how.force)
         with folder as results:

@@ -108,7 +108,7 @@ def label(
         photo, declared = open_image(image), _declared(how)
         given = None if labels is None else labels_from(labels)
         opened = open_model(source)
-        opened.refuse_effects(how.allowed_ops)
+        opened.refuse_effects(how.allow_ops)
         graph = opened.frozen
         if declared is not None:
             declared = declared_for(graph, how.preprocess)

@@ -25,7 +25,7 @@ _CONCURRENCY = (1, 2, 4, 8)
 
 
 def _about(how: LoadTestOptions) -> dict[str, Any]:
-    return {"batch": how.batch, "latency_limit_ms": how.latency_limit_ms}
+    return {"batch": how.batch, "latency_limit_ms": how.latency_limit}
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def load_test(
         deploykit load-test localhost:8500 fashion
             --data models/fashion/test_1000.npz --concurrency 1,2,4
         deploykit load-test localhost:8500 fashion --data photos
-            --preprocess 0..1 --search-latency-limit 50
+            --preprocess 0..1 --latency-limit 50
 
     Example:
         >>> with deploykit.serve("models", port=0) as server:
@@ -92,8 +92,8 @@ def load_test(
         >>> [each.callers for each in found.loads], found.loads[0].failed
         ([1], 0)
     """
-    if sum((bool(how.concurrency), how.rate is not None, how.latency_limit_ms is not None)) > 1:
-        raise Error("give-one", options=["--concurrency", "--rate", "--search-latency-limit"])
+    if sum((bool(how.concurrency), how.rate is not None, how.latency_limit is not None)) > 1:
+        raise Error("give-one", options=["--concurrency", "--rate", "--latency-limit"])
     with working("load-test") as advance:
         calls = prepared_calls(address, model, data, how, connection)
         with Generators(calls.endpoint, calls.requests, how.processes) as generators:
@@ -105,8 +105,8 @@ def _measured(
     generators: Generators, how: LoadTestOptions, advance: Work
 ) -> tuple[list[Load], float | None]:
     """Return what each load measured, and the highest rate that held, where one is sought."""
-    if how.latency_limit_ms is not None:
-        return search(generators, how.seconds, how.latency_limit_ms, advance)
+    if how.latency_limit is not None:
+        return search(generators, how.seconds, how.latency_limit, advance)
     if how.rate is not None:
         steps = [LoadStep(how.seconds, rate=how.rate)]
     else:

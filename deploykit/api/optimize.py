@@ -68,6 +68,6 @@ def optimize(
         how.refuse_unused()
     with working("optimize") as work:
         opened = open_model(model)
-        opened.refuse_effects(how.allowed_ops)
+        opened.refuse_effects(how.allow_ops)
         proof = how.proof(opened) if is_compared else None
         return rewrite(opened, opened.frozen, OPTIMIZE, target, work, proof)

@@ -88,7 +88,7 @@ def placement(
         check_engine(engine)
     with working("placement"):
         opened = open_model(source)
-        opened.refuse_effects(feeding.allowed_ops)
+        opened.refuse_effects(feeding.allow_ops)
         used = engine or _own_engine(opened)
         if used != TENSORFLOW and (device, cpu_devices, soft_placement) != _DEVICES:
             raise GraphError("engine-computes-all", engine=TITLES[used], runtime=_ONE)

@@ -58,7 +58,7 @@ class ReplicaPlan(AsHtml):
         how, measured = self.how, self.measured
         return {
             "rate": how.rate,
-            "p99_limit_ms": how.p99_ms,
+            "p99_limit_ms": how.latency_limit,
             "survive": how.survive,
             "zones": how.zones,
             "measured": {
@@ -100,7 +100,7 @@ class ReplicaPlan(AsHtml):
     @written(or_null=True)
     def problem(self) -> str:
         """Why it is no plan to go by; empty where it is one."""
-        limit = f"{self.how.p99_ms:g} ms"
+        limit = f"{self.how.latency_limit:g} ms"
         if self.check is not None and not self.check.passed:
             return (
                 f"this server does not do what was foreseen: at {self.check.rate:.4g} calls/s "
@@ -169,13 +169,13 @@ def plan(
 
     Commands:
         deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
-            --rate 5000 --p99 50
-        deploykit plan load.json --rate 5000 --p99 50 --survive zone --price 0.17
+            --rate 5000 --latency-limit 50
+        deploykit plan load.json --rate 5000 --latency-limit 50 --survive zone
         deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
-            --rate 5000 --p99 50 --manifests served --plot plan.png
+            --rate 5000 --latency-limit 50 --manifests served --plot plan.png
 
     Example:
-        >>> found = deploykit.plan("load.json", rate=5000, p99_ms=60)
+        >>> found = deploykit.plan("load.json", rate=5000, latency_limit=60)
         >>> found.size.replicas, found.problem
         (87, '')
     """

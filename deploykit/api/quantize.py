@@ -64,7 +64,7 @@ def quantize(
         DataLike | None, Flag(metavar="DATA", heading="With --calibration")
     ] = None,
     evaluation: Annotated[
-        DataLike | None, Flag("--eval", metavar="DATA", heading="With --calibration")
+        DataLike | None, Flag(hidden="--eval", metavar="DATA", heading="With --calibration")
     ] = None,
     output: Annotated[
         PathLike | None,
@@ -227,7 +227,7 @@ def _weights(
     if comparison.data is None:
         made_up = made_up_feeds(graph, comparison.input_range, comparison.shapes)[0]
     else:
-        opened.refuse_effects(comparison.allowed_ops)
+        opened.refuse_effects(comparison.allow_ops)
         how_read = comparison.preprocess, comparison.labels
         samples, made_up = open_samples(comparison.data, graph, how_read[0], labels=how_read[1]), []
         comparison = replace(comparison, data=samples, preprocess=None)
@@ -260,7 +260,7 @@ def _calibrated(
     """Return a graph whose layers compute in 8 bits where that is right and faster."""
     graph = opened.frozen
     refuse_quantized(graph)
-    opened.refuse_effects(comparison.allowed_ops)
+    opened.refuse_effects(comparison.allow_ops)
     preprocess, labels = comparison.preprocess, comparison.labels
     group_by = how.group_by or ""
     own = group_by if data[1] is None else ""
@@ -296,7 +296,7 @@ def _stated(
     """Return a graph whose layers run in int8 by the scales that a model's fake-quants state."""
     graph = opened.frozen
     opens: dict[str, Any] = {"preprocess": comparison.preprocess, "labels": comparison.labels}
-    opened.refuse_effects(comparison.allowed_ops)
+    opened.refuse_effects(comparison.allow_ops)
     given = comparison.data if data[0] is None else data[0]
     samples = None if given is None else open_samples(given, graph, **opens)
     if samples is None:

@@ -89,7 +89,7 @@ def transform(
     target.check(model)
     with working("transform") as work:
         opened = open_model(model)
-        opened.refuse_effects(how.allowed_ops, runs=verify)
+        opened.refuse_effects(how.allow_ops, runs=verify)
         check_ranges_of(transforms, opened)
         proof = how.proof(opened, reference=opened.graph) if verify else None
         return rewrite(opened, opened.graph, transforms, target, work, proof)

@@ -83,7 +83,7 @@ def tune(
         check_output(output, force, *path_of(source))
     with working("tune") as advance:
         opened = open_model(source)
-        opened.refuse_effects(feeding.allowed_ops)
+        opened.refuse_effects(feeding.allow_ops)
         feeding, fed = read_feeding(feeding, opened.graph)
         state = None if output in (None, "-") else f"{os.fspath(output)}.state"
         try:

@@ -61,7 +61,7 @@ def verify(
     with working("verify"):
         first, second = open_model(reference), open_model(result)
         for each in (first, second):
-            each.refuse_effects(how.allowed_ops)
+            each.refuse_effects(how.allow_ops)
         found = how.ready(first.graph, min_sqnr)(first.graph, second.graph)
     if found.doubt:
         logger.warning("%s: %s", first.source, found.doubt)

@@ -1,5 +1,6 @@
 """`deploykit.toml` in the current folder: options of a command that need not be typed again."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ import click
 
 from deploykit.cli.help import Helped
 from deploykit.transforms.core.errors import FileError, GraphError, nearest
+
+logger = logging.getLogger("deploykit")
 
 NAME = "deploykit.toml"
 
@@ -45,6 +48,9 @@ def _values(command: click.Command, table: str, tables: Sequence[str]) -> dict[s
                 name=name,
                 hint=nearest(name, [*known]),
             )
+        if f"--{name.replace('_', '-')}" in getattr(parameter, "hidden_spellings", ()):
+            today = _names(parameter)[0]
+            logger.warning("%s: %s of [%s] is now called %s; rename it", NAME, name, table, today)
         found[str(parameter.name)] = _as_typed(parameter, name, value)
     return found
 

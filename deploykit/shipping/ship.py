@@ -54,7 +54,7 @@ def ship(
     ] = None,
     how: ShipOptions = DEFAULT,
     *,
-    from_stage: Annotated[str | None, Flag("--from", metavar="STAGE", heading="Run")] = None,
+    from_stage: Annotated[str | None, Flag(hidden="--from", metavar="STAGE", heading="Run")] = None,
     dry_run: Annotated[bool, Flag(heading="Run")] = False,
 ) -> Shipped:
     """Take a trained model to a served one, with one command.
@@ -85,9 +85,9 @@ def ship(
     computes something else than the model. RefusedError: it acts on files or processes.
 
     Commands:
-        deploykit ship shapes.keras --calibration photos/train --eval photos/val
+        deploykit ship shapes.keras --calibration photos/train --evaluation photos/val
         deploykit ship shapes.keras -o shapes.ship --dry-run
-        deploykit ship shapes.keras --from tune
+        deploykit ship shapes.keras --from-stage tune
 
     Example:
         >>> data = {"calibration": "test_1000.npz", "evaluation": "test_1000.npz"}

@@ -31,7 +31,7 @@ def _export(shipment: Shipment) -> Outcome:
         "name": shipment.name,
         "warmup": how.calibration if how.calibration is not None else how.evaluation,
         "labels": how.labels,
-        "allowed_ops": how.allowed_ops,
+        "allow_ops": how.allow_ops,
     }
     if how.manifests:
         options["manifests"] = Manifests(
@@ -92,7 +92,7 @@ def _takes_photos(callee: NamedModel) -> bool:
 EXPORT = ShipStage(
     "export",
     _export,
-    ("name", "calibration", "evaluation", "preprocess", "labels", "manifests", "allowed_ops"),
+    ("name", "calibration", "evaluation", "preprocess", "labels", "manifests", "allow_ops"),
     ("verify", "tune"),
     seconds=8,
 )

@@ -43,7 +43,7 @@ def _serve(shipment: Shipment) -> Outcome:
     """Start a server as a user would, ask it as a caller would, and hold the answer to account."""
     began, exported = time.monotonic(), shipment.document("export")
     callee = named_model(shipment)
-    with ServedInstance(shipment.folder, allowed_ops=shipment.how.allowed_ops) as server:
+    with ServedInstance(shipment.folder, allow_ops=shipment.how.allow_ops) as server:
         seconds = time.monotonic() - began
         document: dict[str, Any] = {
             "address": server.address,
@@ -237,7 +237,7 @@ def _photo_in(data: Any) -> Path | None:
 SERVE = ShipStage(
     "serve",
     _serve,
-    ("name", "calibration", "evaluation", "preprocess", "allowed_ops"),
+    ("name", "calibration", "evaluation", "preprocess", "allow_ops"),
     ("check", "export", "tune"),
     measures=True,
     seconds=32,

@@ -36,7 +36,7 @@ PROFILE_SECONDS = 1.0
 
 def _feeding(shipment: Shipment) -> dict[str, Any]:
     """Return what models are run on: the samples where they lie in memory, or made-up values."""
-    how, found = shipment.how, {"allowed_ops": shipment.how.allowed_ops}
+    how, found = shipment.how, {"allow_ops": shipment.how.allow_ops}
     data = how.calibration if how.calibration is not None else how.evaluation
     if data is not None and not _is_files(data) and how.preprocess is None:
         return {**found, "data": data}
@@ -55,7 +55,7 @@ def _placement(shipment: Shipment) -> Outcome:
 
 def _tune(shipment: Shipment) -> Outcome:
     how = shipment.how
-    goal = "throughput" if how.target == "throughput" else "latency"
+    goal = "throughput" if how.goal == "throughput" else "latency"
     path = shipment.path(f"{TUNED}.part")
     found = tune(
         shipment.opened(MODEL),
@@ -170,7 +170,7 @@ def _input(shipment: Shipment, document: dict[str, Any]) -> str:
             data=data,
             preprocess=how.preprocess,
             seconds=INPUT_SECONDS,
-            allowed_ops=how.allowed_ops,
+            allow_ops=how.allow_ops,
         )
     except Error as error:
         return f"tf.data is not measured: {error}"
@@ -182,7 +182,7 @@ def _input(shipment: Shipment, document: dict[str, Any]) -> str:
 PLACEMENT = ShipStage(
     "placement",
     _placement,
-    ("calibration", "evaluation_form", "preprocess", "device", "allowed_ops"),
+    ("calibration", "evaluation_form", "preprocess", "device", "allow_ops"),
     ("verify",),
     measures=True,
     seconds=2,
@@ -190,7 +190,7 @@ PLACEMENT = ShipStage(
 TUNE = ShipStage(
     "tune",
     _tune,
-    ("calibration", "evaluation_form", "preprocess", "target", "device", "allowed_ops"),
+    ("calibration", "evaluation_form", "preprocess", "goal", "device", "allow_ops"),
     ("verify",),
     measures=True,
     seconds=35,
@@ -200,7 +200,7 @@ TUNE = ShipStage(
 BENCHMARK = ShipStage(
     "benchmark",
     _benchmark,
-    ("calibration", "evaluation_form", "preprocess", "device", "allowed_ops"),
+    ("calibration", "evaluation_form", "preprocess", "device", "allow_ops"),
     ("verify", "tune"),
     measures=True,
     seconds=45,

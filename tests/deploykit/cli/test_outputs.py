@@ -15,7 +15,12 @@ from deploykit.transforms.core.running import child
 from tests.support import shows
 
 FILES = re.compile(r"\b[Ww]rite|^Draw")
-VALUES = {"transforms": "remove_device", "name": "fold_constants", "rate": "1", "p99_ms": "1"}
+VALUES = {
+    "transforms": "remove_device",
+    "name": "fold_constants",
+    "rate": "1",
+    "latency_limit": "1",
+}
 
 
 def leaves(group=cli, path=()):

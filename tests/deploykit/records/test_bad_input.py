@@ -88,7 +88,7 @@ def test_sources_that_make_no_sense(deploykit, tmp_path, pictures):
     for arguments, said in (
         ([tmp_path / "gone.csv"], "gone.csv: No such file"),
         ([tmp_path / "empty"], "there is nothing to convert"),
-        ([tmp_path / "empty", "--from", "images"], "expected images"),
+        ([tmp_path / "empty", "--kind", "images"], "expected images"),
         ([table, tmp_path / "more"], "give one of one folder, files"),
         ([table, "--label-column", "7"], "there is no column 7, the first line has 3"),
         ([table, "--label-column", "labl"], "there is no column 'labl'"),
@@ -251,7 +251,7 @@ def test_batches_that_are_none(deploykit, tmp_path):
         (tmp_path / "data_batch_1").write_bytes(pickle.dumps(data, 2))
         assert said in run(deploykit, tmp_path, tmp_path / "data_batch_1")
     (tmp_path / "a.bin").write_bytes(bytes(3073 * 2 - 1))
-    said = run(deploykit, tmp_path, tmp_path / "a.bin", "--from", "cifar")
+    said = run(deploykit, tmp_path, tmp_path / "a.bin", "--kind", "cifar")
     assert shows(said, "cifar-size", size=6145, size_10=3073)
 
 
