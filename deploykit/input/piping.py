@@ -93,7 +93,7 @@ class Piping:
         if asked:
             raise GraphError(
                 "option-needs",
-                option="how input is read from files",
+                option="reading input from files",
                 needed="data, a path (--data)",
             )
         return False

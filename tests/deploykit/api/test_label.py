@@ -54,7 +54,7 @@ def test_the_command_says_what_the_function_returns(deploykit, files):
 
 
 def test_options_are_fields_with_the_defaults_of_the_command(files):
-    with pytest.raises(TypeError, match="'input_heigth' .did you mean input_height"):
+    with pytest.raises(TypeError, match=r"'input_heigth' \(did you mean input_height"):
         api.label(*files, input_heigth=3)
     with raises(Error, "preprocess-or-input-options"):
         api.label(*files, preprocess="steps.json", input_mean=3)
@@ -167,8 +167,8 @@ def test_a_model_that_knows_a_part(deploykit, files):
     assert shows(
         found.stderr,
         "unknown-name",
-        source=f"{net}.json",
-        kind="step for 'x'",
+        source=f"{net}.json: input 'x'",
+        kind="step",
         name="resise",
         hint=" (did you mean resize?)",
     )

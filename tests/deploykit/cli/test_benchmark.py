@@ -107,8 +107,9 @@ def test_an_allocator_that_is_not_installed_is_one_sentence(deploykit, net, monk
     found = deploykit("benchmark", net, "--allocator=default,tcmalloc")
     assert (found.status, found.printed) == (2, "")
     assert found.stderr == (
-        "deploykit: error: the allocator tcmalloc cannot be had here: libtcmalloc_minimal.so.4 or "
-        "libtcmalloc.so.4 is not installed (Debian and Ubuntu: libtcmalloc-minimal4)\n"
+        "deploykit: error: the allocator tcmalloc is not available here: "
+        "libtcmalloc_minimal.so.4 or libtcmalloc.so.4 is not installed "
+        "(Debian and Ubuntu: libtcmalloc-minimal4)\n"
     )
 
 
@@ -418,7 +419,7 @@ def test_a_line_of_a_scenario_in_csv(served):
     ("options", "word"),
     [
         (["--scenario=server"], says("option-needs", option="scenario server")),
-        (["--rate=5"], re.escape("the rate is only for scenario server")),
+        (["--rate=5"], re.escape("the rate: only for scenario server")),
         (
             ["--scenario=single", "--concurrency=2"],
             says("scenario-single-concurrency", concurrency=2),

@@ -346,7 +346,7 @@ def test_the_modes_without_calibration(deploykit, net):
         ),
         (
             ["--calibration=uneven.npz"],
-            re.escape("uneven.npz: groups of 'group' (3) and samples (9)"),
+            re.escape("uneven.npz: groups of 'group' and samples differ in number: 3 and 9"),
         ),
         (
             ["--calibration=x.npz", "--group-by=kind"],
