@@ -125,7 +125,7 @@ class ExportOptions:
     """Refuse larger images before they are decoded."""
     manifests: Annotated[Manifests, Flag(is_python_only=True)] = field(default_factory=Manifests)
     """Files for other platforms, written into the folder of models."""
-    engine: Literal["tensorflow", "openvino", "auto"] | None = None
+    engine: Literal["auto", "tensorflow", "openvino"] | None = None
     """Also write what OpenVINO reads, for deploykit serve `engine`, once it was compared with
     TensorFlow at every output; auto: where it is right, openvino: or end with an error [default:
     auto for a graph of deploykit quantize `engine` openvino, else tensorflow]."""

@@ -50,7 +50,7 @@ class Quantization:
     """Keep this layer in float; may be repeated."""
     isa: Isa = "auto"
     """Instruction set of the machine that the model will run on; auto is that of this machine."""
-    engine: Literal["tensorflow", "openvino", "auto"] = "tensorflow"
+    engine: Literal["auto", "tensorflow", "openvino"] = "tensorflow"
     """What the model is to be computed by. openvino: layers are chosen by noise and time there, and
     TensorFlow remains able to compute the result. auto: openvino where it is installed, gives
     TensorFlow's answers, and is faster."""

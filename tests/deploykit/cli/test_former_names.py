@@ -12,7 +12,7 @@ FORMER = [
     for words in table()
     for option in build(words).params
     if isinstance(option, Headed)
-    for spelling in option.hidden_spellings
+    for spelling in sorted(option.hidden_spellings)
 ]
 REPEATED = {"shapes": "shape", "pins": "pin", "allow_ops": "allow-op",
             "input_aliases": "input-alias", "output_aliases": "output-alias"}  # fmt: skip
