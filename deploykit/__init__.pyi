@@ -72,8 +72,8 @@ from deploykit.serving.client.endpoint import CallError as CallError
 from deploykit.serving.server.process import RunningServer as RunningServer
 from deploykit.serving.server.server_flags import ServerFlags as ServerFlags
 from deploykit.shipping.ship_options import DeviceKind
+from deploykit.shipping.ship_options import Goal
 from deploykit.shipping.ship_options import ShipOptions as ShipOptions
-from deploykit.shipping.ship_options import Target
 from deploykit.shipping.shipped import Shipped as Shipped
 from deploykit.transforms.core.errors import BugError as BugError
 from deploykit.transforms.core.errors import CrashError as CrashError
@@ -94,15 +94,18 @@ from deploykit.transforms.core.graph import Graph as Graph
 from deploykit.transforms.core.int8.isa import Isa
 from deploykit.transforms.core.running.child import Limits as Limits
 from deploykit.verification.public_types import DataLike as DataLike
+from deploykit.verification.public_types import ImageLike as ImageLike
+from deploykit.verification.public_types import InputFunction
 from deploykit.verification.public_types import LabelsLike as LabelsLike
 from deploykit.verification.public_types import ModelLike as ModelLike
 from deploykit.verification.public_types import ModelsLike as ModelsLike
 from deploykit.verification.public_types import PathLike as PathLike
 from deploykit.verification.public_types import PreprocessLike as PreprocessLike
+from deploykit.verification.public_types import ResultLike as ResultLike
 from deploykit.verification.samples import Samples as Samples
 from deploykit.verification.verify import Verification as Verification
+from numpy.typing import ArrayLike
 from pathlib import Path
-from typing import Any
 from typing import Literal
 import os
 
@@ -114,18 +117,18 @@ def accuracy(
     models: ModelsLike,
     data: DataLike,
     *,
-    preprocess: PreprocessLike | None = ...,
-    metric: str = ...,
-    labels: str | os.PathLike[str] | Sequence[str] | None = ...,
-    group_by: str | None = ...,
-    worst: int = ...,
-    allowed_ops: Sequence[str] = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    preprocess: PreprocessLike | None = None,
+    metric: str = 'top1',
+    labels: str | os.PathLike[str] | Sequence[str] | None = None,
+    group_by: str | None = None,
+    worst: int = 12,
+    allow_ops: Sequence[str] = (),
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> Accuracy:
     """Say how often models are right on labelled samples.
 
@@ -159,12 +162,16 @@ def accuracy(
             text or integer per sample, or `folder` for images. [default: `group`, or image folders
             that are not the classes]
         worst: How many samples are listed of which the models say the most different things.
-        allowed_ops: Run this op although it reads or writes files or starts processes; may be
+        allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
 
     All samples are in memory. FileError, GraphError: a model or the data cannot be read or do not
     fit each other, a folder is no class of `labels`, there are no labels, or nothing can be
     compared. RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
+
+    Commands:
+        deploykit accuracy fashion.pb --data models/fashion/test_1000.npz
+        deploykit accuracy flowers.keras int8.pb --data photos/val --labels labels.txt
 
     Example:
         >>> found = deploykit.accuracy("fashion.keras", "test_1000.npz")
@@ -176,84 +183,80 @@ def benchmark(
     models: ModelsLike,
     settings: Sweep | Settings | Iterable[Settings] | Mapping[str, Iterable[Settings]] = ...,
     *,
-    batch: Sequence[int] | int = ...,
-    engine: Sequence[Literal['tensorflow', 'openvino']] | Literal['tensorflow', 'openvino'] = ...,
-    threads: Sequence[tuple[int, int]] | tuple[int, int] | int = ...,
-    onednn: Sequence[bool] | bool = ...,
-    caller_thread: Sequence[bool] | bool = ...,
-    keep_memory: Sequence[bool] | bool = ...,
-    concurrency: Sequence[int] | int = ...,
-    executor: Sequence[Literal['default', 'caller', 'single']] | Literal['default', 'caller', 'single'] = ...,
-    allocator: Sequence[Literal['default', 'tcmalloc', 'huge-pages']] | Literal['default', 'tcmalloc', 'huge-pages'] = ...,
-    kmp_blocktime: str | None = ...,
-    kmp_affinity: str | None = ...,
-    omp_num_threads: int | None = ...,
-    xla: bool = ...,
-    precision: Sequence[Literal['fp32', 'tf32', 'fp16', 'bf16']] | Literal['fp32', 'tf32', 'fp16', 'bf16'] = ...,
-    bf16: bool = ...,
-    input: Literal['feed', 'tfdata', 'resident', 'queue', 'pipeline', 'all'] | None = ...,
-    device: str | None = ...,
-    base: Settings | str | os.PathLike[str] | None = ...,
+    batch: Sequence[int] | int = (),
+    engine: Sequence[Literal['tensorflow', 'openvino']] | Literal['tensorflow', 'openvino'] = (),
+    threads: Sequence[tuple[int, int]] | tuple[int, int] | int = (),
+    onednn: Sequence[bool] | bool = (),
+    caller_thread: Sequence[bool] | bool = (),
+    keep_memory: Sequence[bool] | bool = (),
+    concurrency: Sequence[int] | int = (),
+    executor: Sequence[Literal['default', 'caller', 'single']] | Literal['default', 'caller', 'single'] = (),
+    allocator: Sequence[Literal['default', 'tcmalloc', 'huge-pages']] | Literal['default', 'tcmalloc', 'huge-pages'] = (),
+    kmp_blocktime: str | None = None,
+    kmp_affinity: str | None = None,
+    omp_num_threads: int | None = None,
+    xla: bool = False,
+    precision: Sequence[Literal['fp32', 'tf32', 'fp16', 'bf16']] | Literal['fp32', 'tf32', 'fp16', 'bf16'] = (),
+    bf16: bool = False,
+    input: Literal['feed', 'tfdata', 'resident', 'queue', 'pipeline', 'all'] | None = None,
+    device: str | None = None,
+    tuned: Settings | str | os.PathLike[str] | None = None,
     feeding: Feeding = ...,
     shapes: Mapping[str, Sequence[int]] = ...,
-    data: DataLike | None = ...,
+    data: DataLike | None = None,
     input_range: tuple[float, float] = ...,
-    allowed_ops: Sequence[str] = ...,
+    allow_ops: Sequence[str] = (),
     piping: Piping = ...,
-    fetches: Sequence[str] = ...,
-    init: Sequence[str] = ...,
-    wait_ms: float | None = ...,
-    preprocess: PreprocessLike | None = ...,
-    on_error: Literal['stop', 'skip'] = ...,
-    shuffle: bool = ...,
-    cache: str | None = ...,
-    buckets: Sequence[int] = ...,
-    private_threads: int | None = ...,
-    workers: int | None = ...,
-    address: str | None = ...,
-    pipeline: Any = ...,
+    run_ops: Sequence[str] = (),
+    init: Sequence[str] = (),
+    simulated_compute_ms: float | None = None,
+    preprocess: PreprocessLike | None = None,
+    on_error: Literal['stop', 'skip'] = 'stop',
+    shuffle: bool = False,
+    cache: str | None = None,
+    buckets: Sequence[int] = (),
+    private_threads: int | None = None,
+    service_workers: int | None = None,
+    service_address: str | None = None,
+    pipeline: str | InputFunction | None = None,
     timing: Timing = ...,
-    seconds: float = ...,
-    runs: int | None = ...,
-    rounds: int | None = ...,
-    scenario: Literal['single', 'offline', 'server'] | None = ...,
-    rate: float | None = ...,
-    latency_limit: float | None = ...,
-    profile: bool = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    seconds: float = 10,
+    runs: int | None = None,
+    rounds: int | None = None,
+    scenario: Literal['single', 'offline', 'server'] | None = None,
+    rate: float | None = None,
+    latency_limit: float | None = None,
+    profile: bool = False,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> BenchmarkResult | InputResult:
     """Measure how fast models run, with one or several settings.
 
-    Every model with every combination of settings gets several sessions, which take turns of some
-    15 milliseconds in random order, so that whatever else the machine does hits all of them alike.
-    Models with the same threads and environment share processes. Each is warmed up until its
-    latencies are steady. It ends early once every comparison is decided.
+    Every model runs with every combination of settings. Several sessions of each are interleaved
+    in random order, so that other load on the machine hits all of them alike. Each is warmed up
+    until its latencies are steady. The run stops early once every comparison is conclusive.
 
-    Each model is compared with the first one that has the same batch. It is "faster" if the wall
-    clock says so, and "slower" if the wall clock or the CPU time of a call says so; otherwise there
-    is "no difference" above so many percent, or the comparison is "undecided" and it says why.
+    Each model is compared with the first one that has the same batch. It is "faster" by wall time,
+    "slower" by wall time or CPU time, "no difference" above a percentage, or "undecided".
 
     With `data` DIR, files are read while the model runs: by Python, through queues and through
-    tf.data, one after another. For each, the rates of reading alone and of computing alone are
-    shown, and which of them is the limit.
+    tf.data. The result shows the rate of reading, the rate of the model, and which is the limit.
 
-    With `scenario`, each model and setting is measured alone for `seconds`, as MLPerf does: single
-    (one call after another; its figure is the 90th percentile of latencies), offline (all samples;
-    samples a second), or server (calls arrive at random, `rate` a second, and latencies count from
-    when a call was due; the 99th percentile). It is said whether that is valid, and why not.
+    With `scenario`, each model is measured alone for `seconds`, as MLPerf does: single (one request
+    after another; p90 latency), offline (all samples; samples a second), or server (`rate` random
+    requests a second; p99 latency). The result states whether it is valid and why.
 
-    Ctrl-C ends the rounds early: what was measured until then is written and shown.
+    After Ctrl-C, the result so far is written and shown.
 
     Args:
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
         settings: what each is run with; a `Sweep` means every combination, a mapping is by model.
         feeding: data or made-up values. Ops that act on files or processes are refused but for
-            `allowed_ops`.
+            `allow_ops`.
         piping: how files reach the model, and what of it is run.
         timing: for how long, for how many calls, or in which scenario.
         profile: Also trace some calls: time, memory and operations by op and by node, compared with
@@ -265,6 +268,11 @@ def benchmark(
     RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
     VerificationError: an engine is wrong.
 
+    Commands:
+        deploykit benchmark fashion.pb optimized.pb --batch 1,32 --seconds 5
+        deploykit benchmark fashion.pb --runs 50 --profile --top 5
+        deploykit benchmark fashion.pb --scenario server --rate 200 --latency-limit 15
+
     Example:
         >>> found = deploykit.benchmark("fashion.keras", batch=[1, 8], runs=20)
         >>> [each.samples for each in found.measurements]
@@ -275,18 +283,18 @@ def calibrate(
     model: ModelLike,
     data: DataLike,
     *,
-    preprocess: PreprocessLike | None = ...,
-    method: RangeMethod = ...,
-    batch: int | None = ...,
-    allowed_ops: tuple[str, ...] = ...,
-    output: str | os.PathLike[str] | None = ...,
-    force: bool = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    preprocess: PreprocessLike | None = None,
+    method: RangeMethod = 'minmax',
+    batch: int | None = None,
+    allow_ops: tuple[str, ...] = (),
+    output: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> Calibration:
     """Record which values each tensor of a model takes.
 
@@ -305,12 +313,17 @@ def calibrate(
         method: minmax: the whole range of the values; mse: the part of it that gives the smallest
             error in 8 bits, which runs the samples twice.
         batch: Samples in a batch [default: what the model demands, or 8].
-        allowed_ops: Run this op although it reads or writes files or starts processes; may be
+        allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
         output: a `.json` file to write the ranges to, which `transform` and `sensitivity` read.
         force: Replace an existing output file.
 
     FileError, GraphError: the samples do not fit, there is none, or an activation holds NaN or Inf.
+
+    Commands:
+        deploykit calibrate fashion.pb --data models/fashion/test_1000.npz
+        deploykit calibrate fashion.pb --data models/fashion/test_1000.npz
+            --method mse -o mse.json
 
     Example:
         >>> found = deploykit.calibrate("fashion.keras", "test_1000.npz", batch=100)
@@ -321,13 +334,13 @@ def calibrate(
 def check(
     model: ModelLike,
     *,
-    allowed_ops: Collection[str] = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    allow_ops: Collection[str] = (),
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> Soundness:
     """Say whether a model is sound, before anything of it runs.
 
@@ -342,13 +355,17 @@ def check(
 
     Args:
         model: whatever `open_model` takes; a `Source` may name outputs.
-        allowed_ops: Accept this op although it acts on files, the network or processes; may be
+        allow_ops: Accept this op although it acts on files, the network or processes; may be
             repeated.
 
     A model that is not sound raises nothing: the result has `problems`, and `error` is what to
     raise. FileError: a file is missing or unreadable, those with the values of variables among
     them. GraphError: it has no such input, output, tags or signature. RefusedError: an asset file
     lies elsewhere.
+
+    Commands:
+        deploykit check models/fashion/fashion.keras
+        deploykit check model.pb --allow-op ReadFile --json
 
     Example:
         >>> found = deploykit.check("fashion.keras")
@@ -358,11 +375,11 @@ def check(
 
 def compare(
     a: BenchmarkResult | str | os.PathLike[str],
-    b: BenchmarkResult | str | os.PathLike[str] | None = ...,
+    b: BenchmarkResult | str | os.PathLike[str] | None = None,
     *,
-    baseline: str | os.PathLike[str] | None = ...,
-    confidence: float = ...,
-    fail_below: float | None = ...,
+    baseline: str | os.PathLike[str] | None = None,
+    confidence: float = 0.998,
+    fail_below: float | None = None,
 ) -> Speedups:
     """Compare the results of two benchmarks, or one with a baseline.
 
@@ -393,6 +410,10 @@ def compare(
     FileError: a file cannot be read or written. GraphError: it is no result, or nothing has a
     partner.
 
+    Commands:
+        deploykit compare before.json after.json --fail-below 0.95
+        deploykit compare today.json --baseline baseline.json
+
     Example:
         >>> result = deploykit.benchmark("fashion.keras", runs=100)
         >>> [pair.ratio.value for pair in deploykit.compare(result, result).pairs]
@@ -404,16 +425,16 @@ def convert_records(
     folder: str | os.PathLike[str],
     how: RecordOptions = ...,
     *,
-    kind: SourceKind | None = ...,
-    name: str | None = ...,
-    label: str | None = ...,
-    labels: str | os.PathLike[str] | None = ...,
-    raw: bool = ...,
-    shard_size: float = ...,
-    compression: Compression = ...,
-    processes: int | None = ...,
-    on_error: OnError = ...,
-    force: bool = ...,
+    kind: SourceKind | None = None,
+    name: str | None = None,
+    label_column: str | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    raw: bool = False,
+    shard_size: float = 100,
+    compression: Compression = 'none',
+    processes: int | None = None,
+    on_error: OnError = 'stop',
+    force: bool = False,
 ) -> ConvertedSets:
     """Write data as TFRecord shards.
 
@@ -437,6 +458,11 @@ def convert_records(
     FileError: something cannot be read or written, or the records exist. GraphError: the data are
     of no known kind, an item is wrong, or none is there.
 
+    Commands:
+        deploykit records photos records
+        deploykit records cifar-10-batches-py cifar
+        deploykit records data.csv table --label-column 0 --name train
+
     Example:
         >>> found = deploykit.convert_records("test_1000.npz", "records", shard_size=0.5)
         >>> found.index.records, found.skipped
@@ -447,12 +473,12 @@ def diff(
     first: ModelLike,
     second: ModelLike,
     *,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> Differences:
     """Show the nodes that two models do not share.
 
@@ -470,6 +496,10 @@ def diff(
 
     FileError, GraphError: a model cannot be read.
 
+    Commands:
+        deploykit diff model.pb optimized.pb
+        deploykit diff models/fashion/fashion.keras model.pb --json
+
     Example:
         >>> deploykit.diff("fashion.keras", "fashion.keras").equal
         True
@@ -483,6 +513,10 @@ def doctor(
     environment variables that change how it runs, and the GPU: its driver and the libraries that
     TensorFlow loads. If TensorFlow sees no GPU, the last line says why, and what to do.
 
+    Commands:
+        deploykit doctor
+        deploykit doctor --json
+
     Example:
         >>> sorted(deploykit.doctor().document())
         ['environment', 'extras', 'gpu', 'machine', 'onednn', 'tensorflow', 'threads']
@@ -493,27 +527,27 @@ def export(
     base_dir: str | os.PathLike[str],
     how: ExportOptions = ...,
     *,
-    name: str | None = ...,
-    version: int | None = ...,
-    signature_name: str | Sequence[str] | None = ...,
+    name: str | None = None,
+    version: int | None = None,
+    signature_name: str | Sequence[str] | None = None,
     input_aliases: Mapping[str, str] = ...,
     output_aliases: Mapping[str, str] = ...,
-    method: Literal['predict', 'classify', 'regress'] | None = ...,
-    warmup: DataLike | None = ...,
-    warmup_samples: int = ...,
-    preprocess: PreprocessLike | None = ...,
-    warmup_preprocess: PreprocessLike | None = ...,
-    labels: str | os.PathLike[str] | Sequence[str] | None = ...,
-    most_pixels: int = ...,
+    method: Literal['predict', 'classify', 'regress'] | None = None,
+    warmup: DataLike | None = None,
+    warmup_samples: int = 20,
+    preprocess: PreprocessLike | None = None,
+    warmup_preprocess: PreprocessLike | None = None,
+    labels: str | os.PathLike[str] | Sequence[str] | None = None,
+    max_pixels: int = 50000000,
     manifests: Manifests = ...,
-    engine: Literal['auto', 'tensorflow', 'openvino'] | None = ...,
-    allowed_ops: Sequence[str] = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    engine: Literal['auto', 'tensorflow', 'openvino'] | None = None,
+    allow_ops: Sequence[str] = (),
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> Exported:
     """Write a model as a version that TensorFlow Serving loads.
 
@@ -533,6 +567,12 @@ def export(
     FileError: the version exists, or cannot be written. GraphError: the model cannot be read, or
     its tensors do not suit the method. RefusedError: it acts on files or processes.
 
+    Commands:
+        deploykit export fashion.pb served --warmup models/fashion/test_1000.npz
+        deploykit export fashion.pb served --preprocess 0..1
+        deploykit export fashion.pb served --input-alias photo=images
+        deploykit export fashion.pb served --method classify --manifests docker
+
     Example:
         >>> found = deploykit.export("fashion.keras", "models", name="fashion")
         >>> found.version
@@ -543,22 +583,22 @@ def freeze(
     model: ModelLike,
     how: Comparison = ...,
     *,
-    data: DataLike | None = ...,
+    data: DataLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
-    allowed_ops: Sequence[str] = ...,
-    tolerance: float | None = ...,
-    allow_unverified: bool = ...,
-    preprocess: PreprocessLike | None = ...,
-    labels: LabelsLike | None = ...,
-    output: str | os.PathLike[str] | None = ...,
-    force: bool = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    allow_ops: Sequence[str] = (),
+    tolerance: float | None = None,
+    allow_unverified: bool = False,
+    preprocess: PreprocessLike | None = None,
+    labels: LabelsLike | None = None,
+    output: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> Graph:
     """Turn the variables of a model into constants.
 
@@ -584,6 +624,10 @@ def freeze(
     processes when it is run. VerificationError: the written file computes something else, or
     nothing could be compared.
 
+    Commands:
+        deploykit freeze models/fashion/fashion.keras -o fashion.pb
+        deploykit freeze models/fashion/tf1/model.ckpt -o checkpoint.pb
+
     Example:
         >>> graph = deploykit.freeze("fashion.keras", output="frozen.pb")
         >>> graph.inputs, graph.outputs
@@ -596,26 +640,26 @@ def infer(
     out: str | os.PathLike[str],
     how: InferOptions = ...,
     *,
-    engine: Literal['processes', 'ray'] = ...,
-    address: str | None = ...,
-    processes: int | None = ...,
-    batch: int | None = ...,
-    preprocess: PreprocessLike | None = ...,
-    top: int | None = ...,
-    labels: str | os.PathLike[str] | Sequence[str] | None = ...,
-    format: Literal['npz', 'parquet', 'tfrecord', 'csv'] = ...,
-    name: str | None = ...,
-    on_error: Literal['stop', 'skip'] = ...,
-    retries: int = ...,
-    tuned: str | os.PathLike[str] | None = ...,
-    force: bool = ...,
-    allowed_ops: Sequence[str] = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    engine: Literal['processes', 'ray'] = 'processes',
+    address: str | None = None,
+    processes: int | None = None,
+    batch: int | None = None,
+    preprocess: PreprocessLike | None = None,
+    top: int | None = None,
+    labels: str | os.PathLike[str] | Sequence[str] | None = None,
+    format: Literal['npz', 'parquet', 'tfrecord', 'csv'] = 'npz',
+    name: str | None = None,
+    on_error: Literal['stop', 'skip'] = 'stop',
+    retries: int = 3,
+    tuned: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    allow_ops: Sequence[str] = (),
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> Inferred:
     """Run a model over files of data, and write what it answers.
 
@@ -643,6 +687,12 @@ def infer(
     do not fit the model, or a row cannot be used; it is named. RefusedError: an op acts on files or
     processes. LimitError: a part was lost with its worker too often.
 
+    Commands:
+        deploykit infer fashion.pb models/fashion/test_1000.npz answers --top 1
+        deploykit infer shipped photos answers --top 5 --format csv
+        deploykit infer int8.pb /mnt/records /mnt/answers --engine ray
+            --address 10.0.0.7:6379 --format parquet
+
     Example:
         >>> found = deploykit.infer("fashion.keras", "test_1000.npz", "answers", top=1)
         >>> found.rows
@@ -652,14 +702,14 @@ def infer(
 def inspect(
     model: ModelLike,
     *,
-    top: int = ...,
-    structure: bool = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    top: int = 10,
+    structure: bool = False,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> Inspection:
     """Show what is in a model, and what it costs.
 
@@ -676,6 +726,10 @@ def inspect(
 
     FileError, GraphError: the model cannot be read.
 
+    Commands:
+        deploykit inspect models/fashion/fashion.keras
+        deploykit inspect model.pb --structure
+
     Example:
         >>> deploykit.inspect("fashion.keras").facts["layers"]
         12
@@ -684,7 +738,7 @@ def inspect(
 def inspect_records(
     folder: str | os.PathLike[str],
     *,
-    name: str | None = ...,
+    name: str | None = None,
 ) -> RecordsInspection:
     """Show what records hold: features, counts, shards, and the first record.
 
@@ -695,6 +749,10 @@ def inspect_records(
     FileError: there are no records, or they cannot be read. GraphError: they are of no known form,
     or their index is damaged. VerificationError: the first record is damaged.
 
+    Commands:
+        deploykit records inspect records
+        deploykit records inspect records --name train
+
     Example:
         >>> _ = deploykit.convert_records("test_1000.npz", "records")
         >>> sorted(deploykit.inspect_records("records").features)
@@ -702,24 +760,24 @@ def inspect_records(
     """
 
 def label(
-    image: Any,
+    image: ImageLike,
     model: ModelLike,
-    labels: str | os.PathLike[str] | Sequence[str] | None = ...,
+    labels: str | os.PathLike[str] | Sequence[str] | None = None,
     how: LabelOptions = ...,
     *,
-    mean: float | None = ...,
-    std: float | None = ...,
-    height: int | None = ...,
-    width: int | None = ...,
-    preprocess: PreprocessLike | None = ...,
-    top: int = ...,
-    allowed_ops: Sequence[str] = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    input_mean: float | None = None,
+    input_std: float | None = None,
+    input_height: int | None = None,
+    input_width: int | None = None,
+    preprocess: PreprocessLike | None = None,
+    top: int = 5,
+    allow_ops: Sequence[str] = (),
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> ImageLabels:
     """Name what an image shows, with a model and its labels.
 
@@ -744,6 +802,10 @@ def label(
     model takes no image, gives no scores, or has no labels. RefusedError: it acts on files or
     processes.
 
+    Commands:
+        deploykit label photo.jpg --model model.pb --labels labels.txt
+        deploykit label photo.jpg --model model.pb --top 3 --preprocess 0..1
+
     Example:
         >>> photo = (255 * np.load("test_1000.npz")["images"][0]).astype("uint8")
         >>> found = deploykit.label(photo, "fashion.keras", labels=list("0123456789"), top=1)
@@ -752,7 +814,7 @@ def label(
     """
 
 def list_transforms(
-    name: str | None = ...,
+    name: str | None = None,
 ) -> TransformList:
     """List the transforms, or explain one.
 
@@ -763,6 +825,10 @@ def list_transforms(
             their other names included.
 
     PipelineError: there is no such transform.
+
+    Commands:
+        deploykit transforms
+        deploykit transforms fold_batch_norms
 
     Example:
         >>> found = deploykit.list_transforms("round_weights")
@@ -775,28 +841,28 @@ def list_transforms(
 def load_test(
     address: str,
     model: str,
-    data: str | os.PathLike[str] | Mapping[str, Any],
+    data: str | os.PathLike[str] | Mapping[str, ArrayLike],
     how: LoadTestOptions = ...,
     connection: Connection = ...,
     *,
-    version: int | None = ...,
-    version_label: str = ...,
-    signature: str | None = ...,
-    preprocess: PreprocessLike | None = ...,
-    batch: int = ...,
-    concurrency: Sequence[int] = ...,
-    rate: float | None = ...,
-    latency_limit_ms: float | None = ...,
-    seconds: float = ...,
-    processes: int = ...,
-    tls: bool = ...,
-    ca: str | None = ...,
-    certificate: str | None = ...,
-    key: str | None = ...,
-    server_name: str | None = ...,
-    timeout: float = ...,
-    retries: int = ...,
-    protocol: ServingProtocol = ...,
+    version: int | None = None,
+    version_label: str = '',
+    signature: str | None = None,
+    preprocess: PreprocessLike | None = None,
+    batch: int = 1,
+    concurrency: Sequence[int] = (),
+    rate: float | None = None,
+    latency_limit: float | None = None,
+    seconds: float = 10,
+    processes: int = 1,
+    tls: bool = False,
+    ca: str | None = None,
+    certificate: str | None = None,
+    key: str | None = None,
+    server_name: str | None = None,
+    timeout: float = 60,
+    retries: int = 2,
+    protocol: ServingProtocol = 'tensorflow',
 ) -> LoadTest:
     """Measure how a server handles load.
 
@@ -815,6 +881,12 @@ def load_test(
     Error: several kinds of load are asked for. CallError: there is no such server, model or
     version, or the model refuses the first call. FileError, GraphError: the data do not fit.
 
+    Commands:
+        deploykit load-test localhost:8500 fashion
+            --data models/fashion/test_1000.npz --concurrency 1,2,4
+        deploykit load-test localhost:8500 fashion --data photos
+            --preprocess 0..1 --latency-limit 50
+
     Example:
         >>> with deploykit.serve("models", port=0) as server:
         ...     found = deploykit.load_test(
@@ -828,23 +900,23 @@ def optimize(
     model: ModelLike,
     how: Comparison = ...,
     *,
-    data: DataLike | None = ...,
-    preprocess: PreprocessLike | None = ...,
-    labels: LabelsLike | None = ...,
+    data: DataLike | None = None,
+    preprocess: PreprocessLike | None = None,
+    labels: LabelsLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
-    allowed_ops: Sequence[str] = ...,
-    tolerance: float | None = ...,
-    allow_unverified: bool = ...,
-    output: PathLike | None = ...,
-    force: bool = ...,
-    verify: bool = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    allow_ops: Sequence[str] = (),
+    tolerance: float | None = None,
+    allow_unverified: bool = False,
+    output: PathLike | None = None,
+    force: bool = False,
+    verify: bool = False,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> Graph:
     """Make a model smaller and faster; its answers stay the same.
 
@@ -866,6 +938,10 @@ def optimize(
     result differs, or nothing could be compared. RefusedError: the model acts on files or
     processes.
 
+    Commands:
+        deploykit optimize fashion.pb -o optimized.pb
+        deploykit optimize fashion.pb -o a.pb --data models/fashion/test_1000.npz
+
     Example:
         >>> graph = deploykit.optimize("fashion.keras", verify=True)
         >>> graph.report.verification.passed
@@ -877,20 +953,20 @@ def placement(
     *,
     feeding: Feeding = ...,
     shapes: Mapping[str, Sequence[int]] = ...,
-    data: DataLike | None = ...,
+    data: DataLike | None = None,
     input_range: tuple[float, float] = ...,
-    allowed_ops: Sequence[str] = ...,
-    batch: int | None = ...,
-    device: str = ...,
-    cpu_devices: int = ...,
-    soft_placement: bool = ...,
-    engine: Literal['tensorflow', 'openvino'] | None = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    allow_ops: Sequence[str] = (),
+    batch: int | None = None,
+    device: str = 'cpu',
+    cpu_devices: int = 1,
+    soft_placement: bool = True,
+    engine: Literal['tensorflow', 'openvino'] | None = None,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> Placement | EnginePlacement:
     """Show on which device each node of a model really runs.
 
@@ -921,6 +997,10 @@ def placement(
     TensorFlow cannot run the model, or, without `soft_placement`, a node cannot have its device.
     RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
 
+    Commands:
+        deploykit placement models/fashion/fashion.keras
+        deploykit placement model.pb --device gpu --no-soft-placement
+
     Example:
         >>> found = deploykit.placement("fashion.keras")
         >>> found.fallbacks, found.copied_bytes
@@ -929,34 +1009,34 @@ def placement(
 
 def plan(
     source: str | os.PathLike[str],
-    model: str | None = ...,
-    data: str | os.PathLike[str] | Mapping[str, Any] | None = ...,
+    model: str | None = None,
+    data: str | os.PathLike[str] | Mapping[str, ArrayLike] | None = None,
     how: PlanOptions = ...,
     connection: Connection = ...,
     *,
-    rate: float | None = ...,
-    p99_ms: float | None = ...,
+    rate: float | None = None,
+    latency_limit: float | None = None,
     replicas: tuple[int, int] = ...,
-    survive: Literal['nothing', 'replica', 'zone'] = ...,
-    zones: int = ...,
-    cores: int | None = ...,
-    price: float | None = ...,
-    manifests: str | os.PathLike[str] | None = ...,
-    version: int | None = ...,
-    version_label: str = ...,
-    signature: str | None = ...,
-    preprocess: PreprocessLike | None = ...,
-    batch: int = ...,
-    seconds: float = ...,
-    processes: int = ...,
-    tls: bool = ...,
-    ca: str | None = ...,
-    certificate: str | None = ...,
-    key: str | None = ...,
-    server_name: str | None = ...,
-    timeout: float = ...,
-    retries: int = ...,
-    protocol: ServingProtocol = ...,
+    survive: Literal['nothing', 'replica', 'zone'] = 'nothing',
+    zones: int = 3,
+    cores: int | None = None,
+    price: float | None = None,
+    manifests: str | os.PathLike[str] | None = None,
+    version: int | None = None,
+    version_label: str = '',
+    signature: str | None = None,
+    preprocess: PreprocessLike | None = None,
+    batch: int = 1,
+    seconds: float = 5,
+    processes: int = 1,
+    tls: bool = False,
+    ca: str | None = None,
+    certificate: str | None = None,
+    key: str | None = None,
+    server_name: str | None = None,
+    timeout: float = 60,
+    retries: int = 2,
+    protocol: ServingProtocol = 'tensorflow',
 ) -> ReplicaPlan:
     """Say how many replicas of a server a load takes.
 
@@ -983,8 +1063,15 @@ def plan(
     version, or the model refuses the first call. VerificationError: the server could not be
     measured. FileError, GraphError: the data, the file or the manifests do not fit.
 
+    Commands:
+        deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
+            --rate 5000 --latency-limit 50
+        deploykit plan load.json --rate 5000 --latency-limit 50 --survive zone
+        deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
+            --rate 5000 --latency-limit 50 --manifests served --plot plan.png
+
     Example:
-        >>> found = deploykit.plan("load.json", rate=5000, p99_ms=60)
+        >>> found = deploykit.plan("load.json", rate=5000, latency_limit=60)
         >>> found.size.replicas, found.problem
         (87, '')
     """
@@ -992,25 +1079,25 @@ def plan(
 def predict(
     address: str,
     model: str,
-    inputs: Mapping[str, Any] | Sequence[str],
+    inputs: Mapping[str, ArrayLike | os.PathLike[str]] | Sequence[str],
     how: PredictOptions = ...,
     connection: Connection = ...,
     *,
-    version: int | None = ...,
-    version_label: str = ...,
-    signature: str | None = ...,
-    outputs: Sequence[str] = ...,
-    preprocess: PreprocessLike | None = ...,
-    labels: str | os.PathLike[str] | Sequence[str] | None = ...,
-    top: int | None = ...,
-    tls: bool = ...,
-    ca: str | None = ...,
-    certificate: str | None = ...,
-    key: str | None = ...,
-    server_name: str | None = ...,
-    timeout: float = ...,
-    retries: int = ...,
-    protocol: ServingProtocol = ...,
+    version: int | None = None,
+    version_label: str = '',
+    signature: str | None = None,
+    outputs: Sequence[str] = (),
+    preprocess: PreprocessLike | None = None,
+    labels: str | os.PathLike[str] | Sequence[str] | None = None,
+    top: int | None = None,
+    tls: bool = False,
+    ca: str | None = None,
+    certificate: str | None = None,
+    key: str | None = None,
+    server_name: str | None = None,
+    timeout: float = 60,
+    retries: int = 2,
+    protocol: ServingProtocol = 'tensorflow',
 ) -> Prediction:
     """Ask a served model for its answer.
 
@@ -1033,6 +1120,13 @@ def predict(
     CallError: there is no such server, model or version, or the model refuses the inputs.
     FileError, GraphError: an input is missing or not known, or what is given does not fit it.
 
+    Commands:
+        deploykit predict localhost:8500 fashion boot.png
+        deploykit predict localhost:8500 fashion --input boot.png --preprocess 0..1
+        deploykit predict localhost:8500 half_plus_two --input 2.0
+        deploykit predict http://localhost:8000 resnet --protocol v2
+            --input x=images.npy
+
     Example:
         >>> with deploykit.serve("models", port=0) as server:
         ...     found = deploykit.predict(server.address, "half_plus_two", {"x": [[2.0], [4.0]]})
@@ -1044,42 +1138,42 @@ def quantize(
     model: ModelLike,
     how: Quantization = ...,
     *,
-    mode: QuantizationMode = ...,
-    min_sqnr: float | None = ...,
-    prefer: Literal['accuracy', 'speed'] = ...,
-    metric: str = ...,
-    max_drop: float = ...,
-    keep_float: Sequence[str] = ...,
-    isa: Isa = ...,
-    engine: Literal['auto', 'tensorflow', 'openvino'] = ...,
-    batch: int | None = ...,
-    threads: tuple[int, int] | None = ...,
-    budget: float = ...,
-    whole_tokens: bool = ...,
-    group_by: str | None = ...,
-    allow_low_accuracy: bool = ...,
-    allow_float: bool = ...,
-    minimum_size: int = ...,
-    skip: Sequence[str] = ...,
+    mode: QuantizationMode = 'auto',
+    min_sqnr: float | None = None,
+    prefer: Literal['accuracy', 'speed'] = 'accuracy',
+    metric: str = 'top1',
+    max_drop: float = 0.01,
+    keep_float: Sequence[str] = (),
+    isa: Isa = 'auto',
+    engine: Literal['auto', 'tensorflow', 'openvino'] = 'tensorflow',
+    batch: int | None = None,
+    threads: tuple[int, int] | None = None,
+    budget: float = 4,
+    whole_tokens: bool = False,
+    group_by: str | None = None,
+    allow_low_accuracy: bool = False,
+    allow_float: bool = False,
+    minimum_size: int = 1024,
+    skip: Sequence[str] = (),
     comparison: Comparison = ...,
-    data: DataLike | None = ...,
-    preprocess: PreprocessLike | None = ...,
-    labels: LabelsLike | None = ...,
+    data: DataLike | None = None,
+    preprocess: PreprocessLike | None = None,
+    labels: LabelsLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
-    allowed_ops: Sequence[str] = ...,
-    tolerance: float | None = ...,
-    allow_unverified: bool = ...,
-    calibration: DataLike | None = ...,
-    evaluation: DataLike | None = ...,
-    output: PathLike | None = ...,
-    force: bool = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    allow_ops: Sequence[str] = (),
+    tolerance: float | None = None,
+    allow_unverified: bool = False,
+    calibration: DataLike | None = None,
+    evaluation: DataLike | None = None,
+    output: PathLike | None = None,
+    force: bool = False,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> Graph:
     """Optimize a model and put it in 8 bits.
 
@@ -1114,6 +1208,11 @@ def quantize(
     fit, or lead to NaN or Inf; an option does nothing here, or an engine cannot be had or computes
     the model otherwise than TensorFlow. RefusedError: the model acts on files or processes.
 
+    Commands:
+        deploykit quantize fashion.pb -o weights.pb
+        deploykit quantize fashion.pb -o int8.pb
+            --calibration models/fashion/test_1000.npz
+
     Example:
         >>> graph = deploykit.quantize("fashion.keras", min_sqnr=20)
         >>> graph.report.verification.passed
@@ -1121,9 +1220,9 @@ def quantize(
     """
 
 def report(
-    results: Any,
-    output: str | os.PathLike[str] | None = ...,
-    force: bool = ...,
+    results: ResultLike | Sequence[ResultLike],
+    output: str | os.PathLike[str] | None = None,
+    force: bool = False,
 ) -> ReportPage:
     """Show what was found as one HTML page.
 
@@ -1145,6 +1244,10 @@ def report(
     FileError: a file cannot be read, or the page cannot be written. GraphError: something is no
     result that a report shows, or of another format; the sentence names it.
 
+    Commands:
+        deploykit report shapes.ship
+        deploykit report before.json after.json -o report.html
+
     Example:
         >>> page = deploykit.report("before.json")
         >>> page.kinds
@@ -1155,16 +1258,16 @@ def sensitivity(
     model: ModelLike,
     calibration: DataLike,
     *,
-    preprocess: PreprocessLike | None = ...,
-    ranges: str | os.PathLike[str] | None = ...,
-    isa: Isa = ...,
-    allowed_ops: Sequence[str] = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    preprocess: PreprocessLike | None = None,
+    ranges: str | os.PathLike[str] | None = None,
+    isa: Isa = 'auto',
+    allow_ops: Sequence[str] = (),
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> Sensitivity:
     """Rank the layers by the noise that each adds in 8 bits.
 
@@ -1183,11 +1286,15 @@ def sensitivity(
         ranges: Ranges of the optimized model that deploykit calibrate wrote [default: found on the
             samples].
         isa: Instruction set that the 8-bit layers are made for; auto is that of this machine.
-        allowed_ops: Run this op although it reads or writes files or starts processes; may be
+        allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
 
     FileError, GraphError: the samples do not fit, or lead to NaN or Inf. MismatchError: the ranges
     are of another model.
+
+    Commands:
+        deploykit sensitivity model.pb --calibration models/fashion/test_1000.npz
+        deploykit sensitivity model.pb --calibration photos --preprocess 0..1 --top 10
 
     Example:
         >>> found = deploykit.sensitivity("fashion.keras", "test_1000.npz")
@@ -1196,49 +1303,49 @@ def sensitivity(
     """
 
 def serve(
-    base_dir: str | os.PathLike[str] | None = ...,
+    base_dir: str | os.PathLike[str] | None = None,
     flags: ServerFlags = ...,
     *,
-    model_config_file_poll_wait_seconds: float = ...,
-    file_system_poll_wait_seconds: float = ...,
-    max_num_load_retries: int = ...,
-    load_retry_interval_micros: int = ...,
-    allow_version_labels_for_unavailable_models: bool = ...,
-    host: str = ...,
-    port: int = ...,
-    grpc_socket_path: str = ...,
-    grpc_channel_arguments: str = ...,
-    rest_api_timeout_in_ms: int = ...,
-    rest_plain: bool = ...,
-    rest_api_enable_cors_support: bool = ...,
-    max_json_mb: int = ...,
-    allow_reload: bool = ...,
-    access_log: str = ...,
-    enable_model_warmup: bool = ...,
-    num_request_iterations_for_warmup: int = ...,
-    enable_serialization_as_tensor_content: bool = ...,
-    max_in_flight: int = ...,
-    max_queue_wait_ms: float = ...,
-    lame_duck_seconds: float = ...,
-    drain_seconds: float = ...,
-    workers: int = ...,
-    model_base_path: str | os.PathLike[str] | None = ...,
-    model_name: str = ...,
-    model_config_file: str | os.PathLike[str] | None = ...,
-    rest_api_port: int | None = ...,
-    grpc_max_threads: int | None = ...,
-    slots: int | None = ...,
-    max_message_mb: int = ...,
-    ssl_config_file: str | os.PathLike[str] | None = ...,
-    monitoring_config_file: str | os.PathLike[str] | None = ...,
-    enable_batching: bool | None = ...,
-    batching_parameters_file: str | os.PathLike[str] | None = ...,
-    tensorflow_intra_op_parallelism: int | None = ...,
-    tensorflow_inter_op_parallelism: int | None = ...,
-    tensorflow_session_parallelism: int | None = ...,
-    engine: Literal['auto', 'tensorflow', 'openvino'] = ...,
-    allowed_ops: Sequence[str] = ...,
-    tuned: str | os.PathLike[str] | Settings | None = ...,
+    model_config_file_poll_wait_seconds: float = 0,
+    file_system_poll_wait_seconds: float = 1,
+    max_num_load_retries: int = 5,
+    load_retry_interval_micros: int = 60000000,
+    allow_version_labels_for_unavailable_models: bool = False,
+    host: str = '127.0.0.1',
+    port: int = 8500,
+    grpc_socket_path: str = '',
+    grpc_channel_arguments: str = '',
+    rest_api_timeout_in_ms: int = 30000,
+    rest_plain: bool = False,
+    rest_api_enable_cors_support: bool = False,
+    max_json_mb: int = 64,
+    allow_reload: bool = False,
+    access_log: str = '',
+    enable_model_warmup: bool = True,
+    num_request_iterations_for_warmup: int = 1,
+    enable_serialization_as_tensor_content: bool = False,
+    max_in_flight: int = 64,
+    max_queue_wait_ms: float = 0,
+    lame_duck_seconds: float = 3,
+    drain_seconds: float = 30,
+    workers: int = 1,
+    model_base_path: str | os.PathLike[str] | None = None,
+    model_name: str = '',
+    model_config_file: str | os.PathLike[str] | None = None,
+    rest_api_port: int | None = None,
+    grpc_max_threads: int | None = None,
+    slots: int | None = None,
+    max_message_mb: int = 256,
+    ssl_config_file: str | os.PathLike[str] | None = None,
+    monitoring_config_file: str | os.PathLike[str] | None = None,
+    enable_batching: bool | None = None,
+    batching_parameters_file: str | os.PathLike[str] | None = None,
+    tensorflow_intra_op_parallelism: int | None = None,
+    tensorflow_inter_op_parallelism: int | None = None,
+    tensorflow_session_parallelism: int | None = None,
+    engine: Literal['auto', 'tensorflow', 'openvino'] = 'auto',
+    allow_ops: Sequence[str] = (),
+    tuned: str | os.PathLike[str] | Settings | None = None,
 ) -> RunningServer:
     """Serve models over TensorFlow Serving's gRPC and REST API.
 
@@ -1271,6 +1378,10 @@ def serve(
     taken. GraphError: there is no model, and the message names the folder to give instead where
     there is one; or a list of models is none. A version that cannot be loaded is tried again.
 
+    Commands:
+        deploykit serve served --rest_api_port=8501
+        deploykit serve --model_base_path=$PWD/served/fashion --model_name=fashion
+
     Example:
         >>> with deploykit.serve("models", port=0) as server:
         ...     found = deploykit.predict(server.address, "half_plus_two", {"x": [[2.0]]})
@@ -1280,32 +1391,32 @@ def serve(
 
 def ship(
     model: ModelLike,
-    output: str | os.PathLike[str] | None = ...,
+    output: str | os.PathLike[str] | None = None,
     how: ShipOptions = ...,
     *,
-    calibration: DataLike | None = ...,
-    evaluation: DataLike | None = ...,
-    labels: str | os.PathLike[str] | Sequence[str] | None = ...,
-    preprocess: PreprocessLike | None = ...,
-    name: str | None = ...,
-    target: Target = ...,
-    max_drop: float = ...,
-    budget: float = ...,
-    device: DeviceKind = ...,
-    engine: Literal['auto', 'tensorflow', 'openvino'] = ...,
-    manifests: Sequence[ManifestKind] = ...,
-    allow_low_accuracy: bool = ...,
+    calibration: DataLike | None = None,
+    evaluation: DataLike | None = None,
+    labels: str | os.PathLike[str] | Sequence[str] | None = None,
+    preprocess: PreprocessLike | None = None,
+    name: str | None = None,
+    goal: Goal = 'latency',
+    max_drop: float = 0.01,
+    budget: float = 8.0,
+    device: DeviceKind = 'cpu',
+    engine: Literal['auto', 'tensorflow', 'openvino'] = 'auto',
+    manifests: Sequence[ManifestKind] = (),
+    allow_low_accuracy: bool = False,
     input_range: tuple[float, float] = ...,
-    allow_unverified: bool = ...,
-    allowed_ops: Sequence[str] = ...,
-    from_stage: str | None = ...,
-    dry_run: bool = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    allow_unverified: bool = False,
+    allow_ops: Sequence[str] = (),
+    from_stage: str | None = None,
+    dry_run: bool = False,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> Shipped:
     """Take a trained model to a served one, with one command.
 
@@ -1334,6 +1445,11 @@ def ship(
     read, do not fit each other, or the folder holds something else. VerificationError: the result
     computes something else than the model. RefusedError: it acts on files or processes.
 
+    Commands:
+        deploykit ship shapes.keras --calibration photos/train --evaluation photos/val
+        deploykit ship shapes.keras -o shapes.ship --dry-run
+        deploykit ship shapes.keras --from-stage tune
+
     Example:
         >>> data = {"calibration": "test_1000.npz", "evaluation": "test_1000.npz"}
         >>> found = deploykit.ship("fashion.keras", "fashion.ship", budget=3, **data)
@@ -1343,19 +1459,19 @@ def ship(
 
 def status(
     address: str,
-    model: str | None = ...,
+    model: str | None = None,
     *,
-    version: int | None = ...,
-    version_label: str = ...,
+    version: int | None = None,
+    version_label: str = '',
     connection: Connection = ...,
-    tls: bool = ...,
-    ca: str | None = ...,
-    certificate: str | None = ...,
-    key: str | None = ...,
-    server_name: str | None = ...,
-    timeout: float = ...,
-    retries: int = ...,
-    protocol: ServingProtocol = ...,
+    tls: bool = False,
+    ca: str | None = None,
+    certificate: str | None = None,
+    key: str | None = None,
+    server_name: str | None = None,
+    timeout: float = 60,
+    retries: int = 2,
+    protocol: ServingProtocol = 'tensorflow',
 ) -> ServerHealth | ServedModels | ModelVersions:
     """Show whether a server is healthy, or which models and versions it serves.
 
@@ -1376,6 +1492,12 @@ def status(
 
     CallError: there is no such server, model or version.
 
+    Commands:
+        deploykit status localhost:8500
+        deploykit status localhost:8500 fashion
+        deploykit status http://localhost:8501
+        deploykit status http://localhost:8000 resnet --protocol v2
+
     Example:
         >>> with deploykit.serve("models", port=0) as server:
         ...     found = deploykit.status(server.address, "half_plus_two")
@@ -1390,25 +1512,25 @@ def transform(
     transforms: str,
     how: Comparison = ...,
     *,
-    data: DataLike | None = ...,
-    preprocess: PreprocessLike | None = ...,
-    labels: LabelsLike | None = ...,
+    data: DataLike | None = None,
+    preprocess: PreprocessLike | None = None,
+    labels: LabelsLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
-    allowed_ops: Sequence[str] = ...,
-    tolerance: float | None = ...,
-    allow_unverified: bool = ...,
-    output: PathLike | None = ...,
-    force: bool = ...,
-    verify: bool = ...,
-    as_text: bool = ...,
-    dump: PathLike | None = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    allow_ops: Sequence[str] = (),
+    tolerance: float | None = None,
+    allow_unverified: bool = False,
+    output: PathLike | None = None,
+    force: bool = False,
+    verify: bool = False,
+    as_text: bool = False,
+    dump: PathLike | None = None,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> Graph:
     """Run transforms on a graph, in the order given.
 
@@ -1435,6 +1557,12 @@ def transform(
     VerificationError: the result differs, and the first step that breaks the bar is named; or
     nothing was compared.
 
+    Commands:
+        deploykit transform --in_graph=fashion.pb --out_graph=folded.pb
+            --transforms='fold_constants fold_batch_norms' --verify
+        deploykit transform --in_graph=fashion.pb --out_graph=small.pb
+            --transforms=quantize_weights
+
     Example:
         >>> folded = deploykit.transform("fashion.pb", "fold_constants fold_batch_norms")
         >>> [(step.transform, step.nodes) for step in folded.report.steps][0]
@@ -1447,24 +1575,24 @@ def tune(
     model: ModelLike,
     how: TuneOptions = ...,
     *,
-    batch: Sequence[int] | int = ...,
-    goal: Literal['latency', 'throughput'] = ...,
-    latency_limit: float | None = ...,
-    engine: Literal['auto', 'tensorflow', 'openvino'] | None = ...,
-    budget: float = ...,
+    batch: Sequence[int] | int = (),
+    goal: Literal['latency', 'throughput'] = 'latency',
+    latency_limit: float | None = None,
+    engine: Literal['auto', 'tensorflow', 'openvino'] | None = None,
+    budget: float = 2.8,
     feeding: Feeding = ...,
     shapes: Mapping[str, Sequence[int]] = ...,
-    data: DataLike | None = ...,
+    data: DataLike | None = None,
     input_range: tuple[float, float] = ...,
-    allowed_ops: Sequence[str] = ...,
-    output: str | os.PathLike[str] | None = ...,
-    force: bool = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    allow_ops: Sequence[str] = (),
+    output: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> Recommendation:
     """Find settings with which a model runs faster on this machine.
 
@@ -1493,6 +1621,10 @@ def tune(
     sound, an input has no known shape, or does not fit the data. RefusedError: an op acts on files
     or processes. LimitError: TensorFlow died or hung with its default settings, or in the end.
 
+    Commands:
+        deploykit tune model.pb
+        deploykit tune model.pb --goal throughput --budget 10 -o tuned.json
+
     Example:
         >>> found = deploykit.tune("fashion.keras", budget=0.1, batch=8)
         >>> found.settings.batch
@@ -1504,21 +1636,21 @@ def verify(
     result: ModelLike,
     how: Comparison = ...,
     *,
-    data: DataLike | None = ...,
-    preprocess: PreprocessLike | None = ...,
-    labels: LabelsLike | None = ...,
+    data: DataLike | None = None,
+    preprocess: PreprocessLike | None = None,
+    labels: LabelsLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
-    allowed_ops: Sequence[str] = ...,
-    tolerance: float | None = ...,
-    allow_unverified: bool = ...,
-    min_sqnr: float | None = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    allow_ops: Sequence[str] = (),
+    tolerance: float | None = None,
+    allow_unverified: bool = False,
+    min_sqnr: float | None = None,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> Verification:
     """Compare what two models compute.
 
@@ -1539,6 +1671,10 @@ def verify(
     A reference that does not run on made-up inputs gives `verified=False` with the reason.
     GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.
 
+    Commands:
+        deploykit verify fashion.pb optimized.pb --data models/fashion/test_1000.npz
+        deploykit verify fashion.pb weights.pb --min-sqnr 20
+
     Example:
         >>> graph = deploykit.freeze("fashion.keras")
         >>> deploykit.verify(graph, deploykit.optimize(graph)).passed
@@ -1548,8 +1684,8 @@ def verify(
 def verify_records(
     folder: str | os.PathLike[str],
     *,
-    name: str | None = ...,
-    processes: int | None = ...,
+    name: str | None = None,
+    processes: int | None = None,
 ) -> RecordsVerification:
     """Check every record, and the shards against their index.
 
@@ -1565,6 +1701,10 @@ def verify_records(
     `check()` of what is returned raises VerificationError where there is a problem, or no record.
     FileError, GraphError: there is nothing to check, or the index is damaged.
 
+    Commands:
+        deploykit records verify records
+        deploykit records verify records --name train --processes 4
+
     Example:
         >>> _ = deploykit.convert_records("test_1000.npz", "records")
         >>> deploykit.verify_records("records").passed
@@ -1574,30 +1714,30 @@ def verify_records(
 def write_input(
     data: str | os.PathLike[str],
     *,
-    model: ModelLike | None = ...,
+    model: ModelLike | None = None,
     piping: Piping = ...,
-    fetches: Sequence[str] = ...,
-    init: Sequence[str] = ...,
-    wait_ms: float | None = ...,
-    preprocess: PreprocessLike | None = ...,
-    on_error: Literal['stop', 'skip'] = ...,
-    shuffle: bool = ...,
-    cache: str | None = ...,
-    buckets: Sequence[int] = ...,
-    private_threads: int | None = ...,
-    workers: int | None = ...,
-    address: str | None = ...,
-    pipeline: Any = ...,
-    batch: int | None = ...,
-    style: Literal['tfdata'] = ...,
-    output: str | os.PathLike[str] | None = ...,
-    force: bool = ...,
-    inputs: Sequence[str] = ...,
-    outputs: Sequence[str] = ...,
-    tags: Sequence[str] = ...,
-    signature: str | None = ...,
+    run_ops: Sequence[str] = (),
+    init: Sequence[str] = (),
+    simulated_compute_ms: float | None = None,
+    preprocess: PreprocessLike | None = None,
+    on_error: Literal['stop', 'skip'] = 'stop',
+    shuffle: bool = False,
+    cache: str | None = None,
+    buckets: Sequence[int] = (),
+    private_threads: int | None = None,
+    service_workers: int | None = None,
+    service_address: str | None = None,
+    pipeline: str | InputFunction | None = None,
+    batch: int | None = None,
+    style: Literal['tfdata'] = 'tfdata',
+    output: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] = ...,
-    graph: str | Path | None = ...,
+    graph: str | Path | None = None,
 ) -> WrittenInput:
     """Write the recommended tf.data function for data, to stdout or a file.
 
@@ -1621,6 +1761,10 @@ def write_input(
 
     FileError: a file is missing, unreadable or cannot be written. GraphError: the data are of no
     known kind, or do not fit the model's inputs.
+
+    Commands:
+        deploykit input write photos --model model.pb --shuffle
+        deploykit input write records --batch 32 -o input_pipeline.py
 
     Example:
         >>> found = deploykit.write_input("test_1000.npz", model="fashion.keras", batch=16)

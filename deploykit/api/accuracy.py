@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from deploykit.api.public import INTERFACE, Command, public
 from deploykit.correctness.examining import MOST_PICTURES, STEPS, examine
@@ -13,7 +13,7 @@ from deploykit.input.labelling.class_numbers import ClassNames
 from deploykit.input.samples import open_alike, open_samples
 from deploykit.quantization.metrics import metric_named
 from deploykit.text.progress import working
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import ALLOW_OP, Flag
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.public_types import DataLike, ModelsLike, PreprocessLike
@@ -25,10 +25,6 @@ TOP1 = "top1"
 @public(
     Command(
         heading="Judging",
-        examples=(
-            "deploykit accuracy fashion.pb --data models/fashion/test_1000.npz",
-            "deploykit accuracy flowers.keras int8.pb --data photos/val --labels labels.txt",
-        ),
         runs_graph=True,
     ),
     models="models",
@@ -45,7 +41,7 @@ def accuracy(
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Data")] = None,
     group_by: Annotated[str | None, Flag(metavar="NAME", heading="Data")] = None,
     worst: Annotated[int, Flag(at_least=0)] = MOST_PICTURES,
-    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = (),
+    allow_ops: Annotated[Sequence[str], ALLOW_OP] = (),
 ) -> Accuracy:
     """Say how often models are right on labelled samples.
 
@@ -79,12 +75,16 @@ def accuracy(
             text or integer per sample, or `folder` for images. [default: `group`, or image folders
             that are not the classes]
         worst: How many samples are listed of which the models say the most different things.
-        allowed_ops: Run this op although it reads or writes files or starts processes; may be
+        allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
 
     All samples are in memory. FileError, GraphError: a model or the data cannot be read or do not
     fit each other, a folder is no class of `labels`, there are no labels, or nothing can be
     compared. RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
+
+    Commands:
+        deploykit accuracy fashion.pb --data models/fashion/test_1000.npz
+        deploykit accuracy flowers.keras int8.pb --data photos/val --labels labels.txt
 
     Example:
         >>> found = deploykit.accuracy("fashion.keras", "test_1000.npz")
@@ -99,7 +99,7 @@ def accuracy(
         metric_named(metric)  # before models are read
     with working("accuracy", *STEPS) as work:
         work.begin("read")
-        opened = _opened(models, allowed_ops)
+        opened = _opened(models, allow_ops)
         first = next(iter(opened.values())).frozen
         known = _known(opened.values()) if labels is None else labels
         samples = open_samples(data, first, preprocess, labels=known, group_by=group_by or "")
@@ -107,13 +107,13 @@ def accuracy(
         return examine(opened, samples, alike, metric, worst, work)
 
 
-def _opened(models: ModelsLike, allowed_ops: Sequence[str]) -> dict[str, OpenedModel]:
+def _opened(models: ModelsLike, allow_ops: Sequence[str]) -> dict[str, OpenedModel]:
     """Return models by name. GraphError: there is none. RefusedError: an op is not allowed."""
     opened = open_models(models)
     if not opened:
         raise GraphError("no-model")
     for each in opened.values():
-        each.refuse_effects(allowed_ops)
+        each.refuse_effects(allow_ops)
     return opened
 
 
@@ -127,6 +127,10 @@ def _known(models: Iterable[OpenedModel]) -> ClassNames | None:
 
 
 def _alike(
-    samples: Samples, first: Graph, data: Any, preprocess: Any, model: OpenedModel
+    samples: Samples,
+    first: Graph,
+    data: DataLike,
+    preprocess: PreprocessLike | None,
+    model: OpenedModel,
 ) -> Samples:
     return open_alike(samples, first, data, model.frozen, preprocess)

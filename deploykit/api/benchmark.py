@@ -27,7 +27,7 @@ from deploykit.text.progress import working
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engines import TITLES
 from deploykit.transforms.core.errors import GraphError
-from deploykit.verification.public_types import ModelsLike
+from deploykit.verification.public_types import ModelLike, ModelsLike, PathLike
 
 DEFAULT = Sweep()
 TURNS = Timing()
@@ -37,11 +37,6 @@ _FILES = "files reach TensorFlow alone"
 @public(
     Command(
         heading="Measuring",
-        examples=(
-            "deploykit benchmark fashion.pb optimized.pb --batch 1,32 --duration 5",
-            "deploykit benchmark fashion.pb --runs 50 --profile --top 5",
-            "deploykit benchmark fashion.pb --scenario server --rate 200 --latency-limit 15",
-        ),
     ),
     models="models",
     interface=INTERFACE,
@@ -57,31 +52,27 @@ def benchmark(
 ) -> BenchmarkResult | InputResult:
     """Measure how fast models run, with one or several settings.
 
-    Every model with every combination of settings gets several sessions, which take turns of some
-    15 milliseconds in random order, so that whatever else the machine does hits all of them alike.
-    Models with the same threads and environment share processes. Each is warmed up until its
-    latencies are steady. It ends early once every comparison is decided.
+    Every model runs with every combination of settings. Several sessions of each are interleaved
+    in random order, so that other load on the machine hits all of them alike. Each is warmed up
+    until its latencies are steady. The run stops early once every comparison is conclusive.
 
-    Each model is compared with the first one that has the same batch. It is "faster" if the wall
-    clock says so, and "slower" if the wall clock or the CPU time of a call says so; otherwise there
-    is "no difference" above so many percent, or the comparison is "undecided" and it says why.
+    Each model is compared with the first one that has the same batch. It is "faster" by wall time,
+    "slower" by wall time or CPU time, "no difference" above a percentage, or "undecided".
 
     With `data` DIR, files are read while the model runs: by Python, through queues and through
-    tf.data, one after another. For each, the rates of reading alone and of computing alone are
-    shown, and which of them is the limit.
+    tf.data. The result shows the rate of reading, the rate of the model, and which is the limit.
 
-    With `scenario`, each model and setting is measured alone for `seconds`, as MLPerf does: single
-    (one call after another; its figure is the 90th percentile of latencies), offline (all samples;
-    samples a second), or server (calls arrive at random, `rate` a second, and latencies count from
-    when a call was due; the 99th percentile). It is said whether that is valid, and why not.
+    With `scenario`, each model is measured alone for `seconds`, as MLPerf does: single (one request
+    after another; p90 latency), offline (all samples; samples a second), or server (`rate` random
+    requests a second; p99 latency). The result states whether it is valid and why.
 
-    Ctrl-C ends the rounds early: what was measured until then is written and shown.
+    After Ctrl-C, the result so far is written and shown.
 
     Args:
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
         settings: what each is run with; a `Sweep` means every combination, a mapping is by model.
         feeding: data or made-up values. Ops that act on files or processes are refused but for
-            `allowed_ops`.
+            `allow_ops`.
         piping: how files reach the model, and what of it is run.
         timing: for how long, for how many calls, or in which scenario.
         profile: Also trace some calls: time, memory and operations by op and by node, compared with
@@ -93,15 +84,20 @@ def benchmark(
     RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
     VerificationError: an engine is wrong.
 
+    Commands:
+        deploykit benchmark fashion.pb optimized.pb --batch 1,32 --seconds 5
+        deploykit benchmark fashion.pb --runs 50 --profile --top 5
+        deploykit benchmark fashion.pb --scenario server --rate 200 --latency-limit 15
+
     Example:
         >>> found = deploykit.benchmark("fashion.keras", batch=[1, 8], runs=20)
         >>> [each.samples for each in found.measurements]
         [1, 8]
     """
     if isinstance(settings, Settings):
-        settings = Sweep(base=settings)
+        settings = Sweep(tuned=settings)
     chosen = _chosen(settings, timing)
-    tuned, style = (settings.base, settings.input) if isinstance(settings, Sweep) else (None, None)
+    tuned, style = (settings.tuned, settings.input) if isinstance(settings, Sweep) else (None, None)
     with working("benchmark") as advance:
         if piping.reads_files(feeding.data, style):
             _refuse({"runs": timing.runs, "a scenario": timing.scenario, "profile": profile,
@@ -109,7 +105,7 @@ def benchmark(
             model, only = _only(models, chosen)
             more: dict[str, Any] = {"styles": piping.styles(style), "advance": advance,
                 "seconds": timing.seconds, "rounds": timing.rounds or INPUT_ROUNDS}  # fmt: skip
-            opened = open_runnable(model, piping, feeding.allowed_ops)
+            opened = open_runnable(model, piping, feeding.allow_ops)
             _check_tuned(tuned, opened)
             say_emulated(opened, _FILES)
             return measure_input(opened, feeding.path, piping, only, **more)
@@ -120,16 +116,18 @@ def benchmark(
         return replace(_measured(every, several, feeding, timing, runs, advance), fed=fed)
 
 
-def _opened(models: ModelsLike, feeding: Feeding, tuned: Any) -> Mapping[str, OpenedModel]:
+def _opened(
+    models: ModelsLike, feeding: Feeding, tuned: Settings | PathLike | None
+) -> Mapping[str, OpenedModel]:
     """Return the models by name, of which none acts beyond itself."""
     every = open_models(models)
     for each in every.values():
-        each.refuse_effects(feeding.allowed_ops)
+        each.refuse_effects(feeding.allow_ops)
     _check_tuned(tuned, *every.values())
     return every
 
 
-def _check_tuned(tuned: Any, *models: OpenedModel) -> None:
+def _check_tuned(tuned: Settings | PathLike | None, *models: OpenedModel) -> None:
     """Raise MismatchError where a file of `tune` was measured on none of the models."""
     if isinstance(tuned, str | os.PathLike):
         check_tuned(tuned, {each.source: each.sha256 for each in models})
@@ -156,7 +154,7 @@ def _measured(
 def _settings_of(
     models: Mapping[str, OpenedModel],
     chosen: tuple[Settings, ...],
-    settings: Any,
+    settings: Sweep | Iterable[Settings] | Mapping[str, Iterable[Settings]],
     timing: Timing,
 ) -> Mapping[str, Sequence[Settings]]:
     """Return the settings of each model: in its own engine, where no other is named.
@@ -192,7 +190,7 @@ def _chosen(
     return every
 
 
-def _only(models: Any, settings: tuple[Settings, ...]) -> tuple[Any, Settings]:
+def _only(models: ModelsLike, settings: tuple[Settings, ...]) -> tuple[ModelLike, Settings]:
     """Return the model and the settings to measure behind files. GraphError: there are several."""
     several = [*models.values()] if isinstance(models, Mapping) else models
     if not isinstance(several, list | tuple):
@@ -204,7 +202,7 @@ def _only(models: Any, settings: tuple[Settings, ...]) -> tuple[Any, Settings]:
     return several[0], settings[0]
 
 
-def _refuse(given: Mapping[str, Any]) -> None:
+def _refuse(given: Mapping[str, object]) -> None:
     """Raise GraphError for what has no meaning where data are read from files."""
     for name, value in given.items():
         if value:

@@ -11,7 +11,7 @@ from deploykit.quantization.calibration import Calibration, RangeMethod
 from deploykit.quantization.calibration import calibrate as observe
 from deploykit.storage.files import check_output, write
 from deploykit.text.progress import working
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import ALLOW_OP, Flag
 from deploykit.transforms.core.engines.engines import MOST_BATCH
 from deploykit.verification.public_types import DataLike, ModelLike, PreprocessLike
 
@@ -19,7 +19,6 @@ from deploykit.verification.public_types import DataLike, ModelLike, PreprocessL
 @public(
     Command(
         heading="Calibration",
-        examples=("deploykit calibrate fashion.pb --data models/fashion/test_1000.npz",),
         runs_graph=True,
         writes_result=False,
     ),
@@ -35,9 +34,7 @@ def calibrate(
     ] = None,
     method: RangeMethod = "minmax",
     batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None,
-    allowed_ops: Annotated[
-        tuple[str, ...], Flag("--allow-op", metavar="OP", heading="Limits")
-    ] = (),
+    allow_ops: Annotated[tuple[str, ...], ALLOW_OP] = (),
     output: Annotated[
         str | os.PathLike[str] | None,
         Flag("-o --output", format="text output", heading="Output", beside=".ranges.json"),
@@ -61,12 +58,17 @@ def calibrate(
         method: minmax: the whole range of the values; mse: the part of it that gives the smallest
             error in 8 bits, which runs the samples twice.
         batch: Samples in a batch [default: what the model demands, or 8].
-        allowed_ops: Run this op although it reads or writes files or starts processes; may be
+        allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
         output: a `.json` file to write the ranges to, which `transform` and `sensitivity` read.
         force: Replace an existing output file.
 
     FileError, GraphError: the samples do not fit, there is none, or an activation holds NaN or Inf.
+
+    Commands:
+        deploykit calibrate fashion.pb --data models/fashion/test_1000.npz
+        deploykit calibrate fashion.pb --data models/fashion/test_1000.npz
+            --method mse -o mse.json
 
     Example:
         >>> found = deploykit.calibrate("fashion.keras", "test_1000.npz", batch=100)
@@ -77,7 +79,7 @@ def calibrate(
         check_output(output, force, *path_of(model))
     with working("calibrate") as work:
         opened = open_model(model)
-        opened.refuse_effects(allowed_ops)
+        opened.refuse_effects(allow_ops)
         feeds, fed = open_feeds(data, opened.graph, preprocess, batch)
         found = observe(
             opened.graph, feeds, method=method, model_sha256=opened.sha256, advance=work

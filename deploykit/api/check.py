@@ -3,7 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 from deploykit.api.public import INTERFACE, Command, public
 from deploykit.freezing.checkpoints import Checkpoint, meta_bytes
@@ -22,7 +23,7 @@ from deploykit.transforms.core.checks.vocabularies import Vocabularies
 from deploykit.transforms.core.checks.wire import decoded
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.display.documents import Hidden, written
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import ALLOW_OP
 from deploykit.transforms.core.errors import Error, GraphError, RefusedError
 from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.running.importing import ImportCheck
@@ -90,9 +91,7 @@ class Soundness(AsHtml):
 def check(
     model: ModelLike,
     *,
-    allowed_ops: Annotated[
-        Collection[str], Flag("--allow-op", metavar="OP", heading="Limits")
-    ] = (),
+    allow_ops: Annotated[Collection[str], ALLOW_OP] = (),
 ) -> Soundness:
     """Say whether a model is sound, before anything of it runs.
 
@@ -107,13 +106,17 @@ def check(
 
     Args:
         model: whatever `open_model` takes; a `Source` may name outputs.
-        allowed_ops: Accept this op although it acts on files, the network or processes; may be
+        allow_ops: Accept this op although it acts on files, the network or processes; may be
             repeated.
 
     A model that is not sound raises nothing: the result has `problems`, and `error` is what to
     raise. FileError: a file is missing or unreadable, those with the values of variables among
     them. GraphError: it has no such input, output, tags or signature. RefusedError: an asset file
     lies elsewhere.
+
+    Commands:
+        deploykit check models/fashion/fashion.keras
+        deploykit check model.pb --allow-op ReadFile --json
 
     Example:
         >>> found = deploykit.check("fashion.keras")
@@ -125,13 +128,13 @@ def check(
         if not path_of(source):
             opened = open_model(source)
             content = b"".join(opened.graph.serialized())
-            facts = graph_facts(content, tensorflow, allowed_ops)
+            facts = graph_facts(content, tensorflow, allow_ops)
             facts.judge_custom_ops(are_needed=True)
             return Soundness(opened.source, (facts,))
         files = ModelFiles(source)
         with naming_errors(files.path):
             try:
-                graphs = _graphs(files, source, tensorflow, allowed_ops)
+                graphs = _graphs(files, source, tensorflow, allow_ops)
             except GraphError as error:
                 graphs = (GraphFacts(problems=[str(error).removeprefix(f"{files.path}: ")]),)
         are_needed = _needs_custom_ops(source, graphs)
@@ -159,7 +162,7 @@ def _needs_custom_ops(source: Source, graphs: Sequence[GraphFacts]) -> bool:
 
 
 def _graphs(
-    files: ModelFiles, source: Source, tensorflow: ImportCheck, allowed_ops: Collection[str]
+    files: ModelFiles, source: Source, tensorflow: ImportCheck, allow_ops: Collection[str]
 ) -> tuple[GraphFacts, ...]:
     """Look at the graphs in a model's files. GraphError: they cannot be read at all."""
     path = files.location.proto if source.graph is None else source.graph
@@ -170,13 +173,13 @@ def _graphs(
     else:
         metas = meta_graph_bytes if files.kind == "saved_model" else _one_meta_graph
         found = metas(files.location.proto)
-        graphs = tuple(meta_graph_facts(each, tensorflow, allowed_ops) for each in found)
+        graphs = tuple(meta_graph_facts(each, tensorflow, allow_ops) for each in found)
         for each in found:
             Vocabularies.of(decoded(each, MetaGraphDef), files.location.path)
         _check_values(files.location, graphs)
         return graphs
     answering = partial(load_graph, path, source.inputs, source.outputs)
-    return (graph_facts(content, tensorflow, allowed_ops, answering=answering),)
+    return (graph_facts(content, tensorflow, allow_ops, answering=answering),)
 
 
 def _check_values(location: Location, graphs: Sequence[GraphFacts]) -> None:
@@ -193,5 +196,5 @@ def _check_values(location: Location, graphs: Sequence[GraphFacts]) -> None:
         graphs[0].problems.append(str(error))
 
 
-def _one_meta_graph(path: Any) -> list[bytes]:
+def _one_meta_graph(path: Path) -> list[bytes]:
     return [meta_bytes(path)]

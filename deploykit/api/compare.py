@@ -56,6 +56,10 @@ def compare(
     FileError: a file cannot be read or written. GraphError: it is no result, or nothing has a
     partner.
 
+    Commands:
+        deploykit compare before.json after.json --fail-below 0.95
+        deploykit compare today.json --baseline baseline.json
+
     Example:
         >>> result = deploykit.benchmark("fashion.keras", runs=100)
         >>> [pair.ratio.value for pair in deploykit.compare(result, result).pairs]

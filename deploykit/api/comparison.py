@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.storage.parameters import takes_former_names
+from deploykit.transforms.core.display.flag import ALLOW_OP, Flag
 from deploykit.transforms.core.errors import GraphError
 from deploykit.verification.public_types import DataLike, LabelsLike, PreprocessLike
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from deploykit.verification.verify import Verification
 
 
+@takes_former_names
 @dataclass(frozen=True)
 class Comparison:
     """The data, or the range of made-up inputs; ops that may act on files; and the bar."""
@@ -38,7 +40,7 @@ class Comparison:
     """Shape of an input whose sizes the model leaves open; may be repeated."""
     input_range: Annotated[tuple[float, float], Flag(format="range")] = (-1.0, 1.0)
     """Range of the random values for float inputs, where no data are given."""
-    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = ()
+    allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
     """Run this op although it reads or writes files or starts processes; may be repeated."""
     tolerance: Annotated[float | None, Flag(metavar="T", at_least=0)] = None
     """Largest difference allowed, relative to the largest value [default: in float32 1e-6 * (5 +
@@ -50,7 +52,7 @@ class Comparison:
 
     def refuse_unused(self) -> None:
         """Raise GraphError for what has no effect where nothing is compared."""
-        for name in (each.name for each in fields(self) if each.name != "allowed_ops"):
+        for name in (each.name for each in fields(self) if each.name != "allow_ops"):
             value, default = getattr(self, name), getattr(DEFAULT, name)
             if value is not default and (name in _VALUES or value != default):
                 raise GraphError("no-effect", option=name, where="with verify=True")
@@ -70,7 +72,7 @@ class Comparison:
             raise GraphError("option-needs", option="--labels", needed="--data")
         if self.shapes and self.data is not None:
             raise GraphError("give-one", options=["--data", "--shape"])
-        refuse_side_effects(reference, self.allowed_ops)
+        refuse_side_effects(reference, self.allow_ops)
         data = None
         if self.data is not None:
             from deploykit.input.samples import open_samples  # it brings much along
@@ -80,7 +82,7 @@ class Comparison:
         def compared(
             reference: "Graph", result: "Graph", stored: Stored = IN_MEMORY
         ) -> "Verification":
-            refuse_side_effects(result, self.allowed_ops)
+            refuse_side_effects(result, self.allow_ops)
             found = verify(
                 reference,
                 result,
@@ -106,7 +108,7 @@ class Comparison:
         """Return how what is made of a model is compared with it; raises what `ready` raises."""
         from deploykit.rewriting.proof import Proof
 
-        model.refuse_effects(self.allowed_ops)  # before anything of it is dropped
+        model.refuse_effects(self.allow_ops)  # before anything of it is dropped
         reference = model.reference if reference is None else reference
         compare = self.ready(reference, min_sqnr)
         return Proof(model, reference, compare, self.allow_unverified, stops_at_doubt)

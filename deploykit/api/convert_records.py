@@ -22,11 +22,6 @@ DEFAULT = RecordOptions()
     Command(
         name="records convert",
         heading="Records",
-        examples=(
-            "deploykit records photos records",
-            "deploykit records cifar-10-batches-py cifar",
-            "deploykit records data.csv table --label-column 0 --name train",
-        ),
         requires=(),
         has_limits=False,
         writes_result=False,
@@ -64,6 +59,11 @@ def convert_records(
     FileError: something cannot be read or written, or the records exist. GraphError: the data are
     of no known kind, an item is wrong, or none is there.
 
+    Commands:
+        deploykit records photos records
+        deploykit records cifar-10-batches-py cifar
+        deploykit records data.csv table --label-column 0 --name train
+
     Example:
         >>> found = deploykit.convert_records("test_1000.npz", "records", shard_size=0.5)
         >>> found.index.records, found.skipped
@@ -92,7 +92,7 @@ def convert_records(
             kind=how.kind,
             force=force,
             advance=advance,
-            label=how.label,
+            label=how.label_column,
             labels=_text(how.labels),
             raw=how.raw,
         )

@@ -54,6 +54,10 @@ def diff(
 
     FileError, GraphError: a model cannot be read.
 
+    Commands:
+        deploykit diff model.pb optimized.pb
+        deploykit diff models/fashion/fashion.keras model.pb --json
+
     Example:
         >>> deploykit.diff("fashion.keras", "fashion.keras").equal
         True

@@ -36,6 +36,10 @@ def doctor() -> Diagnosis:
     environment variables that change how it runs, and the GPU: its driver and the libraries that
     TensorFlow loads. If TensorFlow sees no GPU, the last line says why, and what to do.
 
+    Commands:
+        deploykit doctor
+        deploykit doctor --json
+
     Example:
         >>> sorted(deploykit.doctor().document())
         ['environment', 'extras', 'gpu', 'machine', 'onednn', 'tensorflow', 'threads']

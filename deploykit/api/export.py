@@ -17,12 +17,6 @@ DEFAULT = ExportOptions()
 @public(
     Command(
         heading="Version",
-        examples=(
-            "deploykit export fashion.pb served --warmup models/fashion/test_1000.npz",
-            "deploykit export fashion.pb served --preprocess 0..1",
-            "deploykit export fashion.pb served --input-alias photo=images",
-            "deploykit export fashion.pb served --method classify --manifests docker",
-        ),
         runs_graph=True,
         writes_result=False,
     ),
@@ -50,6 +44,12 @@ def export(
 
     FileError: the version exists, or cannot be written. GraphError: the model cannot be read, or
     its tensors do not suit the method. RefusedError: it acts on files or processes.
+
+    Commands:
+        deploykit export fashion.pb served --warmup models/fashion/test_1000.npz
+        deploykit export fashion.pb served --preprocess 0..1
+        deploykit export fashion.pb served --input-alias photo=images
+        deploykit export fashion.pb served --method classify --manifests docker
 
     Example:
         >>> found = deploykit.export("fashion.keras", "models", name="fashion")

@@ -3,7 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from deploykit.api.comparison import DEFAULT, Comparison
 from deploykit.api.public import Command, public
@@ -26,10 +26,6 @@ from deploykit.verification.verify import Verification
 @public(
     Command(
         heading="Kept beside the graph",
-        examples=(
-            "deploykit freeze models/fashion/fashion.keras -o fashion.pb",
-            "deploykit freeze models/fashion/tf1/model.ckpt -o checkpoint.pb",
-        ),
         runs_graph=True,
         writes_result=False,
     ),
@@ -71,6 +67,10 @@ def freeze(
     processes when it is run. VerificationError: the written file computes something else, or
     nothing could be compared.
 
+    Commands:
+        deploykit freeze models/fashion/fashion.keras -o fashion.pb
+        deploykit freeze models/fashion/tf1/model.ckpt -o checkpoint.pb
+
     Example:
         >>> graph = deploykit.freeze("fashion.keras", output="frozen.pb")
         >>> graph.inputs, graph.outputs
@@ -81,7 +81,7 @@ def freeze(
     target.check(source)
     with working("freeze") as work:
         opened = open_model(source)
-        opened.refuse_effects(how.allowed_ops)
+        opened.refuse_effects(how.allow_ops)
         graph = opened.frozen.copy()
         graph.about = _told(graph, preprocess, labels)
         if output is None:
@@ -122,7 +122,7 @@ def _live_feeds(graph: Graph, how: Comparison) -> list[Feed]:
     return [[feed[tensor] for tensor in graph.inputs] for feed in first]
 
 
-def _told(graph: Graph, preprocess: Any, labels: Any) -> About:
+def _told(graph: Graph, preprocess: PreprocessLike | None, labels: LabelsLike | None) -> About:
     """Return what is known of a graph, with what the user says. GraphError: it does not fit."""
     known = about(graph)
     if preprocess is not None:

@@ -28,12 +28,6 @@ DEFAULT = InferOptions()
 @public(
     Command(
         heading="Results",
-        examples=(
-            "deploykit infer fashion.pb models/fashion/test_1000.npz answers --top 1",
-            "deploykit infer shipped photos answers --top 5 --format csv",
-            "deploykit infer int8.pb /mnt/records /mnt/answers \\\n"
-            "      --engine ray --address 10.0.0.7:6379 --format parquet",
-        ),
         writes_result=False,
     ),
     models="model",
@@ -70,6 +64,12 @@ def infer(
     do not fit the model, or a row cannot be used; it is named. RefusedError: an op acts on files or
     processes. LimitError: a part was lost with its worker too often.
 
+    Commands:
+        deploykit infer fashion.pb models/fashion/test_1000.npz answers --top 1
+        deploykit infer shipped photos answers --top 5 --format csv
+        deploykit infer int8.pb /mnt/records /mnt/answers --engine ray
+            --address 10.0.0.7:6379 --format parquet
+
     Example:
         >>> found = deploykit.infer("fashion.keras", "test_1000.npz", "answers", top=1)
         >>> found.rows
@@ -81,7 +81,7 @@ def infer(
     with working("infer", *STEPS) as work:
         work.begin("read")
         opened = open_model(source)
-        opened.refuse_effects(how.allowed_ops)
+        opened.refuse_effects(how.allow_ops)
         plan = planned(opened, data, out, how, tuned_settings(source, how.tuned, opened.sha256))
         folder = results_folder(Path(out), plan.task.name, plan.made_of, how.force)
         with folder as results:

@@ -51,6 +51,10 @@ def inspect(
 
     FileError, GraphError: the model cannot be read.
 
+    Commands:
+        deploykit inspect models/fashion/fashion.keras
+        deploykit inspect model.pb --structure
+
     Example:
         >>> deploykit.inspect("fashion.keras").facts["layers"]
         12

@@ -68,6 +68,10 @@ def inspect_records(
     FileError: there are no records, or they cannot be read. GraphError: they are of no known form,
     or their index is damaged. VerificationError: the first record is damaged.
 
+    Commands:
+        deploykit records inspect records
+        deploykit records inspect records --name train
+
     Example:
         >>> _ = deploykit.convert_records("test_1000.npz", "records")
         >>> sorted(deploykit.inspect_records("records").features)

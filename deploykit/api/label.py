@@ -27,7 +27,7 @@ from deploykit.transforms.core.display.documents import Hidden
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import Error, GraphError, naming
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification.public_types import ModelLike
+from deploykit.verification.public_types import ImageLike, ModelLike
 from deploykit.verification.samples import names_of_inputs
 
 logger = logging.getLogger("deploykit")
@@ -56,14 +56,13 @@ class ImageLabels(AsHtml):
 @public(
     Command(
         heading="Image and labels",
-        examples=("deploykit label boot.png --model fashion.pb --labels labels.txt --top 3",),
         runs_graph=True,
     ),
     models="model",
     interface=INTERFACE,
 )
 def label(
-    image: Annotated[Any, Flag(format="path", is_required=False)],
+    image: Annotated[ImageLike, Flag(format="path", is_required=False)],
     model: Annotated[
         ModelLike, Flag("--model", metavar="MODEL", heading="Model", is_required=False)
     ],
@@ -93,6 +92,10 @@ def label(
     model takes no image, gives no scores, or has no labels. RefusedError: it acts on files or
     processes.
 
+    Commands:
+        deploykit label photo.jpg --model model.pb --labels labels.txt
+        deploykit label photo.jpg --model model.pb --top 3 --preprocess 0..1
+
     Example:
         >>> photo = (255 * np.load("test_1000.npz")["images"][0]).astype("uint8")
         >>> found = deploykit.label(photo, "fashion.keras", labels=list("0123456789"), top=1)
@@ -105,7 +108,7 @@ def label(
         photo, declared = open_image(image), _declared(how)
         given = None if labels is None else labels_from(labels)
         opened = open_model(source)
-        opened.refuse_effects(how.allowed_ops)
+        opened.refuse_effects(how.allow_ops)
         graph = opened.frozen
         if declared is not None:
             declared = declared_for(graph, how.preprocess)
@@ -172,5 +175,5 @@ def _known_from(opened: OpenedModel) -> str:
     return str(sidecar_path(opened.files.location.path))
 
 
-def _path_of(given: Any) -> str | None:
+def _path_of(given: object) -> str | None:
     return os.fspath(given) if isinstance(given, str | os.PathLike) else None

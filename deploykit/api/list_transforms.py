@@ -42,6 +42,10 @@ def list_transforms(
 
     PipelineError: there is no such transform.
 
+    Commands:
+        deploykit transforms
+        deploykit transforms fold_batch_norms
+
     Example:
         >>> found = deploykit.list_transforms("round_weights")
         >>> [each["name"] for each in found.transforms[0]["parameters"]]

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from numpy.typing import ArrayLike
+
 from deploykit.api.public import Command, public
 from deploykit.calling.call_options import LoadTestOptions
 from deploykit.calling.prepared_calls import prepared_calls
@@ -23,7 +25,7 @@ _CONCURRENCY = (1, 2, 4, 8)
 
 
 def _about(how: LoadTestOptions) -> dict[str, Any]:
-    return {"batch": how.batch, "latency_limit_ms": how.latency_limit_ms}
+    return {"batch": how.batch, "latency_limit_ms": how.latency_limit}
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,6 @@ class LoadTest(AsHtml):
 @public(
     Command(
         heading="Load",
-        examples=(
-            "deploykit load-test localhost:8500 fashion \\\n"
-            "      --data models/fashion/test_1000.npz --concurrency 1,2,4",
-            "deploykit load-test localhost:8500 fashion --data photos \\\n"
-            "      --preprocess 0..1 --search-latency-limit 50",
-        ),
         requires=(),
         has_limits=False,
     ),
@@ -59,7 +55,8 @@ def load_test(
     address: str,
     model: str,
     data: Annotated[
-        str | os.PathLike[str] | Mapping[str, Any], Flag("--data", metavar="DATA", heading="Data")
+        str | os.PathLike[str] | Mapping[str, ArrayLike],
+        Flag("--data", metavar="DATA", heading="Data"),
     ],
     how: LoadTestOptions = DEFAULT,
     connection: Connection = DEFAULT_CONNECTION,
@@ -81,6 +78,12 @@ def load_test(
     Error: several kinds of load are asked for. CallError: there is no such server, model or
     version, or the model refuses the first call. FileError, GraphError: the data do not fit.
 
+    Commands:
+        deploykit load-test localhost:8500 fashion
+            --data models/fashion/test_1000.npz --concurrency 1,2,4
+        deploykit load-test localhost:8500 fashion --data photos
+            --preprocess 0..1 --latency-limit 50
+
     Example:
         >>> with deploykit.serve("models", port=0) as server:
         ...     found = deploykit.load_test(
@@ -89,8 +92,8 @@ def load_test(
         >>> [each.callers for each in found.loads], found.loads[0].failed
         ([1], 0)
     """
-    if sum((bool(how.concurrency), how.rate is not None, how.latency_limit_ms is not None)) > 1:
-        raise Error("give-one", options=["--concurrency", "--rate", "--search-latency-limit"])
+    if sum((bool(how.concurrency), how.rate is not None, how.latency_limit is not None)) > 1:
+        raise Error("give-one", options=["--concurrency", "--rate", "--latency-limit"])
     with working("load-test") as advance:
         calls = prepared_calls(address, model, data, how, connection)
         with Generators(calls.endpoint, calls.requests, how.processes) as generators:
@@ -102,8 +105,8 @@ def _measured(
     generators: Generators, how: LoadTestOptions, advance: Work
 ) -> tuple[list[Load], float | None]:
     """Return what each load measured, and the highest rate that held, where one is sought."""
-    if how.latency_limit_ms is not None:
-        return search(generators, how.seconds, how.latency_limit_ms, advance)
+    if how.latency_limit is not None:
+        return search(generators, how.seconds, how.latency_limit, advance)
     if how.rate is not None:
         steps = [LoadStep(how.seconds, rate=how.rate)]
     else:

@@ -16,10 +16,6 @@ from deploykit.verification.public_types import ModelLike, PathLike
 @public(
     Command(
         heading="Check",
-        examples=(
-            "deploykit optimize fashion.pb -o optimized.pb",
-            "deploykit optimize fashion.pb -o a.pb --data models/fashion/test_1000.npz",
-        ),
         runs_graph=True,
         writes_result=False,
     ),
@@ -56,6 +52,10 @@ def optimize(
     result differs, or nothing could be compared. RefusedError: the model acts on files or
     processes.
 
+    Commands:
+        deploykit optimize fashion.pb -o optimized.pb
+        deploykit optimize fashion.pb -o a.pb --data models/fashion/test_1000.npz
+
     Example:
         >>> graph = deploykit.optimize("fashion.keras", verify=True)
         >>> graph.report.verification.passed
@@ -68,6 +68,6 @@ def optimize(
         how.refuse_unused()
     with working("optimize") as work:
         opened = open_model(model)
-        opened.refuse_effects(how.allowed_ops)
+        opened.refuse_effects(how.allow_ops)
         proof = how.proof(opened) if is_compared else None
         return rewrite(opened, opened.frozen, OPTIMIZE, target, work, proof)

@@ -74,6 +74,10 @@ def placement(
     TensorFlow cannot run the model, or, without `soft_placement`, a node cannot have its device.
     RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
 
+    Commands:
+        deploykit placement models/fashion/fashion.keras
+        deploykit placement model.pb --device gpu --no-soft-placement
+
     Example:
         >>> found = deploykit.placement("fashion.keras")
         >>> found.fallbacks, found.copied_bytes
@@ -84,7 +88,7 @@ def placement(
         check_engine(engine)
     with working("placement"):
         opened = open_model(source)
-        opened.refuse_effects(feeding.allowed_ops)
+        opened.refuse_effects(feeding.allow_ops)
         used = engine or _own_engine(opened)
         if used != TENSORFLOW and (device, cpu_devices, soft_placement) != _DEVICES:
             raise GraphError("engine-computes-all", engine=TITLES[used], runtime=_ONE)

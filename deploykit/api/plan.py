@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from numpy.typing import ArrayLike
+
 from deploykit.api.public import Command, public
 from deploykit.calling.prepared_calls import prepared_calls
 from deploykit.calling.server_load import Generators
@@ -56,7 +58,7 @@ class ReplicaPlan(AsHtml):
         how, measured = self.how, self.measured
         return {
             "rate": how.rate,
-            "p99_limit_ms": how.p99_ms,
+            "p99_limit_ms": how.latency_limit,
             "survive": how.survive,
             "zones": how.zones,
             "measured": {
@@ -98,7 +100,7 @@ class ReplicaPlan(AsHtml):
     @written(or_null=True)
     def problem(self) -> str:
         """Why it is no plan to go by; empty where it is one."""
-        limit = f"{self.how.p99_ms:g} ms"
+        limit = f"{self.how.latency_limit:g} ms"
         if self.check is not None and not self.check.passed:
             return (
                 f"this server does not do what was foreseen: at {self.check.rate:.4g} calls/s "
@@ -126,13 +128,6 @@ class ReplicaPlan(AsHtml):
 @public(
     Command(
         heading="Plan",
-        examples=(
-            "deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz \\\n"
-            "      --rate 5000 --p99 50",
-            "deploykit plan load.json --rate 5000 --p99 50 --survive zone --price 0.17",
-            "deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz \\\n"
-            "      --rate 5000 --p99 50 --manifests served --plot plan.png",
-        ),
         requires=(),
         has_limits=False,
     ),
@@ -141,7 +136,7 @@ def plan(
     source: str | os.PathLike[str],
     model: str | None = None,
     data: Annotated[
-        str | os.PathLike[str] | Mapping[str, Any] | None,
+        str | os.PathLike[str] | Mapping[str, ArrayLike] | None,
         Flag("--data", metavar="DATA", heading="Measurement"),
     ] = None,
     how: PlanOptions = DEFAULT,
@@ -172,8 +167,15 @@ def plan(
     version, or the model refuses the first call. VerificationError: the server could not be
     measured. FileError, GraphError: the data, the file or the manifests do not fit.
 
+    Commands:
+        deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
+            --rate 5000 --latency-limit 50
+        deploykit plan load.json --rate 5000 --latency-limit 50 --survive zone
+        deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
+            --rate 5000 --latency-limit 50 --manifests served --plot plan.png
+
     Example:
-        >>> found = deploykit.plan("load.json", rate=5000, p99_ms=60)
+        >>> found = deploykit.plan("load.json", rate=5000, latency_limit=60)
         >>> found.size.replicas, found.problem
         (87, '')
     """
@@ -208,7 +210,11 @@ def _from_file(name: str, model: str | None, data: object, how: PlanOptions) -> 
 
 
 def _from_server(
-    address: str, model: str, data: Any, how: PlanOptions, connection: Connection
+    address: str,
+    model: str,
+    data: str | os.PathLike[str] | Mapping[str, ArrayLike],
+    how: PlanOptions,
+    connection: Connection,
 ) -> ReplicaPlan:
     with working("plan", _MEASURE, _TRY) as work:
         calls = prepared_calls(address, model, data, how, connection)

@@ -1,8 +1,11 @@
 """What a served model answers."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
+
+from numpy.typing import ArrayLike
 
 from deploykit.api.public import Command, public
 from deploykit.calling.call_options import TOP, PredictOptions
@@ -44,13 +47,6 @@ class Prediction(AsHtml):
 @public(
     Command(
         heading="Request",
-        examples=(
-            "deploykit predict localhost:8500 fashion boot.png",
-            "deploykit predict localhost:8500 fashion --input boot.png --preprocess 0..1",
-            "deploykit predict localhost:8500 half_plus_two --input 2.0",
-            "deploykit predict http://localhost:8000 resnet --protocol v2 \\\n"
-            "      --input x=images.npy",
-        ),
         requires=(),
         has_limits=False,
     ),
@@ -59,7 +55,7 @@ def predict(
     address: str,
     model: str,
     inputs: Annotated[
-        Mapping[str, Any] | Sequence[str],
+        Mapping[str, ArrayLike | os.PathLike[str]] | Sequence[str],
         Flag(format="named values", metavar="[NAME=]VALUE", is_required=False),
     ],
     how: PredictOptions = DEFAULT,
@@ -85,6 +81,13 @@ def predict(
 
     CallError: there is no such server, model or version, or the model refuses the inputs.
     FileError, GraphError: an input is missing or not known, or what is given does not fit it.
+
+    Commands:
+        deploykit predict localhost:8500 fashion boot.png
+        deploykit predict localhost:8500 fashion --input boot.png --preprocess 0..1
+        deploykit predict localhost:8500 half_plus_two --input 2.0
+        deploykit predict http://localhost:8000 resnet --protocol v2
+            --input x=images.npy
 
     Example:
         >>> with deploykit.serve("models", port=0) as server:

@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, is_dataclass, replace
 from typing import Any, TypeVar
 
 from deploykit.freezing.interface import Source, source_of
-from deploykit.storage.parameters import option_fields, with_options
+from deploykit.storage.parameters import former_names, option_fields, renamed, with_options
 
 R = TypeVar("R")
 
@@ -25,7 +25,6 @@ class Command:
     """Default: the name of the function, with hyphens."""
     heading: str = "Options"
     """The section of help that lists the function's own parameters."""
-    examples: Sequence[str] = ()
     requires: Sequence[str] = ("tensorflow",)
     """Packages without which it cannot do anything."""
     runs_graph: bool = False
@@ -53,9 +52,11 @@ def public(
     def decorate(function: Callable[..., R]) -> Callable[..., R]:
         signature = inspect.signature(function)
         takers = models.split()
+        former = _former_names(signature)
 
         @functools.wraps(function)
         def call(*args: Any, **keywords: Any) -> R:
+            keywords = renamed(function.__name__, keywords, former)
             own = signature.parameters
             options = {name: keywords.pop(name) for name in [*keywords] if name not in own}
             if not options:
@@ -79,6 +80,17 @@ def public(
         return call
 
     return decorate
+
+
+def _former_names(signature: inspect.Signature) -> dict[str, str]:
+    """Return the names that parameters and fields of option values had, and what they are now."""
+    found: dict[str, str] = {}
+    for name, parameter in signature.parameters.items():
+        if is_dataclass(parameter.default):
+            found |= former_names(type(parameter.default))
+        for each in getattr(parameter.annotation, "__metadata__", ()):
+            found |= dict.fromkeys(getattr(each, "formerly", "").split(), name)
+    return found
 
 
 def _groups(bound: inspect.BoundArguments) -> dict[str, Any]:

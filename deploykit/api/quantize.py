@@ -50,11 +50,6 @@ RUN_BAR_DB = 10.0  # a few samples scatter about the bar of all; a wrong file is
 @public(
     Command(
         heading="Quantization",
-        examples=(
-            "deploykit quantize fashion.pb -o weights.pb",
-            "deploykit quantize fashion.pb -o int8.pb \\\n"
-            "      --calibration models/fashion/test_1000.npz",
-        ),
         runs_graph=True,
         writes_result=False,
     ),
@@ -69,7 +64,7 @@ def quantize(
         DataLike | None, Flag(metavar="DATA", heading="With --calibration")
     ] = None,
     evaluation: Annotated[
-        DataLike | None, Flag("--eval", metavar="DATA", heading="With --calibration")
+        DataLike | None, Flag(hidden="--eval", metavar="DATA", heading="With --calibration")
     ] = None,
     output: Annotated[
         PathLike | None,
@@ -110,6 +105,11 @@ def quantize(
     fit, or lead to NaN or Inf; an option does nothing here, or an engine cannot be had or computes
     the model otherwise than TensorFlow. RefusedError: the model acts on files or processes.
 
+    Commands:
+        deploykit quantize fashion.pb -o weights.pb
+        deploykit quantize fashion.pb -o int8.pb
+            --calibration models/fashion/test_1000.npz
+
     Example:
         >>> graph = deploykit.quantize("fashion.keras", min_sqnr=20)
         >>> graph.report.verification.passed
@@ -124,9 +124,9 @@ def quantize(
 
 
 def _quantized(
-    model: Any,
+    model: ModelLike,
     how: Quantization,
-    data: tuple[Any, Any],
+    data: tuple[DataLike | None, DataLike | None],
     comparison: Comparison,
     target: OutputFiles,
     budget: Budget,
@@ -227,7 +227,7 @@ def _weights(
     if comparison.data is None:
         made_up = made_up_feeds(graph, comparison.input_range, comparison.shapes)[0]
     else:
-        opened.refuse_effects(comparison.allowed_ops)
+        opened.refuse_effects(comparison.allow_ops)
         how_read = comparison.preprocess, comparison.labels
         samples, made_up = open_samples(comparison.data, graph, how_read[0], labels=how_read[1]), []
         comparison = replace(comparison, data=samples, preprocess=None)
@@ -251,7 +251,7 @@ def _refuse_uncalibrated(comparison: Comparison) -> None:
 def _calibrated(
     opened: OpenedModel,
     how: Quantization,
-    data: tuple[Any, Any],
+    data: tuple[DataLike | None, DataLike | None],
     comparison: Comparison,
     target: OutputFiles,
     work: Work,
@@ -260,7 +260,7 @@ def _calibrated(
     """Return a graph whose layers compute in 8 bits where that is right and faster."""
     graph = opened.frozen
     refuse_quantized(graph)
-    opened.refuse_effects(comparison.allowed_ops)
+    opened.refuse_effects(comparison.allow_ops)
     preprocess, labels = comparison.preprocess, comparison.labels
     group_by = how.group_by or ""
     own = group_by if data[1] is None else ""
@@ -288,7 +288,7 @@ def _calibrated(
 def _stated(
     opened: OpenedModel,
     how: Quantization,
-    data: tuple[Any, Any],
+    data: tuple[DataLike | None, DataLike | None],
     comparison: Comparison,
     target: OutputFiles,
     work: Work,
@@ -296,7 +296,7 @@ def _stated(
     """Return a graph whose layers run in int8 by the scales that a model's fake-quants state."""
     graph = opened.frozen
     opens: dict[str, Any] = {"preprocess": comparison.preprocess, "labels": comparison.labels}
-    opened.refuse_effects(comparison.allowed_ops)
+    opened.refuse_effects(comparison.allow_ops)
     given = comparison.data if data[0] is None else data[0]
     samples = None if given is None else open_samples(given, graph, **opens)
     if samples is None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
 
 from deploykit.records import SourceKind
+from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.core.display.flag import Flag
 
 OnError = Literal["stop", "skip"]
@@ -13,6 +14,7 @@ ON_ERROR: tuple[OnError, ...] = get_args(OnError)
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 
 
+@takes_former_names
 @dataclass(frozen=True)
 class RecordOptions:
     """How `deploykit.convert_records` reads data and writes shards."""
@@ -21,14 +23,14 @@ class RecordOptions:
 
     kind: Annotated[
         SourceKind | None,
-        Flag("--from", heading="Source"),
+        Flag(hidden="--from", heading="Source"),
     ] = None
     """Kind of the source [default: judged by its content]."""
     name: Annotated[str | None, Flag(metavar="NAME")] = None
     """Name of the records, NAME-00003-of-00010.tfrecord; the folder of CIFAR becomes NAME-train,
     NAME-validation and NAME-test [default: data; for CIFAR train, validation and test]."""
-    label: Annotated[
-        str | None, Flag("--label-column", metavar="NAME|NUMBER", heading="Source")
+    label_column: Annotated[
+        str | None, Flag(formerly="label", metavar="NAME|NUMBER", heading="Source")
     ] = None
     """Column of the label by name or number from 0, or the array of a .npz file; none: there is no
     label [default: the last column; the array label or labels]."""

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from deploykit.storage.files import check_output, write
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.files.reading import read_json
+from deploykit.verification.public_types import ResultLike
 
 _IN_A_FOLDER, _PAGE = "report.json", "report.html"
 _LARGEST = 256 << 20  # bytes of a file: each call of a long benchmark is a number in it
@@ -30,7 +31,9 @@ _VALUE = "result.document()"
     ),
 )
 def report(
-    results: Annotated[Any, Flag(format="paths", metavar="DIR|RESULT.json...")],
+    results: Annotated[
+        ResultLike | Sequence[ResultLike], Flag(format="paths", metavar="DIR|RESULT.json...")
+    ],
     output: Annotated[
         str | os.PathLike[str] | None,
         Flag("-o --output", format="output", heading="Output", metavar="FILE.html"),
@@ -56,6 +59,10 @@ def report(
 
     FileError: a file cannot be read, or the page cannot be written. GraphError: something is no
     result that a report shows, or of another format; the sentence names it.
+
+    Commands:
+        deploykit report shapes.ship
+        deploykit report before.json after.json -o report.html
 
     Example:
         >>> page = deploykit.report("before.json")
@@ -89,7 +96,7 @@ def _file(path: str | os.PathLike[str]) -> str:
     return str(inside) if Path(path).is_dir() else os.fspath(path)
 
 
-def _document(result: Any) -> tuple[Mapping[str, Any], str]:
+def _document(result: object) -> tuple[Mapping[str, Any], str]:
     """Return the document of a result, and how it is called."""
     if isinstance(result, str | os.PathLike):
         file = _file(result)

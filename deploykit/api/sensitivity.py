@@ -14,7 +14,7 @@ from deploykit.rewriting.fake_quant_graph import states_weights
 from deploykit.rewriting.pipelines import PREPARE_LAYERS
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import working
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import ALLOW_OP, Flag
 from deploykit.transforms.core.int8.isa import Isa
 from deploykit.transforms.core.int8.ranges import check_ranges
 from deploykit.verification.public_types import DataLike, ModelLike, PreprocessLike
@@ -36,7 +36,7 @@ def sensitivity(
     ] = None,
     ranges: str | os.PathLike[str] | None = None,
     isa: Isa = "auto",
-    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = (),
+    allow_ops: Annotated[Sequence[str], ALLOW_OP] = (),
 ) -> Sensitivity:
     """Rank the layers by the noise that each adds in 8 bits.
 
@@ -55,11 +55,15 @@ def sensitivity(
         ranges: Ranges of the optimized model that deploykit calibrate wrote [default: found on the
             samples].
         isa: Instruction set that the 8-bit layers are made for; auto is that of this machine.
-        allowed_ops: Run this op although it reads or writes files or starts processes; may be
+        allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
 
     FileError, GraphError: the samples do not fit, or lead to NaN or Inf. MismatchError: the ranges
     are of another model.
+
+    Commands:
+        deploykit sensitivity model.pb --calibration models/fashion/test_1000.npz
+        deploykit sensitivity model.pb --calibration photos --preprocess 0..1 --top 10
 
     Example:
         >>> found = deploykit.sensitivity("fashion.keras", "test_1000.npz")
@@ -69,7 +73,7 @@ def sensitivity(
     with working("sensitivity", *STEPS) as work:
         opened = open_model(model)
         graph = opened.frozen
-        opened.refuse_effects(allowed_ops)
+        opened.refuse_effects(allow_ops)
         optimized = run_steps(graph, PREPARE_LAYERS)[0]
         samples = open_samples(calibration, graph, preprocess)
         known = None if ranges is None else os.fspath(ranges)

@@ -25,10 +25,6 @@ DEFAULT = ServerFlags()
 
 @public(
     Command(
-        examples=(
-            "deploykit serve served --rest_api_port=8501",
-            "deploykit serve --model_base_path=$PWD/served/fashion --model_name=fashion",
-        ),
         requires=(),
         has_limits=False,
         writes_result=False,
@@ -72,6 +68,10 @@ def serve(
     Error: flags contradict each other. FileError: a file or folder cannot be read, or a port is
     taken. GraphError: there is no model, and the message names the folder to give instead where
     there is one; or a list of models is none. A version that cannot be loaded is tried again.
+
+    Commands:
+        deploykit serve served --rest_api_port=8501
+        deploykit serve --model_base_path=$PWD/served/fashion --model_name=fashion
 
     Example:
         >>> with deploykit.serve("models", port=0) as server:

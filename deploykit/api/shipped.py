@@ -160,7 +160,7 @@ def _warn_of_another_machine(tuned: Path) -> None:
                        "here; deploykit tune finds them", tuned, "; ".join(others))  # fmt: skip
 
 
-def shipped_in(base_dir: Any) -> tuple[ShippedFolder | None, str]:
+def shipped_in(base_dir: str | os.PathLike[str] | None) -> tuple[ShippedFolder | None, str]:
     """Return what was shipped into a folder, or None, and a warning where its report is damaged.
 
     A file of the name that others wrote is ignored. FileError: the shipment is not finished, or the
@@ -186,7 +186,9 @@ def _damaged(why: str) -> str:
     return f"{why}; what lies beside it is served as in any other folder, without {TUNED}"
 
 
-def tuned_of(base_dir: Any, tuned: str | os.PathLike[str] | None) -> Settings:
+def tuned_of(
+    base_dir: str | os.PathLike[str] | None, tuned: str | os.PathLike[str] | None
+) -> Settings:
     """Return the settings that a server takes: those of a file, or else those that were shipped.
 
     FileError, GraphError: they cannot be read.

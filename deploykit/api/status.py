@@ -17,12 +17,6 @@ from deploykit.transforms.core.errors import Error
 
 @public(
     Command(
-        examples=(
-            "deploykit status localhost:8500",
-            "deploykit status localhost:8500 fashion",
-            "deploykit status http://localhost:8501",
-            "deploykit status http://localhost:8000 resnet --protocol v2",
-        ),
         requires=(),
         has_limits=False,
     ),
@@ -53,6 +47,12 @@ def status(
         connection: how the server is spoken to.
 
     CallError: there is no such server, model or version.
+
+    Commands:
+        deploykit status localhost:8500
+        deploykit status localhost:8500 fashion
+        deploykit status http://localhost:8501
+        deploykit status http://localhost:8000 resnet --protocol v2
 
     Example:
         >>> with deploykit.serve("models", port=0) as server:

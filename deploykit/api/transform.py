@@ -17,10 +17,6 @@ from deploykit.verification.public_types import ModelLike, PathLike
 @public(
     Command(
         heading="Transforms",
-        examples=(
-            "deploykit transform --in_graph=fashion.pb --out_graph=folded.pb \\\n"
-            "      --transforms='fold_constants fold_batch_norms' --verify",
-        ),
         writes_result=False,
     ),
     models="model",
@@ -74,6 +70,12 @@ def transform(
     VerificationError: the result differs, and the first step that breaks the bar is named; or
     nothing was compared.
 
+    Commands:
+        deploykit transform --in_graph=fashion.pb --out_graph=folded.pb
+            --transforms='fold_constants fold_batch_norms' --verify
+        deploykit transform --in_graph=fashion.pb --out_graph=small.pb
+            --transforms=quantize_weights
+
     Example:
         >>> folded = deploykit.transform("fashion.pb", "fold_constants fold_batch_norms")
         >>> [(step.transform, step.nodes) for step in folded.report.steps][0]
@@ -87,7 +89,7 @@ def transform(
     target.check(model)
     with working("transform") as work:
         opened = open_model(model)
-        opened.refuse_effects(how.allowed_ops, runs=verify)
+        opened.refuse_effects(how.allow_ops, runs=verify)
         check_ranges_of(transforms, opened)
         proof = how.proof(opened, reference=opened.graph) if verify else None
         return rewrite(opened, opened.graph, transforms, target, work, proof)

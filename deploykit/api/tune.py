@@ -68,6 +68,10 @@ def tune(
     sound, an input has no known shape, or does not fit the data. RefusedError: an op acts on files
     or processes. LimitError: TensorFlow died or hung with its default settings, or in the end.
 
+    Commands:
+        deploykit tune model.pb
+        deploykit tune model.pb --goal throughput --budget 10 -o tuned.json
+
     Example:
         >>> found = deploykit.tune("fashion.keras", budget=0.1, batch=8)
         >>> found.settings.batch
@@ -79,7 +83,7 @@ def tune(
         check_output(output, force, *path_of(source))
     with working("tune") as advance:
         opened = open_model(source)
-        opened.refuse_effects(feeding.allowed_ops)
+        opened.refuse_effects(feeding.allow_ops)
         feeding, fed = read_feeding(feeding, opened.graph)
         state = None if output in (None, "-") else f"{os.fspath(output)}.state"
         try:

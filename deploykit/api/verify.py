@@ -18,10 +18,6 @@ logger = logging.getLogger("deploykit")
 @public(
     Command(
         heading="Check",
-        examples=(
-            "deploykit verify fashion.pb optimized.pb --data models/fashion/test_1000.npz",
-            "deploykit verify fashion.pb weights.pb --min-sqnr 20",
-        ),
         runs_graph=True,
     ),
     models="reference result",
@@ -53,6 +49,10 @@ def verify(
     A reference that does not run on made-up inputs gives `verified=False` with the reason.
     GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.
 
+    Commands:
+        deploykit verify fashion.pb optimized.pb --data models/fashion/test_1000.npz
+        deploykit verify fashion.pb weights.pb --min-sqnr 20
+
     Example:
         >>> graph = deploykit.freeze("fashion.keras")
         >>> deploykit.verify(graph, deploykit.optimize(graph)).passed
@@ -61,7 +61,7 @@ def verify(
     with working("verify"):
         first, second = open_model(reference), open_model(result)
         for each in (first, second):
-            each.refuse_effects(how.allowed_ops)
+            each.refuse_effects(how.allow_ops)
         found = how.ready(first.graph, min_sqnr)(first.graph, second.graph)
     if found.doubt:
         logger.warning("%s: %s", first.source, found.doubt)

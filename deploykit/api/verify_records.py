@@ -110,6 +110,10 @@ def verify_records(
     `check()` of what is returned raises VerificationError where there is a problem, or no record.
     FileError, GraphError: there is nothing to check, or the index is damaged.
 
+    Commands:
+        deploykit records verify records
+        deploykit records verify records --name train --processes 4
+
     Example:
         >>> _ = deploykit.convert_records("test_1000.npz", "records")
         >>> deploykit.verify_records("records").passed

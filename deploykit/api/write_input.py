@@ -89,6 +89,10 @@ def write_input(
     FileError: a file is missing, unreadable or cannot be written. GraphError: the data are of no
     known kind, or do not fit the model's inputs.
 
+    Commands:
+        deploykit input write photos --model model.pb --shuffle
+        deploykit input write records --batch 32 -o input_pipeline.py
+
     Example:
         >>> found = deploykit.write_input("test_1000.npz", model="fashion.keras", batch=16)
         >>> "def " in found.text, found.pipeline.batch

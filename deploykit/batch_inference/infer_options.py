@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.storage.parameters import takes_former_names
+from deploykit.transforms.core.display.flag import ALLOW_OP, Flag
 from deploykit.transforms.core.engines.engines import MOST_BATCH
 from deploykit.verification.public_types import PreprocessLike
 
@@ -15,6 +16,7 @@ ON_ERROR = ("stop", "skip")
 RETRIES = 3
 
 
+@takes_former_names
 @dataclass(frozen=True)
 class InferOptions:
     """How `deploykit.infer` runs a model, and what it writes."""
@@ -57,5 +59,5 @@ class InferOptions:
     """Settings that deploykit tune wrote [default: what lies in the folder of a ship]."""
     force: Annotated[bool, Flag(heading="Output")] = False
     """Replace results of this name that are of another model, of other data or of other options."""
-    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = ()
+    allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
     """Run this op although it reads or writes files or starts processes; may be repeated."""

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.storage.parameters import takes_former_names
+from deploykit.transforms.core.display.flag import ALLOW_OP, Flag
 from deploykit.verification.public_types import DataLike
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from deploykit.transforms.core.tensors import Array
 
 
+@takes_former_names
 @dataclass(frozen=True)
 class Feeding:
     """What a model is run on. Without data, values are made up, seed 0."""
@@ -29,7 +31,7 @@ class Feeding:
     while the model runs, or DIR/NAME where DIR holds records of several names."""
     input_range: Annotated[tuple[float, float], Flag(format="range")] = (-1.0, 1.0)
     """Range of the random values for float inputs, where no data are given."""
-    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = ()
+    allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
     """Run this op although it reads or writes files or starts processes; may be repeated."""
 
     @property

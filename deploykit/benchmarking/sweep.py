@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from deploykit.benchmarking.settings import FEED, NAMED, OPENMP, RESIDENT, Settings
+from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engines import (
     MOST_BATCH,
@@ -20,6 +21,7 @@ from deploykit.transforms.core.errors import GraphError
 logger = logging.getLogger("deploykit")
 
 
+@takes_former_names
 @dataclass(frozen=True)
 class Sweep:
     """Several values of some settings, of which every combination is measured.
@@ -90,20 +92,20 @@ class Sweep:
     device: Annotated[str | None, Flag(format="device")] = None
     """Device to run on; all: a copy of the model on every GPU, compared with gpu:0 alone [default:
     cpu]. To compare layouts, use deploykit transform --transforms 'convert_layout(to=NCHW)'."""
-    base: Annotated[Settings | str | os.PathLike[str] | None, Flag("--tuned")] = None
+    tuned: Annotated[Settings | str | os.PathLike[str] | None, Flag(formerly="base")] = None
     """Start from the settings that deploykit tune wrote; options given here win."""
 
     @classmethod
     def coerced(cls, value: object) -> "Sweep | None":
         """Return a sweep, or settings as one, or None for what is neither."""
         if isinstance(value, Settings):
-            return cls(base=value)
+            return cls(tuned=value)
         return value if isinstance(value, cls) else None
 
     @property
     def names_engine(self) -> bool:
         """Whether it says what computes, and does not leave that to the model."""
-        return bool(self.engine) or self.base is not None
+        return bool(self.engine) or self.tuned is not None
 
     def settings(self) -> list[Settings]:
         """Return every combination, and what it is compared with.
@@ -113,7 +115,7 @@ class Sweep:
         asked for has it.
         """
         found = self._combinations()
-        is_chosen = self.base is None and all(each.engine for each in found)
+        is_chosen = self.tuned is None and all(each.engine for each in found)
         for said in dict.fromkeys(each.left_out for each in found if each.left_out):
             if is_chosen:
                 raise GraphError("settings-lacking", reason=said)
@@ -134,7 +136,7 @@ class Sweep:
             for name in (*OPENMP, "xla", "input", "device")
             if (value := getattr(self, name)) not in (None, False)
         }
-        base = self.base or Settings()
+        base = self.tuned or Settings()
         if not isinstance(base, Settings):
             from deploykit.benchmarking.results import load_tuned  # NumPy, which help does without
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from deploykit.transforms.core.display.flag import MOST_INT64, Flag
+from deploykit.storage.parameters import takes_former_names
+from deploykit.transforms.core.display.flag import ALLOW_OP, MOST_INT64, Flag
 from deploykit.transforms.core.engines.engines import MOST_BATCH
 from deploykit.verification.public_types import PreprocessLike
 
@@ -39,6 +40,7 @@ class PredictOptions:
     """Show this many classes with the highest scores [default: 5, if `labels` is given]."""
 
 
+@takes_former_names
 @dataclass(frozen=True)
 class LoadTestOptions:
     """Which version of a model is asked, and with which load."""
@@ -65,8 +67,9 @@ class LoadTestOptions:
     rate: Annotated[float | None, Flag(metavar="CALLS", above=0)] = None
     """Instead, send this many calls a second at random times, whether earlier ones are answered or
     not."""
-    latency_limit_ms: Annotated[
-        float | None, Flag("--search-latency-limit", metavar="MS", above=0)
+    latency_limit: Annotated[
+        float | None,
+        Flag(hidden="--search-latency-limit", formerly="latency_limit_ms", metavar="MS", above=0),
     ] = None
     """Instead, find the highest rate at which all calls are answered, 99 % of them within this
     time."""
@@ -76,6 +79,7 @@ class LoadTestOptions:
     """Processes that send the calls, up to 64, if one cannot send enough."""
 
 
+@takes_former_names
 @dataclass(frozen=True)
 class LabelOptions:
     """What becomes of an image before a model scores it, and how many classes are named.
@@ -85,14 +89,22 @@ class LabelOptions:
 
     HEADING: ClassVar = "Image and labels"
 
-    mean: Annotated[float | None, Flag("--input_mean --input-mean", metavar="MEAN")] = None
+    input_mean: Annotated[
+        float | None, Flag("--input_mean --input-mean", formerly="mean", metavar="MEAN")
+    ] = None
     """Number to subtract from each pixel [default: 0, or what the model says]."""
-    std: Annotated[float | None, Flag("--input_std --input-std", metavar="STD", above=0)] = None
+    input_std: Annotated[
+        float | None, Flag("--input_std --input-std", formerly="std", metavar="STD", above=0)
+    ] = None
     """Number to divide each pixel by after that [default: 255, or what the model says; 1 for a
     model that takes whole numbers]."""
-    height: Annotated[int | None, Flag("--input_height --input-height", metavar="PIXELS")] = None
+    input_height: Annotated[
+        int | None, Flag("--input_height --input-height", formerly="height", metavar="PIXELS")
+    ] = None
     """Height of the resized image [default: the model's, or 299]."""
-    width: Annotated[int | None, Flag("--input_width --input-width", metavar="PIXELS")] = None
+    input_width: Annotated[
+        int | None, Flag("--input_width --input-width", formerly="width", metavar="PIXELS")
+    ] = None
     """Width of the resized image [default: the model's, or 299]."""
     preprocess: Annotated[PreprocessLike | None, Flag(metavar="FILE.json|LO..HI")] = None
     """How the image becomes an input, in the form that calibrate and benchmark take too [default:
@@ -101,12 +113,11 @@ class LabelOptions:
         TOP
     )
     """How many classes are shown."""
-    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = ()
+    allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
     """Run this op although it reads or writes files or starts processes; may be repeated."""
 
     @property
     def by_hand(self) -> list[str]:
         """Those of these that say what becomes of it one by one, as label_image takes them."""
-        return [
-            name for name in ("mean", "std", "height", "width") if getattr(self, name) is not None
-        ]
+        names = ("input_mean", "input_std", "input_height", "input_width")
+        return [name for name in names if getattr(self, name) is not None]

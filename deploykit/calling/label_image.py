@@ -109,12 +109,12 @@ def image_input(graph: Graph, how: LabelOptions) -> ImageInput:
         raise GraphError("image-input-shape", what=where, shape=shown)
     batch, *rest = sizes
     channels = rest.pop(0 if first else 2)
-    if (how.height is None and rest[0] < 0) or (how.width is None and rest[1] < 0):
+    if (how.input_height is None and rest[0] < 0) or (how.input_width is None and rest[1] < 0):
         logger.info("%s leaves its size open, %d is taken (--input_height, --input_width)",
                     where, SIZE)  # fmt: skip
     resize = [
         asked or (own if own > 0 else SIZE)
-        for asked, own in zip((how.height, how.width), rest, strict=True)
+        for asked, own in zip((how.input_height, how.input_width), rest, strict=True)
     ]
     mean, std, why = _values(graph, tensor, how)
     steps = Steps(
@@ -132,9 +132,10 @@ def _values(graph: Graph, tensor: str, how: LabelOptions) -> tuple[float, float,
     """Return what is subtracted from a pixel, what it is then divided by, and who says so."""
     type_ = type_and_shape(graph, tensor)[0]
     is_whole = numpy_type(type_).kind in "iu"
-    mean, std = how.mean or 0.0, 1.0 if is_whole else STD
-    if how.mean is not None or how.std is not None:
-        return mean, std if how.std is None else how.std, "as --input_mean and --input_std say"
+    mean, std = how.input_mean or 0.0, 1.0 if is_whole else STD
+    if how.input_mean is not None or how.input_std is not None:
+        std = std if how.input_std is None else how.input_std
+        return mean, std, "as --input_mean and --input_std say"
     if is_whole:
         return mean, std, f"{type_} input"
     wanted, defaults = wanted_of(graph, tensor), f"mean {mean:g}, std {std:g}"

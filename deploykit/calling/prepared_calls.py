@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from numpy.typing import ArrayLike
+
 from deploykit.calling.model_clients import chosen_of, load_of, model_client
 from deploykit.calling.request_inputs import feeds_from_data
 from deploykit.serving.client.connection import Connection
@@ -47,7 +49,7 @@ class PreparedCalls:
 def prepared_calls(
     address: str,
     model: str,
-    data: str | os.PathLike[str] | Mapping[str, Any],
+    data: str | os.PathLike[str] | Mapping[str, ArrayLike],
     how: CallOptions,
     connection: Connection,
 ) -> PreparedCalls:

@@ -43,8 +43,7 @@ def chosen_signature(
     if wanted not in signatures:
         known = ", ".join(signatures) or "none"
         raise GraphError(
-            "unknown-name",
-            kind="signature",
+            "request-signature-unknown",
             name=wanted,
             hint=nearest(wanted, list(signatures)),
             known=known,

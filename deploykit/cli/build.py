@@ -8,16 +8,20 @@ import functools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from deploykit.cli import completion
 from deploykit.cli.call import run
 from deploykit.cli.every_command import EVERYWHERE, LIMITS
 from deploykit.cli.formats import FORMATS, WRITTEN, Spec
 from deploykit.cli.help import Headed, Helped
 from deploykit.cli.project_file import WithProjectFile
 from deploykit.cli.serving_flags import Flags
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 TABLE = Path(__file__).with_name("commands.json")
 _RESULT: Spec = {
@@ -91,6 +95,11 @@ class _Subcommands(click.Group):
         """Return a command by its second word."""
         return build(f"{self.name} {cmd_name}") if cmd_name in self.list_commands(ctx) else None
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Return the second words that begin as typed, or files where the default takes them."""
+        found = super().shell_complete(ctx, incomplete)
+        return found or completion.files(incomplete) if self._default else found
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the default command first where none is named."""
         is_named = not args or args[0] in (*self.list_commands(ctx), *ctx.help_option_names)
@@ -119,6 +128,8 @@ def subcommands(name: str) -> click.Group | None:
 
 def summary(name: str) -> str:
     """Return the first sentence of the help of a command."""
+    if name == "completion":
+        return completion.SUMMARY
     text = _GROUPS[name][1] if name in _GROUPS else table()[name]["help"]
     return str(text).partition("\n\n")[0].replace("\n", " ").rstrip(".")
 

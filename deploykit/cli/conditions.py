@@ -101,7 +101,7 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
     "doctor": (_RESULT,),
     "export": (
         _with("--warmup", "warmup_samples", "warmup_preprocess"),
-        _with("--preprocess", "most_pixels"),
+        _with("--preprocess", "max_pixels"),
         Condition(("force",), lambda v: v["manifests"] or v["batching"],
                   "with --manifests or --batching"),
     ),
@@ -114,10 +114,10 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
     "label": (_RESULT,),
     "load-test": (
         *_ENCRYPTED,
-        Condition(("concurrency",), lambda v: v["rate"] is None and v["latency_limit_ms"] is None,
-                  "without --rate and --search-latency-limit"),
-        Condition(("rate",), lambda v: v["latency_limit_ms"] is None,
-                  "without --search-latency-limit"),
+        Condition(("concurrency",), lambda v: v["rate"] is None and v["latency_limit"] is None,
+                  "without --rate and --latency-limit"),
+        Condition(("rate",), lambda v: v["latency_limit"] is None,
+                  "without --latency-limit"),
         _writing("-o", "--plot"),
     ),
     "optimize": (_NO_DATA,),
@@ -141,7 +141,7 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
     "serve": _SERVE,
     "ship": (
         Condition(("max_drop",), lambda v: v["evaluation"] and v["calibration"],
-                  "with --calibration and --eval"),
+                  "with --calibration and --evaluation"),
     ),
     "status": (
         *_ENCRYPTED,

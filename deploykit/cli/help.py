@@ -1,12 +1,15 @@
 """Help in sections: each option under a heading, and examples that can be copied at the end."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from deploykit.cli.conditions import check_conditions
 from deploykit.transforms.core.engines.extras import require
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _FIRST = ("Model", "Data")
 _LAST = ("Limits", "Output")
@@ -58,6 +61,17 @@ class Helped(click.Command):
         require(*self.requires)
         check_conditions(ctx)
         return super().invoke(ctx)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Return the options that begin as typed, without old spellings."""
+        old = {
+            spelling
+            for each in self.get_params(ctx)
+            if isinstance(each, Headed)
+            for spelling in each.hidden_spellings
+        }
+        found = super().shell_complete(ctx, incomplete)
+        return [each for each in found if each.value not in old]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options: model and data first, then the command's own, limits and output."""

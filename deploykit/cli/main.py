@@ -3,23 +3,27 @@
 import os
 import signal
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from deploykit import __version__
-from deploykit.cli import failures
+from deploykit.cli import completion, failures
 from deploykit.cli.progress import watcher
 from deploykit.text.progress import watch_with
 from deploykit.transforms.core.display.log_format import log_to_stderr
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 GROUPS = {
     "Start here": ("ship",),
     "Build": ("freeze", "transform", "optimize", "calibrate", "sensitivity", "quantize"),
     "Verify": ("inspect", "check", "diff", "verify", "accuracy", "placement", "transforms"),
-    "Measure": ("benchmark", "compare", "tune", "report", "doctor"),
+    "Measure": ("benchmark", "compare", "tune", "report"),
     "Serve": ("export", "serve", "predict", "status", "load-test", "plan"),
     "Data": ("label", "infer", "input", "records"),
+    "Set up": ("doctor", "completion"),
 }
 """Commands by the section of `deploykit --help` that lists them."""
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
@@ -36,6 +40,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name == "completion":
+            return completion.completion()
         from deploykit.cli.build import build, subcommands
 
         return subcommands(cmd_name) or build(cmd_name)
@@ -43,11 +49,22 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+        is_unknown = bool(args) and not args[0].startswith("-") and args[0] not in COMMANDS
+        if is_unknown and not ctx.resilient_parsing:
             from deploykit.transforms.core.errors import nearest
 
             raise click.UsageError(f"there is no command {args[0]}{nearest(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Return the commands that begin as typed; none is built for that."""
+        from click.shell_completion import CompletionItem
+
+        from deploykit.cli.build import summary
+
+        found = [name for name in COMMANDS if name.startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=summary(name)) for name in found), *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands under headings."""
@@ -79,7 +96,9 @@ def main() -> NoReturn:
     arguments = sys.argv[1:]
     log_to_stderr()
     watch_with(watcher())
-    if arguments[:1] == ["serve"] or _READING_NOTHING & set(arguments):  # a server has its own end
+    reads_nothing = _READING_NOTHING & {*arguments} or arguments[:1] == ["completion"]
+    if arguments[:1] == ["serve"] or reads_nothing or completion.is_requested():
+        # a server has its own end
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         sys.exit(run(arguments))
     from deploykit.cli.supervisor import supervise

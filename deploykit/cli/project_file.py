@@ -1,5 +1,6 @@
 """`deploykit.toml` in the current folder: options of a command that need not be typed again."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ import click
 
 from deploykit.cli.help import Helped
 from deploykit.transforms.core.errors import FileError, GraphError, nearest
+
+logger = logging.getLogger("deploykit")
 
 NAME = "deploykit.toml"
 
@@ -25,7 +28,8 @@ class WithProjectFile(Helped):
         **extra: Any,
     ) -> click.Context:  # fmt: skip
         """Take what the file says for what the command line does not."""
-        if not {"-h", "--help"} & {*args} and Path(NAME).exists():
+        is_help = bool({"-h", "--help"} & {*args}) or bool(extra.get("resilient_parsing"))
+        if not is_help and Path(NAME).exists():
             extra["default_map"] = _values(self, self.table, self.tables)
         return super().make_context(info_name, args, parent, **extra)
 
@@ -44,6 +48,9 @@ def _values(command: click.Command, table: str, tables: Sequence[str]) -> dict[s
                 name=name,
                 hint=nearest(name, [*known]),
             )
+        if f"--{name.replace('_', '-')}" in getattr(parameter, "hidden_spellings", ()):
+            today = _names(parameter)[0]
+            logger.warning("%s: %s of [%s] is now called %s; rename it", NAME, name, table, today)
         found[str(parameter.name)] = _as_typed(parameter, name, value)
     return found
 

@@ -45,7 +45,9 @@ class Flags(Helped):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments, said in click's way."""
-        return super().parse_args(ctx, list(_translated(ctx, args, _known(self, ctx))))
+        if not ctx.resilient_parsing:  # a shell asks for completions
+            args = list(_translated(ctx, args, _known(self, ctx)))
+        return super().parse_args(ctx, args)
 
 
 def _known(command: click.Command, ctx: click.Context) -> dict[str, tuple[str, click.Option]]:

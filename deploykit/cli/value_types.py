@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from deploykit.cli import completion
 from deploykit.transforms.core.engines.engines import MOST_THREADS
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     _ParamType = click.ParamType[Any]
 else:
     _ParamType = click.ParamType
@@ -19,6 +22,16 @@ _MOST = 1e9
 
 class _Written(_ParamType):
     """A value that is written as its name says; click would show that in capitals."""
+
+    words: Sequence[str] = ()
+    """What a shell completes."""
+    is_list = False
+    """Whether it may be several words with commas between them."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> "list[CompletionItem]":
+        return completion.words(self.words, incomplete, self.is_list)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         return self.name
@@ -34,6 +47,11 @@ class _Path(_ParamType):
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
         return self._shown
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> "list[CompletionItem]":
+        return completion.files(incomplete)
 
 
 class PathName(_Path):
@@ -208,6 +226,7 @@ class Blocktime(_Written):
     """Whole milliseconds, or `infinite`."""
 
     name = "MS"
+    words = ("infinite",)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the text."""
@@ -250,6 +269,7 @@ class Switch(_Written):
     """`on`, `off` or `both`."""
 
     name = "on|off|both"
+    words = ("on", "off", "both")
     _VALUES: ClassVar = {"on": (True,), "off": (False,), "both": (False, True)}
 
     def convert(
@@ -268,8 +288,10 @@ class OneOrMore(_Written):
 
     name = "NAME,..."
 
+    is_list = True
+
     def __init__(self, names: tuple[str, ...]) -> None:
-        self._known = names
+        self._known = self.words = names
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -287,6 +309,7 @@ class DeviceName(_Written):
     """`cpu`, `gpu`, `gpu:N` or `all`."""
 
     name = "cpu|gpu|gpu:N|all"
+    words = ("cpu", "gpu", "all")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the device."""
@@ -358,9 +381,11 @@ class Kinds(Names):
     """Some of these words, separated by commas; `all` stands for each."""
 
     name = "KINDS"
+    is_list = True
 
     def __init__(self, known: Sequence[str]) -> None:
         self._known = tuple(known)
+        self.words = (*self._known, "all")
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -368,7 +393,7 @@ class Kinds(Names):
         """Return the words."""
         found = super().convert(value, param, ctx)
         for word in found:
-            if word not in (*self._known, "all"):
+            if word not in self.words:
                 self.fail(f"{word!r} is none of: {', '.join(self._known)}, all", param, ctx)
         return self._known if "all" in found else found
 

@@ -154,11 +154,7 @@ def _outputs(first: OpenedModel, model: OpenedModel, whole: bool) -> Sequence[st
     names, others = first.frozen.outputs, model.frozen.outputs
     if whole and len(names) != len(others):
         raise GraphError(
-            "counts-differ",
-            what="its outputs",
-            count=len(others),
-            other=f"the outputs of {first.source}",
-            other_count=len(names),
+            "outputs-count-differs", count=len(others), other=first.source, other_count=len(names)
         )
     return names if set(names[: None if whole else 1]) <= set(others) else others
 

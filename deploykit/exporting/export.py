@@ -33,9 +33,10 @@ from deploykit.serving.saved_model.warmup_limits import MOST, USUAL
 from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
 from deploykit.serving.saved_model.write_version import check_free, check_name, write_version
 from deploykit.storage.files import check_output_folder
+from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.display.documents import Hidden, Written, document
-from deploykit.transforms.core.display.flag import MOST_INT64, Flag
+from deploykit.transforms.core.display.flag import ALLOW_OP, MOST_INT64, Flag
 from deploykit.transforms.core.engines.engine_folder import files as engine_files
 from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import GraphError
@@ -66,6 +67,7 @@ class Exported(AsHtml):
     """What another engine than TensorFlow computes of it."""
 
 
+@takes_former_names
 @dataclass(frozen=True)
 class ExportOptions:
     """What a version for TensorFlow Serving is to be."""
@@ -117,7 +119,9 @@ class ExportOptions:
     ] = None
     """File with the names of the classes, one a line: answers then name the best 5 [default with
     `preprocess`: the labels that are kept beside the model]."""
-    most_pixels: Annotated[int, Flag("--max-pixels", heading="Photos and classes")] = MOST_PIXELS
+    max_pixels: Annotated[int, Flag(formerly="most_pixels", heading="Photos and classes")] = (
+        MOST_PIXELS
+    )
     """Refuse larger images before they are decoded."""
     manifests: Annotated[Manifests, Flag(is_python_only=True)] = field(default_factory=Manifests)
     """Files for other platforms, written into the folder of models."""
@@ -125,7 +129,7 @@ class ExportOptions:
     """Also write what OpenVINO reads, for deploykit serve `engine`, once it was compared with
     TensorFlow at every output; auto: where it is right, openvino: or end with an error [default:
     auto for a graph of deploykit quantize `engine` openvino, else tensorflow]."""
-    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = ()
+    allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
     """Run this op although it reads or writes files or starts processes; may be repeated."""
 
 
@@ -144,7 +148,7 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     opened, callee = open_named_model(source)
     callee = with_aliases(callee, how.input_aliases, how.output_aliases)
     for each in (opened, replace(opened, graph=callee.graph)):  # all of its signatures too
-        each.refuse_effects(how.allowed_ops)
+        each.refuse_effects(how.allow_ops)
     how.manifests.check_inputs(callee.inputs)
     origin = _origin(opened)  # before the graph is changed
     if how.manifests.tuned is not None:
@@ -197,7 +201,7 @@ def _photos(callee: NamedModel, inputs: Graph, how: ExportOptions) -> PhotoSides
     given = None if how.preprocess == KNOWN else how.preprocess
     photos = None
     if callee.method == PREDICT:
-        photos = photos_in_front(callee, inputs, declared_for(inputs, given), how.most_pixels)
+        photos = photos_in_front(callee, inputs, declared_for(inputs, given), how.max_pixels)
     if photos is None:
         raise GraphError("photos-without-input", inputs=_said(callee))
     return photos

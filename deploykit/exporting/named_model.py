@@ -48,8 +48,7 @@ def callee_of_graph(
     known = dict(signatures)
     if chosen is not None and known and chosen not in known:
         raise GraphError(
-            "unknown-name",
-            kind="signature",
+            "export-signature-unknown",
             name=chosen,
             hint=nearest(chosen, list(known)),
             known=known,

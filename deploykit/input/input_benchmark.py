@@ -129,7 +129,7 @@ def measure_input(
     sampler = Sampler(open_devices(), lambda line: advance(line, 0))
     with (
         tempfile.TemporaryDirectory(prefix="deploykit-") as folder,
-        serving(piping.workers, piping.address) as (service, helpers),
+        serving(piping.service_workers, piping.service_address) as (service, helpers),
     ):
         pipeline, skipped = _sound(pipeline, piping.on_error, Path(folder), advance)
         if pipeline.data.kind != OWN:
@@ -137,7 +137,7 @@ def measure_input(
         pipeline, distinct = _served(pipeline, service, advance)
         path = Path(folder, "model.pb")
         spill(graph, path)
-        init, wait_ms = tuple(piping.init), piping.wait_ms
+        init, wait_ms = tuple(piping.init), piping.simulated_compute_ms
         jobs = []
         for style in styles:
             owns = own if style == PIPELINE else None

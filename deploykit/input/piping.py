@@ -6,29 +6,34 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from deploykit.benchmarking.settings import INPUTS
+from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engines import MOST_BATCH, MOST_THREADS
 from deploykit.transforms.core.errors import GraphError
-from deploykit.verification.public_types import PreprocessLike
+from deploykit.verification.public_types import InputFunction, PreprocessLike
 
 if TYPE_CHECKING:
     from deploykit.input.preprocessing import Preprocessing
     from deploykit.transforms.core.graph import Graph
 
 
+@takes_former_names
 @dataclass(frozen=True)
 class Piping:
     """How files reach a model that is measured behind them, and what of it is run."""
 
     HEADING: ClassVar = "Input from files"
 
-    fetches: Annotated[Sequence[str], Flag("--fetch", format="names")] = ()
+    run_ops: Annotated[
+        Sequence[str], Flag(hidden="--fetch", formerly="fetches", format="names")
+    ] = ()
     """Run these ops or tensors instead of the outputs, for example a training step."""
     init: Annotated[Sequence[str], Flag(format="names")] = ()
     """Run these ops once at the start."""
-    wait_ms: Annotated[float | None, Flag("--simulate-accelerator", metavar="MS", at_least=0)] = (
-        None
-    )
+    simulated_compute_ms: Annotated[
+        float | None,
+        Flag(hidden="--simulate-accelerator", formerly="wait_ms", metavar="MS", at_least=0),
+    ] = None
     """Instead of running the model, wait this long for each batch; the CPU is then free to read."""
     preprocess: Annotated[
         PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
@@ -48,12 +53,16 @@ class Piping:
     padding is computed."""
     private_threads: Annotated[int | None, Flag(at_most=MOST_THREADS)] = None
     """tf.data: read on this many threads of its own instead of the model's."""
-    workers: Annotated[int | None, Flag("--service", at_most=256)] = None
+    service_workers: Annotated[
+        int | None, Flag(hidden="--service", formerly="workers", at_most=256)
+    ] = None
     """Start this many tf.data service workers, each of which reads a share of the files; first, one
     epoch is checked. They listen on all network interfaces."""
-    address: Annotated[str | None, Flag("--service-address", metavar="HOST:PORT")] = None
+    service_address: Annotated[str | None, Flag(formerly="address", metavar="HOST:PORT")] = None
     """Use the workers of a tf.data service that is already running."""
-    pipeline: Annotated[Any, Flag(format="text", metavar="MODULE:FUNCTION")] = None
+    pipeline: Annotated[
+        str | InputFunction | None, Flag(format="text", metavar="MODULE:FUNCTION")
+    ] = None
     """Measure a tf.data function of your own, which this runs: it is called with the path that
     `data` gives, and with batch and epochs where it takes them. It is compared with `input` tfdata,
     or, with `input` pipeline, without `data`, or with data that only it can read, measured
@@ -84,7 +93,7 @@ class Piping:
         if asked:
             raise GraphError(
                 "option-needs",
-                option="how input is read from files",
+                option="reading input from files",
                 needed="data, a path (--data)",
             )
         return False
@@ -97,7 +106,7 @@ class Piping:
             raise GraphError("not-one-of", what="the input", known=[*STYLES, "all"], got=style)
         if style == PIPELINE and self.pipeline is None:
             raise GraphError("input-style-pipeline")
-        served = self.workers is not None or self.address is not None
+        served = self.service_workers is not None or self.service_address is not None
         if served and (style != "tfdata" or self.pipeline is not None):
             raise GraphError("only-for", option="a tf.data service", what="input tfdata (--input)")
         if (self.cache or self.buckets or self.private_threads or served) and style not in (
@@ -108,7 +117,7 @@ class Piping:
                 option="cache, buckets and private threads",
                 what="input tfdata (--input)",
             )
-        if self.workers is not None and self.address is not None:
+        if self.service_workers is not None and self.service_address is not None:
             raise GraphError(
                 "give-one", options=["the workers of a tf.data service", "its address"]
             )

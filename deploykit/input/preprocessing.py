@@ -237,7 +237,8 @@ def _steps(name: str, plain: Any) -> Steps:
         if key not in known:
             raise GraphError(
                 "unknown-name",
-                kind=f"step for '{name}'",
+                source=f"input '{name}'",
+                kind="step",
                 name=key,
                 hint=nearest(str(key), known),
                 known=known,

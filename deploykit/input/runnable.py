@@ -11,7 +11,7 @@ from deploykit.transforms.core.graph import Graph
 
 
 def open_runnable(
-    model: Any, piping: Piping, allowed_ops: Sequence[str] = (), **options: Any
+    model: Any, piping: Piping, allow_ops: Sequence[str] = (), **options: Any
 ) -> OpenedModel:
     """Return a model whose outputs are what is fetched; `model` and `options` as for `open_model`.
 
@@ -19,15 +19,15 @@ def open_runnable(
     would reach beyond the graph.
     """
     opened = open_model(model, **options)
-    if (piping.fetches or piping.init) and not _stands(opened):
+    if (piping.run_ops or piping.init) and not _stands(opened):
         raise GraphError("graph-as-it-stands", source=opened.source)
     graph = opened.graph.copy()
-    graph.outputs = tuple(piping.fetches) or graph.outputs
+    graph.outputs = tuple(piping.run_ops) or graph.outputs
     run = graph.copy()
     run.outputs = (*graph.outputs, *piping.init)
     run.check()
     found = replace(opened, graph=run)
-    found.refuse_effects(allowed_ops)
+    found.refuse_effects(allow_ops)
     return replace(opened, graph=graph)
 
 

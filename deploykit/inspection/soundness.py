@@ -117,16 +117,16 @@ class _Survey:
 
 
 def meta_graph_facts(
-    content: bytes, tensorflow: ImportCheck, allowed_ops: Collection[str]
+    content: bytes, tensorflow: ImportCheck, allow_ops: Collection[str]
 ) -> GraphFacts:
     """Return what is in the bytes of a MetaGraphDef, likewise; its saver does not count."""
-    return graph_facts(meta_graph_nodes(content), tensorflow, allowed_ops, content)
+    return graph_facts(meta_graph_nodes(content), tensorflow, allow_ops, content)
 
 
 def graph_facts(
     graph_def: bytes,
     tensorflow: ImportCheck,
-    allowed_ops: Collection[str],
+    allow_ops: Collection[str],
     meta: bytes | None = None,
     answering: Callable[[], Graph] | None = None,
 ) -> GraphFacts:
@@ -164,7 +164,7 @@ def graph_facts(
         ]
         if left:
             names = tuple(f"{function}/{name}" if function else name for function, name in left)
-            allowed = op in allowed_ops
+            allowed = op in allow_ops
             facts.effects.append(OpUse(op, len(names), names[:_LISTED], effect, allowed))
     return facts
 

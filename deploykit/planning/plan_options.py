@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.core.display.flag import MOST_INT64, Flag
 from deploykit.transforms.core.engines.engines import MOST_BATCH
 from deploykit.transforms.core.errors import Error
@@ -13,6 +14,7 @@ NOTHING, REPLICA, ZONE = LOSSES = ("nothing", "replica", "zone")
 MOST_REPLICAS = 1000
 
 
+@takes_former_names
 @dataclass(frozen=True)
 class PlanOptions:
     """Which load is to be borne, by what, and how one replica is measured."""
@@ -21,7 +23,10 @@ class PlanOptions:
 
     rate: Annotated[float | None, Flag(metavar="CALLS", above=0, is_required=True)] = None
     """Calls a second that all replicas together get."""
-    p99_ms: Annotated[float | None, Flag("--p99", metavar="MS", above=0, is_required=True)] = None
+    latency_limit: Annotated[
+        float | None,
+        Flag(hidden="--p99", formerly="p99_ms", metavar="MS", above=0, is_required=True),
+    ] = None
     """Milliseconds within which 99 % of the calls are to be answered."""
     replicas: Annotated[tuple[int, int], Flag(format="span", at_least=1, at_most=1000000)] = (
         1,
@@ -62,7 +67,7 @@ class PlanOptions:
 
     def check(self) -> None:
         """Raise Error for what cannot be planned."""
-        for name, value in (("rate", self.rate), ("p99", self.p99_ms)):
+        for name, value in (("rate", self.rate), ("latency-limit", self.latency_limit)):
             if value is None:
                 raise Error("option-needs", option="a plan", needed=f"a {name} (--{name})")
             if not value > 0:

@@ -75,8 +75,8 @@ class Size:
 def sized(forecast: Forecast, how: PlanOptions) -> Size:
     """Return how many replicas a load takes, within the numbers that are allowed."""
     assert how.rate is not None
-    assert how.p99_ms is not None
-    bears = forecast.bears(how.p99_ms)
+    assert how.latency_limit is not None
+    bears = forecast.bears(how.latency_limit)
     needed: dict[str, int | None] = dict.fromkeys(LOSSES)
     if bears:
         least = math.ceil(how.rate / bears * (1 - 1e-9))
@@ -115,12 +115,12 @@ def _surviving(least: int, lost: str, zones: int) -> int | None:
 
 def _outcome(forecast: Forecast, how: PlanOptions, replicas: int, lost: str) -> LossOutcome:
     assert how.rate is not None
-    assert how.p99_ms is not None
+    assert how.latency_limit is not None
     count = left(replicas, lost, how.zones)
     if not count:
         return LossOutcome(lost, 0, math.inf, None, None, False)
     rate = how.rate / count
     p99, load = forecast.p99(rate), forecast.load(rate)
     together = forecast.together(rate, count)
-    holds = p99 is not None and p99.high_ms <= how.p99_ms
+    holds = p99 is not None and p99.high_ms <= how.latency_limit
     return LossOutcome(lost, count, load, p99, together, holds)

@@ -109,7 +109,7 @@ class Quantization:
         if mode != "static" and is_calibrated:
             raise GraphError("only-for", option="--calibration", what=f"--mode static, not {mode}")
         if not is_calibrated and is_evaluated:
-            raise GraphError("option-needs", option="--eval", needed="--calibration DATA")
+            raise GraphError("option-needs", option="--evaluation", needed="--calibration DATA")
         if is_stated:
             self._refuse(_WEIGHTS, "is for --mode weights")
             self._refuse(_SEARCHED, "does nothing for a model that states its int8 scales")
@@ -118,9 +118,9 @@ class Quantization:
         else:
             self._refuse((*_BY_LABELS, *_CALIBRATED), "needs --calibration DATA")
         if is_calibrated and not is_evaluated:
-            self._refuse(_BY_LABELS, "needs --eval DATA")
+            self._refuse(_BY_LABELS, "needs --evaluation DATA")
         if is_evaluated:
-            self._refuse(("prefer",), "is for a search without --eval, where --max-drop says it")
+            self._refuse(("prefer",), "is for a search without --evaluation; --max-drop says it")
         if self.min_sqnr is not None:
             self._refuse(("prefer",), "does nothing beside --min-sqnr, which says it")
         if self.engine != "auto":

@@ -28,7 +28,7 @@ class Arrays:
         self.files = facts_of(map(str, files))
         self.classes = tuple(classes)
         self._arrays = {}
-        self.features = {}
+        self.features: dict[str, Feature] = {}
         for name, array in arrays.items():
             try:
                 self._arrays[name], self.features[name] = _stored(array)

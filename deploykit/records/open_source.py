@@ -48,7 +48,7 @@ def open_source(
     paths = [Path(source) for source in sources]
     if any(map(os.path.isdir, paths)):
         if len(paths) > 1:
-            raise GraphError("give-one", source=paths[0], options=["one folder", "files"])
+            raise GraphError("give-one", source=paths[0], options=["a folder", "files"])
         folder = paths[0]
         kind, paths = in_folder(folder, kind)
         if kind == "cifar":

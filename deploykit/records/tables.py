@@ -84,7 +84,7 @@ class Numbers:
                 row = columns.cells(line)
                 reason = columns.problem(row) or self._no_number(row)
             except ValueError as error:
-                reason = f"this is no text in UTF-8 ({error})"
+                reason = f"not UTF-8 text ({error})"
             if reason:
                 problems.take(Problem(file, reason, offset))
                 continue
@@ -128,7 +128,7 @@ class Texts:
                 row = columns.cells(line)
                 reason = columns.problem(row)
             except ValueError as error:
-                reason = f"this is no text in UTF-8 ({error})"
+                reason = f"not UTF-8 text ({error})"
             if reason:
                 problems.take(Problem(part.file, reason, offset))
                 continue

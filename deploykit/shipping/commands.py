@@ -12,7 +12,7 @@ from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import Shipment
 from deploykit.transforms.core.display.escaped import shell_command, shell_word
 
-_OPTIONS = {"evaluation": "eval", "allowed_ops": "allow-op", "pins": "pin"}
+_OPTIONS = {"allow_ops": "allow-op", "pins": "pin"}
 
 
 def commands(shipment: Shipment) -> list[dict[str, str]]:

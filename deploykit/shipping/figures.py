@@ -191,7 +191,7 @@ def _cpu(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
 
 def verdict(shipment: Shipment, found: Known) -> str:
     """Return what came of it, in one sentence."""
-    speed = found["rate" if shipment.how.target == "throughput" else "p50"]
+    speed = found["rate" if shipment.how.goal == "throughput" else "p50"]
     parts = [f"{shipment.name} is shipped in {shipment.precision}", _speed_said(speed)]
     ratio = (found["size"]["ratio"] or {}).get("value", 1.0)
     if ratio >= 1.1:

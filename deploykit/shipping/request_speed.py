@@ -73,7 +73,7 @@ def _baseline(shipment: Shipment, stack: ExitStack) -> ServedInstance:
     """Return a server of the model as it came, in TensorFlow, with the same signatures."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deploykit-")))
     takes_images = "tensors" in shipment.document("export")["signatures"]
-    allowed = shipment.how.allowed_ops
+    allowed = shipment.how.allow_ops
     export(
         shipment.path(FROZEN),
         folder,
@@ -81,9 +81,9 @@ def _baseline(shipment: Shipment, stack: ExitStack) -> ServedInstance:
         preprocess=KNOWN if takes_images else None,
         labels=shipment.how.labels,
         engine=TENSORFLOW,
-        allowed_ops=allowed,
+        allow_ops=allowed,
     )
-    return ServedInstance(folder, allowed_ops=allowed)
+    return ServedInstance(folder, allow_ops=allowed)
 
 
 def _calls(shipment: Shipment, address: str, inputs: Mapping[str, Array]) -> PreparedCalls:

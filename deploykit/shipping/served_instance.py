@@ -21,9 +21,9 @@ _ENDING = 10.0  # seconds that the server may take to end
 class ServedInstance:
     """A server that was started as a user starts it; a context manager that ends it."""
 
-    def __init__(self, folder: Path, *, allowed_ops: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, *, allow_ops: Sequence[str] = ()) -> None:
         """Start it; `__enter__` waits until it listens."""
-        allowed = [part for op in allowed_ops for part in ("--allow-op", op)]
+        allowed = [part for op in allow_ops for part in ("--allow-op", op)]
         self._folder = folder
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  it is read to the end
         self._process = subprocess.Popen(

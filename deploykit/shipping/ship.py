@@ -40,11 +40,6 @@ RUN, KEPT = "run", "kept"
 @public(
     Command(
         heading="What is shipped",
-        examples=(
-            "deploykit ship shapes.keras --calibration photos/train --eval photos/val",
-            "deploykit ship shapes.keras -o shapes.ship --dry-run",
-            "deploykit ship shapes.keras --from tune",
-        ),
         requires=("tensorflow", "matplotlib"),
         runs_graph=True,
         writes_result=False,
@@ -59,7 +54,7 @@ def ship(
     ] = None,
     how: ShipOptions = DEFAULT,
     *,
-    from_stage: Annotated[str | None, Flag("--from", metavar="STAGE", heading="Run")] = None,
+    from_stage: Annotated[str | None, Flag(hidden="--from", metavar="STAGE", heading="Run")] = None,
     dry_run: Annotated[bool, Flag(heading="Run")] = False,
 ) -> Shipped:
     """Take a trained model to a served one, with one command.
@@ -88,6 +83,11 @@ def ship(
     `deploykit.serve(output)` serves it. FileError, GraphError: the model or the data cannot be
     read, do not fit each other, or the folder holds something else. VerificationError: the result
     computes something else than the model. RefusedError: it acts on files or processes.
+
+    Commands:
+        deploykit ship shapes.keras --calibration photos/train --evaluation photos/val
+        deploykit ship shapes.keras -o shapes.ship --dry-run
+        deploykit ship shapes.keras --from-stage tune
 
     Example:
         >>> data = {"calibration": "test_1000.npz", "evaluation": "test_1000.npz"}

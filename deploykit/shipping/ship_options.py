@@ -8,18 +8,20 @@ from typing import Annotated, ClassVar, Literal, get_args
 from deploykit.exporting.manifests import KINDS, ManifestKind
 from deploykit.quantization.requested import MAX_DROP
 from deploykit.serving.saved_model.write_version import check_name
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.storage.parameters import takes_former_names
+from deploykit.transforms.core.display.flag import ALLOW_OP, Flag
 from deploykit.transforms.core.engines.engines import AUTO, CHOICES, TENSORFLOW, check_engine
 from deploykit.transforms.core.errors import GraphError
 from deploykit.verification.public_types import DataLike, PreprocessLike
 
-Target = Literal["latency", "throughput", "size"]
+Goal = Literal["latency", "throughput", "size"]
 DeviceKind = Literal["cpu", "gpu"]
-TARGETS: tuple[Target, ...] = get_args(Target)
+GOALS: tuple[Goal, ...] = get_args(Goal)
 DEVICES: tuple[DeviceKind, ...] = get_args(DeviceKind)
 MINUTES = 8.0
 
 
+@takes_former_names
 @dataclass(frozen=True)
 class ShipOptions:
     """What is to be shipped, and what may be spent on it."""
@@ -30,7 +32,9 @@ class ShipOptions:
     """64 samples or more like those of real use, with which layers are put in 8 bits: a .npz file
     of arrays by input name, a folder of TFRecords, images or CSV files, or DIR/NAME where DIR holds
     records of several names. Without it, an optimized float model is shipped."""
-    evaluation: Annotated[DataLike | None, Flag("--eval", metavar="DATA", heading="Data")] = None
+    evaluation: Annotated[
+        DataLike | None, Flag(hidden="--eval", metavar="DATA", heading="Data")
+    ] = None
     """Such samples with labels, on which the accuracy before and after is taken."""
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Data")] = None
     """File with the names of the classes, one a line."""
@@ -41,7 +45,7 @@ class ShipOptions:
     of photos, such as 0..1 [default: what is known of the model]."""
     name: Annotated[str | None, Flag(metavar="NAME")] = None
     """The model's name in requests [default: the name of its file or folder]."""
-    target: Target = "latency"
+    goal: Annotated[Goal, Flag(hidden="--target", formerly="target")] = "latency"
     """latency: the fastest answer to one call; throughput: the most samples a second; size: weights
     in 8 bits even where that is no faster."""
     max_drop: Annotated[float, Flag(at_least=0)] = MAX_DROP
@@ -65,13 +69,13 @@ class ShipOptions:
     allow_unverified: Annotated[bool, Flag(heading="Data")] = False
     """Continue if nothing could be compared, for example because random values do not fit the
     model, instead of exiting with 5."""
-    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP", heading="Limits")] = ()
+    allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
     """Run this op although it reads or writes files or starts processes; may be repeated."""
 
     def check(self) -> None:
         """Raise GraphError for what contradicts itself, before anything is read."""
         for name, value, known in (
-            ("target", self.target, TARGETS),
+            ("goal", self.goal, GOALS),
             ("device", self.device, DEVICES),
             ("engine", self.engine, CHOICES),
         ):

@@ -1,17 +1,61 @@
 """Parameter objects, whose fields may also be given one by one: `f(how)` or `f(isa="avx2")`."""
 
+import functools
+import warnings
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, replace
-from typing import Any, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 from deploykit.transforms.core.errors import nearest
 
+T = TypeVar("T")
 Values = TypeVarTuple("Values")
 
 
 def option_fields(kind: Any) -> list[Field[Any]]:
     """Return the fields of a class that are options: those with a default."""
     return [each for each in fields(kind) if not each.default is each.default_factory is MISSING]
+
+
+def former_names(kind: Any) -> dict[str, str]:
+    """Return the names that fields of a class of options had, and what they are now."""
+    return {
+        old: field.name
+        for field in fields(kind)
+        for each in getattr(field.type, "__metadata__", ())
+        for old in getattr(each, "formerly", "").split()
+    }
+
+
+def renamed(
+    function: str, keywords: Mapping[str, Any], names: Mapping[str, str], stack: int = 3
+) -> dict[str, Any]:
+    """Return keyword arguments under the names of today, with a DeprecationWarning for each other.
+
+    TypeError: one is given under both names.
+    """
+    found = dict(keywords)
+    for old in names.keys() & keywords.keys():
+        new = names[old]
+        if new in keywords:
+            raise TypeError(f"{function}() got '{old}', which is now '{new}', besides '{new}'")
+        text = f"{function}({old}=...) is now {new}; the old name goes in the next release"
+        warnings.warn(text, DeprecationWarning, stacklevel=stack)
+        found[new] = found.pop(old)
+    return found
+
+
+def takes_former_names(kind: type[T]) -> type[T]:
+    """Let a class of options be made with the names that its fields had, which are deprecated."""
+    made: Any = kind.__init__
+    names = former_names(kind)
+
+    @functools.wraps(made)
+    def make(self: Any, *values: Any, **keywords: Any) -> None:
+        made(self, *values, **renamed(kind.__name__, keywords, names))
+
+    kind.__init__ = make  # type: ignore[method-assign]
+    return kind
 
 
 def with_options(function: str, options: Mapping[str, Any], *values: *Values) -> tuple[*Values]:

@@ -48,6 +48,7 @@ def _entry(name: str, function: Any, command: Command) -> dict[str, Any]:
         *_parameters(function, command.heading, "function"),
         *_parameters(getattr(module, name), command.heading, "presenter"),
     ]
+    said = docstring(inspect.unwrap(function), is_raw=True)
     known = {each["name"]: _first(each) for each in parameters}
     for each in parameters:
         each["help"] = as_options(each["help"], known)
@@ -55,7 +56,7 @@ def _entry(name: str, function: Any, command: Command) -> dict[str, Any]:
         "function": name,
         "presenter": module.__name__.rpartition(".")[2],
         "help": as_options(raw_docstring(function), known),
-        "examples": list(command.examples),
+        "examples": [each.replace("\n", " \\\n  ") for each in said.commands],
         "requires": list(command.requires),
         "runs_graph": command.runs_graph,
         "has_limits": command.has_limits,

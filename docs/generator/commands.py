@@ -9,10 +9,10 @@ from docs.generator.markdown import fence, link, plain
 
 _WIDTH = 88  # whatever the terminal is, which click would ask
 INTRODUCTION = """
-Every command takes `--json`, which prints one JSON document on stdout, and `--debug`, which
-shows TensorFlow's log and what was left alone and why. A file is written whole or not at all,
-and an existing one is replaced only with `--force`. Where inputs and outputs are not given,
-they are guessed, and the guess is said.
+Every command but `completion` takes `--json`, which prints one JSON document on stdout, and
+`--debug`, which shows TensorFlow's log and what was left alone and why. Files are written
+atomically, and an existing one is replaced only with `--force`. Where inputs and outputs are not
+given, they are guessed, and the guess is logged.
 
 | exit status | what it means |
 |---|---|

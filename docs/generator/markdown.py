@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-_SECTIONS = ("Args:", "Returns:", "Example:")
+_SECTIONS = ("Args:", "Returns:", "Commands:", "Example:")
 _ERROR = re.compile(r"\b((?:[A-Z]\w*)?Error)(?=: )")
 
 
@@ -20,6 +20,8 @@ class Docstring:
     rest: str = ""
     """What stands behind them, such as the errors; in Markdown."""
     example: str = ""
+    commands: tuple[str, ...] = ()
+    """Lines for a shell; what is indented further continues one."""
 
 
 def raw_docstring(thing: object) -> str:
@@ -46,6 +48,7 @@ def docstring(thing: object, is_raw: bool = False) -> Docstring:
         dict(_arguments(parts["Args:"], str if is_raw else plain)),
         _prose(parts["rest"]),
         inspect.cleandoc("\n".join(["", *parts["Example:"]])),
+        tuple(re.split(r"\n(?=\S)", inspect.cleandoc("\n".join(["", *parts["Commands:"]])))),
     )
 
 

@@ -56,7 +56,7 @@ def _function(function: Any, imports: set[str]) -> str:
     keywords: list[str] = []
     for name, parameter in inspect.signature(plain).parameters.items():
         is_keyword = parameter.kind is parameter.KEYWORD_ONLY
-        default = "" if parameter.default is parameter.empty else " = ..."
+        default = "" if parameter.default is parameter.empty else _default(parameter.default)
         line = f"    {name}: {_type(own[name], plain, imports)}{default},"
         (keywords if is_keyword else before).append(line)
         kind = type(parameter.default)
@@ -80,7 +80,14 @@ def _fields(kind: Any, taken: Iterable[str], imports: set[str]) -> Iterator[str]
     options = {each.name for each in option_fields(kind)}
     for name, node, _, home in declared_fields(kind):
         if name in options and name not in taken:
-            yield f"    {name}: {_type(node.annotation, home, imports)} = ...,"
+            default = next(each.default for each in option_fields(kind) if each.name == name)
+            yield f"    {name}: {_type(node.annotation, home, imports)}{_default(default)},"
+
+
+def _default(value: object) -> str:
+    """Return a default as a stub writes it: in full where that is short."""
+    is_short = value is None or isinstance(value, bool | int | float | str) or value == ()
+    return f" = {value!r}" if is_short else " = ..."
 
 
 def _type(node: Any, home: Any, imports: set[str]) -> str:
@@ -107,6 +114,8 @@ def _origins(module: Any) -> dict[str, str]:
         names = [node.name] if isinstance(node, ast.ClassDef) else []
         if isinstance(node, ast.Assign):
             names = [ast.unparse(each) for each in node.targets]
+        if isinstance(node, ast.AnnAssign):
+            names = [ast.unparse(node.target)]
         found |= {name: f"from {module.__name__} import {name}" for name in names}
     return found
 

@@ -59,7 +59,7 @@ def parse(path: Path, name: str, proto: Any = None) -> Any:
     try:
         return text_format.Parse(read_bytes(path, MOST_TEXT, "configuration").decode(), proto)
     except UnicodeDecodeError:
-        reason = "this is no text"
+        reason = "not UTF-8 text"
     except RecursionError:
         reason = "it is nested too deep"
     except text_format.ParseError as error:

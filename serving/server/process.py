@@ -54,11 +54,11 @@ class RunningServer(AsHtml):
     ) -> None:
         """Keep what it says, and what ends it, as a lame duck at first or not."""
         self.settings = settings
-        self.port = ready.port
+        self.port: int = ready.port
         """Of gRPC."""
-        self.rest_api_port = ready.rest_api_port
+        self.rest_api_port: int | None = ready.rest_api_port
         """None: there is no REST."""
-        self.models = ready.models
+        self.models: Mapping[str, Sequence[int]] = ready.models
         """The versions of each model that were available when it began to listen."""
         self._end = end
         self._closed = threading.Event()

@@ -161,6 +161,8 @@ class ServerFlags(PlainFlags):
     engine: Literal["auto", "tensorflow", "openvino"] = "auto"
     """What computes. auto: what a version was exported for, where it is installed and gives
     TensorFlow's answers on this machine; TensorFlow otherwise."""
-    allowed_ops: Annotated[Sequence[str], Flag("--allow-op", metavar="OP")] = ()
+    allow_ops: Annotated[
+        Sequence[str], Flag("--allow-op", formerly="allowed_ops", metavar="OP")
+    ] = ()
     """Serve models with this op although it reads or writes files or starts processes; may be
     repeated."""

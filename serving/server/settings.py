@@ -149,7 +149,7 @@ def _loading(flags: ServerFlags) -> Loading:
     intra, inter = flags.tensorflow_intra_op_parallelism, flags.tensorflow_inter_op_parallelism
     if both is not None and (intra is not None or inter is not None):
         raise Error("parallelism-options")
-    ours = Loading(allowed_ops=tuple(flags.allowed_ops), engine=flags.engine)
+    ours = Loading(allow_ops=tuple(flags.allow_ops), engine=flags.engine)
     threads = [next(each for each in (one, both, usual) if each is not None)
                for one, usual in ((intra, ours.intra_op), (inter, ours.inter_op))]  # fmt: skip
     return replace(ours, intra_op=threads[0], inter_op=threads[1])

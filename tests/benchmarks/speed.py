@@ -18,7 +18,7 @@ from tests.benchmarks.int8 import all_in_8_bits, quantized
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import frozen_keras_net, made_by
 
-OPTIONS = ["--onednn", "both", "--batch", "1", "--duration", "6"]
+OPTIONS = ["--onednn", "both", "--batch", "1", "--seconds", "6"]
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks" / "results.md"
 
 

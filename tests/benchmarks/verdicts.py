@@ -64,11 +64,11 @@ def cases(folder: Path) -> list[KnownLimit]:
     return [
         # Python reads a batch in 6 to 12 ms, in which nothing is computed.
         KnownLimit("accelerator, 20 ms", light, table, {"feed": (INPUT,), **turns},
-             ("--simulate-accelerator", "20")),
+             ("--simulated-compute-ms", "20")),
         KnownLimit("accelerator, 60 ms", light, table, {"feed": (INPUT, COMPUTE), **turns},
-             ("--simulate-accelerator", "60")),
+             ("--simulated-compute-ms", "60")),
         KnownLimit("accelerator, 100 ms", light, table, {"feed": (INPUT, COMPUTE), **turns},
-             ("--simulate-accelerator", "100")),
+             ("--simulated-compute-ms", "100")),
         KnownLimit("heavy net", heavy, table, {"feed": (COMPUTE,), **turns}),
         KnownLimit("JPEG before a heavy net", net, images, {"tfdata": (COMPUTE, SHARING)},
              ("--batch", "8", "--preprocess=-1..1"), never="records"),
@@ -79,7 +79,7 @@ def cases(folder: Path) -> list[KnownLimit]:
              says="the disk", slow=True),
         KnownLimit("slow disk, accelerator, 5 ms", light, "slow",
              dict.fromkeys(("feed", "queue", "tfdata"), (INPUT,)),
-             ("--simulate-accelerator", "5"), says="the disk", slow=True),
+             ("--simulated-compute-ms", "5"), says="the disk", slow=True),
     ]  # fmt: skip
 
 
@@ -174,7 +174,7 @@ def other_work(count: int) -> Iterator[None]:
 def measured(case: KnownLimit, data: str, group: Path | None) -> Sequence[dict[str, Any]]:
     """Return what was found of each style."""
     style = "all" if len(case.expected) > 1 else next(iter(case.expected))
-    command = deploykit("benchmark", case.model, "--data", data, "--input", style, "--duration",
+    command = deploykit("benchmark", case.model, "--data", data, "--input", style, "--seconds",
                         SECONDS, "--json", *case.options)  # fmt: skip
     joins = None if group is None else functools.partial(_join, group)
     done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=joins)

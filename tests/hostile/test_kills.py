@@ -65,7 +65,7 @@ def whole(made: Writer, reference: dict[str, str]) -> None:
         for version in made.place.out.glob("served/*/[0-9]*"):
             found = {str(p.relative_to(version)) for p in version.rglob("*") if p.is_file()}
             wanted = {str(Path(*Path(name).parts[3:])) for name in reference}
-            assert found == wanted, f"version {version.name} is not whole"
+            assert found == wanted, f"version {version.name} is incomplete"
 
 
 def fits(made: Writer) -> None:

@@ -36,7 +36,7 @@ def lines(place: Place, address: str) -> dict[str, list[object]]:
     return {
         "optimize": ["optimize", loop, "-o", out / "o.pb", "--verify"],
         "quantize": ["quantize", goods.rows, "-o", out / "q.pb", "--calibration", many],
-        "benchmark": ["benchmark", goods.rows, "--duration", 60],
+        "benchmark": ["benchmark", goods.rows, "--seconds", 60],
         "tune": ["tune", goods.rows, "-o", out / "t.json", "--budget", 2],
         "verify": ["verify", loop, loop],
         "label": ["label", goods.image, "--model", goods.photos, "--labels", goods.labels],

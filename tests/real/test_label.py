@@ -26,7 +26,7 @@ def files(photos):
 def test_photos(files, efficientnet_lite0):
     """Whole photos are squeezed into a square, as label_image does; of their middles, 17 and 20."""
     graph = deploykit.freeze(efficientnet_lite0 / "frozen.pb", outputs=["probabilities"])
-    taken_as = image_input(graph, LabelOptions(mean=127, std=128))
+    taken_as = image_input(graph, LabelOptions(input_mean=127, input_std=128))
     assert (taken_as.steps.resize, taken_as.steps.channels) == ((224, 224), 3)
     graph_def = b"".join(graph.serialized())
     first = fifth = 0

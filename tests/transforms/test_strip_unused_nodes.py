@@ -205,7 +205,7 @@ def test_shapes(text, shape):
 def test_bad_shapes(text):
     with pytest.raises(PipelineError) as raised:
         strip_unused_nodes(classifier(["kept"]), shape=text)
-    assert str(raised.value).startswith(f"'{text}' is not a shape; it should be sizes with commas")
+    assert str(raised.value).startswith(f"'{text}' is not a shape: expected sizes with commas")
 
 
 @pytest.mark.usefixtures("no_tensorflow")

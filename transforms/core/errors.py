@@ -157,7 +157,7 @@ class PipelineError(Error):
         """With `position`, keep the line of `text` and the column, which a caret shows."""
         super().__init__(code, **fields)
         if position is not None:
-            self.fields = self.at(text, position).fields
+            self.fields: Mapping[str, Plain] = self.at(text, position).fields
 
     def at(self, text: str, position: int) -> "PipelineError":
         """Return the same error at a position of a transform string."""

@@ -58,8 +58,8 @@ class Graph(NodeIndex, AsHtml):
         self._pruned_at = self._checked_at = -1
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
-        self.versions = versions or VersionDef()
-        self.library = library or FunctionDefLibrary()
+        self.versions: VersionDef = versions or VersionDef()
+        self.library: FunctionDefLibrary = library or FunctionDefLibrary()
         self.skipped: list[str] = []
         self.about: Any = None
         self.report: Any = None

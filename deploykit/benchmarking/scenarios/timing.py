@@ -18,7 +18,7 @@ class Timing:
 
     HEADING: ClassVar = "Measuring"
 
-    seconds: Annotated[float, Flag("--duration", metavar="SECONDS", above=0)] = SECONDS
+    seconds: Annotated[float, Flag(hidden="--duration", metavar="SECONDS", above=0)] = SECONDS
     """How long each model and setting is measured at most."""
     runs: int | None = None
     """Measure this many calls instead of `seconds`."""

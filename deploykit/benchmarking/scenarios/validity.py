@@ -79,7 +79,7 @@ def _longer(timing: Timing, least: int) -> str:
         return ""
     enough = least + 3 * math.sqrt(least)  # as arrivals are random
     longer = max(LEAST_SECONDS, math.ceil(enough / timing.rate))
-    return f"; at this rate it takes --duration {longer:g}"
+    return f"; at this rate it takes --seconds {longer:g}"
 
 
 def _of_the_rate(timing: Timing, played: Played, threads: int) -> list[str]:

@@ -121,7 +121,7 @@ def undecided(rates: Rates, limits: dict[str, int]) -> Verdict:
         f"the machine is busy: other processes take {taken:.1f} of {rates.cores:g} cores, and the "
         f"rounds are unstable: {seen}"
     )
-    return Verdict(UNDECIDED, reason, "measure again when nothing else runs, or with --duration 60")
+    return Verdict(UNDECIDED, reason, "measure again when nothing else runs, or with --seconds 60")
 
 
 def _limit(rates: Rates, computes: str) -> tuple[str, str]:

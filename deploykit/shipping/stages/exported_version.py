@@ -30,7 +30,7 @@ def _export(shipment: Shipment) -> Outcome:
         "name": shipment.name,
         "warmup": _warmup(shipment, callee),
         "labels": how.labels,
-        "allowed_ops": how.allowed_ops,
+        "allow_ops": how.allow_ops,
     }
     if how.manifests:
         options["manifests"] = Manifests(
@@ -99,7 +99,7 @@ def _takes_photos(callee: NamedModel) -> bool:
 EXPORT = ShipStage(
     "export",
     _export,
-    ("name", "calibration", "evaluation", "preprocess", "labels", "manifests", "allowed_ops"),
+    ("name", "calibration", "evaluation", "preprocess", "labels", "manifests", "allow_ops"),
     ("verify", "tune"),
     seconds=8,
 )

@@ -36,7 +36,7 @@ def _check(shipment: Shipment) -> Outcome:
     opened = None
     if not path_of(source) or _is_keras(source.model):  # it has no graph until it is frozen
         opened = open_model(source)
-    found = check(source if opened is None else opened.graph, allowed_ops=how.allowed_ops)
+    found = check(source if opened is None else opened.graph, allow_ops=how.allow_ops)
     if found.error is not None:
         raise found.error
     graph, used = _compared(
@@ -68,7 +68,7 @@ def _compared(
     UnverifiedError: these prove nothing either.
     """
     how = shipment.how
-    options |= {"force": True, "allowed_ops": how.allowed_ops, "input_range": how.input_range}
+    options |= {"force": True, "allow_ops": how.allow_ops, "input_range": how.input_range}
     try:
         allowed = how.allow_unverified and how.calibration is None
         graph = act(model, **options, allow_unverified=allowed)
@@ -116,7 +116,7 @@ def _calibrate(shipment: Shipment) -> Outcome:
     found = calibrate(
         shipment.opened(OPTIMIZED_FILE),
         shipment.samples("calibration"),
-        allowed_ops=tuple(how.allowed_ops),
+        allow_ops=tuple(how.allow_ops),
     )
     return Outcome({**found.document(), "fed": dict(found.fed)})
 
@@ -125,7 +125,7 @@ def _quantize(shipment: Shipment) -> Outcome:
     how, is_calibrated = shipment.how, shipment.how.calibration is not None
     path, model = shipment.path(EIGHT_BITS_FILE), shipment.opened(OPTIMIZED_FILE)
     common: dict[str, Any] = {
-        "allowed_ops": how.allowed_ops,
+        "allow_ops": how.allow_ops,
         "output": path,
         "force": True,
     }
@@ -137,7 +137,7 @@ def _quantize(shipment: Shipment) -> Outcome:
             budget=max(shipment.share, 0.5),
             allow_low_accuracy=how.allow_low_accuracy,
             allow_float=True,
-            whole_tokens=is_calibrated and how.target == "throughput",
+            whole_tokens=is_calibrated and how.goal == "throughput",
         )
         if is_calibrated and how.evaluation is not None:
             options = replace(options, max_drop=how.max_drop)
@@ -157,7 +157,7 @@ def _quantize(shipment: Shipment) -> Outcome:
         plain.pop("evaluation", None)  # the stage `accuracy` measures it, also on later data
         if how.evaluation is not None and plain["result"] != "int8":
             used = ("evaluation", "labels")  # on others, int8 may be accurate enough
-    if how.target == "size" and plain.get("result") != "int8":
+    if how.goal == "size" and plain.get("result") != "int8":
         common["allow_low_accuracy"] = how.allow_low_accuracy
         common |= {"input_range": how.input_range, "allow_unverified": how.allow_unverified}
         slower = plain.get("reason")
@@ -194,7 +194,7 @@ def _no_calibration(shipment: Shipment) -> str:
 def _no_8_bits(shipment: Shipment) -> str:
     if shipment.how.device == "gpu":
         return "int8 layers run on CPUs only, and --device is gpu"
-    if shipment.how.target == "size" or _states_scales(shipment):
+    if shipment.how.goal == "size" or _states_scales(shipment):
         return ""
     return _uncalibrated(shipment)
 
@@ -206,13 +206,13 @@ def _states_scales(shipment: Shipment) -> bool:
     return has_fake_quants(shipment.opened(OPTIMIZED_FILE).frozen)
 
 
-_COMPARED = ("input_range", "allow_unverified", "allowed_ops")
+_COMPARED = ("input_range", "allow_unverified", "allow_ops")
 CHECK = ShipStage("check", _check, ("source", "preprocess", *_COMPARED), seconds=8)
 OPTIMIZE = ShipStage("optimize", _optimize, ("preprocess", *_COMPARED), ("check",), seconds=4)
 CALIBRATE = ShipStage(
     "calibrate",
     _calibrate,
-    ("calibration", "preprocess", "allowed_ops"),
+    ("calibration", "preprocess", "allow_ops"),
     ("optimize",),
     left_out=_no_calibration,
     seconds=6,
@@ -220,8 +220,8 @@ CALIBRATE = ShipStage(
 QUANTIZE = ShipStage(
     "quantize",
     _quantize,
-    ("calibration", "evaluation_form", "preprocess", "max_drop", "target", "device", "engine",
-     "allow_low_accuracy", "input_range", "allow_unverified", "allowed_ops"),
+    ("calibration", "evaluation_form", "preprocess", "max_drop", "goal", "device", "engine",
+     "allow_low_accuracy", "input_range", "allow_unverified", "allow_ops"),
     ("optimize",),
     left_out=_no_8_bits,
     measures=True,

@@ -28,7 +28,7 @@ def _verify(shipment: Shipment) -> Outcome:
     how = shipment.how
     files = _write(shipment)
     shipment.forget(MODEL)
-    options: dict[str, Any] = {"allowed_ops": how.allowed_ops}
+    options: dict[str, Any] = {"allow_ops": how.allow_ops}
     if how.calibration is not None:
         options["data"] = shipment.samples("calibration")
     else:
@@ -91,7 +91,7 @@ def _accuracy(shipment: Shipment) -> Outcome:
         models,
         shipment.samples("evaluation"),
         labels=how.labels,
-        allowed_ops=how.allowed_ops,
+        allow_ops=how.allow_ops,
     )
     return Outcome(found.document())
 
@@ -111,13 +111,15 @@ def loses_too_much(shipment: Shipment) -> bool:
 
 
 def _no_evaluation(shipment: Shipment) -> str:
-    return "" if shipment.how.evaluation is not None else "there is no --eval DATA with labels"
+    return (
+        "" if shipment.how.evaluation is not None else "there is no --evaluation DATA with labels"
+    )
 
 
 VERIFY = ShipStage(
     "verify",
     _verify,
-    ("calibration", "preprocess", "input_range", "allow_unverified", "allowed_ops"),
+    ("calibration", "preprocess", "input_range", "allow_unverified", "allow_ops"),
     ("optimize", "quantize"),
     seconds=8,
 )
@@ -126,7 +128,7 @@ DESCRIBE = ShipStage("describe", _describe, ("labels",), ("check", "verify"))
 ACCURACY = ShipStage(
     "accuracy",
     _accuracy,
-    ("evaluation", "preprocess", "labels", "allowed_ops"),
+    ("evaluation", "preprocess", "labels", "allow_ops"),
     ("verify",),
     left_out=_no_evaluation,
     seconds=10,

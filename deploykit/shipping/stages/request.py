@@ -46,7 +46,7 @@ def _serve(shipment: Shipment) -> Outcome:
     exported, callee = shipment.document("export"), named_model(shipment)
     sample = _sample(shipment, callee)
     began = time.monotonic()
-    with ServedInstance(shipment.folder, allowed_ops=shipment.how.allowed_ops) as server:
+    with ServedInstance(shipment.folder, allow_ops=shipment.how.allow_ops) as server:
         seconds = time.monotonic() - began
         document: dict[str, Any] = {
             "address": server.address,
@@ -246,7 +246,7 @@ def _photo_in(data: Any) -> Path | None:
 SERVE = ShipStage(
     "serve",
     _serve,
-    ("name", "calibration", "evaluation", "preprocess", "allowed_ops"),
+    ("name", "calibration", "evaluation", "preprocess", "allow_ops"),
     ("check", "export", "tune"),
     measures=True,
     seconds=32,

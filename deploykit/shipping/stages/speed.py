@@ -36,7 +36,7 @@ PROFILE_SECONDS = 1.0
 
 def _feeding(shipment: Shipment) -> dict[str, Any]:
     """Return what models are run on: samples that are arrays, or synthetic values."""
-    return {"allowed_ops": shipment.how.allowed_ops, "data": shipment.arrays()}
+    return {"allow_ops": shipment.how.allow_ops, "data": shipment.arrays()}
 
 
 def _placement(shipment: Shipment) -> Outcome:
@@ -47,7 +47,7 @@ def _placement(shipment: Shipment) -> Outcome:
 
 def _tune(shipment: Shipment) -> Outcome:
     how = shipment.how
-    goal = "throughput" if how.target == "throughput" else "latency"
+    goal = "throughput" if how.goal == "throughput" else "latency"
     path = shipment.path(f"{TUNED}.part")
     found = tune(
         shipment.opened(MODEL),
@@ -162,7 +162,7 @@ def _input(shipment: Shipment, document: dict[str, Any]) -> str:
             data=data,
             preprocess=how.preprocess,
             seconds=INPUT_SECONDS,
-            allowed_ops=how.allowed_ops,
+            allow_ops=how.allow_ops,
         )
     except Error as error:
         return f"tf.data is not measured: {error}"
@@ -174,7 +174,7 @@ def _input(shipment: Shipment, document: dict[str, Any]) -> str:
 PLACEMENT = ShipStage(
     "placement",
     _placement,
-    ("calibration", "evaluation_form", "preprocess", "device", "allowed_ops"),
+    ("calibration", "evaluation_form", "preprocess", "device", "allow_ops"),
     ("verify",),
     measures=True,
     seconds=2,
@@ -182,7 +182,7 @@ PLACEMENT = ShipStage(
 TUNE = ShipStage(
     "tune",
     _tune,
-    ("calibration", "evaluation_form", "preprocess", "target", "device", "allowed_ops"),
+    ("calibration", "evaluation_form", "preprocess", "goal", "device", "allow_ops"),
     ("verify",),
     measures=True,
     seconds=35,
@@ -192,7 +192,7 @@ TUNE = ShipStage(
 BENCHMARK = ShipStage(
     "benchmark",
     _benchmark,
-    ("calibration", "evaluation_form", "preprocess", "device", "allowed_ops"),
+    ("calibration", "evaluation_form", "preprocess", "device", "allow_ops"),
     ("verify", "tune"),
     measures=True,
     seconds=45,

@@ -23,7 +23,7 @@ class Loading:
     thread; -1: so those of every call."""
     slots: int = 0
     """Calls that compute at once, each in a thread that all models share."""
-    allowed_ops: tuple[str, ...] = ()
+    allow_ops: tuple[str, ...] = ()
     """Ops that may reach beyond the model."""
     engine: str = AUTO
     """AUTO, or one of `ENGINES`."""

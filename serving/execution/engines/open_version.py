@@ -61,7 +61,7 @@ def open_version(folder: Path, name: str, version: int, loading: Loading) -> Ser
         return Servable(folder, name, version, signatures, engines, QuickCalls(meta), parts)
     try:
         start_tensorflow()
-        check_safe(meta, folder, loading.allowed_ops)
+        check_safe(meta, folder, loading.allow_ops)
         traits = Traits.of(meta, left)
         models = {} if found is None else {name: found.signature(name) for name in found.signatures}
         split = split_signatures(meta, left, models)

@@ -94,7 +94,7 @@ class KeptGraphs:
         self._facts = {
             "openvino": imported().get_version(),
             "deploykit": __version__,
-            "allowed_ops": sorted(loading.allowed_ops),
+            "allow_ops": sorted(loading.allow_ops),
             "manifest": sha256_of(manifest),
         }
 

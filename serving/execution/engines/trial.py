@@ -72,7 +72,7 @@ def tried(folder: str, loading: Loading) -> float:
     if content is None:
         raise GraphError("engine-folder-gone", source=folder, folder=FOLDER)
     graph = Graph.from_graph_def(GraphDef.FromString(content.graph_def))
-    refuse_side_effects(graph, loading.allowed_ops)
+    refuse_side_effects(graph, loading.allow_ops)
     imported()
     before = psutil.Process().memory_info().rss
     engine = OpenVinoEngine(content, loading)

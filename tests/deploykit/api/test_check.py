@@ -133,7 +133,7 @@ def test_all_effects_are_named_live_or_not_and_in_functions(path):
     function = library(
         f=[Node.constant("n", np.array(b"x", object)), Node("w", "WriteFile", ("n", "n"))]
     )
-    found = deploykit.check(written(path, nodes, function), allowed_ops=["Abort"])
+    found = deploykit.check(written(path, nodes, function), allow_ops=["Abort"])
     (facts,) = found.graphs
     assert [(use.op, use.nodes, use.allowed) for use in facts.effects] == [
         ("Abort", ("end",), True),
@@ -143,7 +143,7 @@ def test_all_effects_are_named_live_or_not_and_in_functions(path):
     ]
     assert found.refused_ops == ["PrintV2", "ReadFile", "WriteFile"]
     assert isinstance(found.error, RefusedError)
-    assert deploykit.check(path, allowed_ops=["Abort", *found.refused_ops]).error is None
+    assert deploykit.check(path, allow_ops=["Abort", *found.refused_ops]).error is None
 
 
 def test_what_tensorflow_alone_refuses_is_a_problem(path):

@@ -43,21 +43,21 @@ def scores(found):
 
 def test_the_command_says_what_the_function_returns(deploykit, files):
     photo, net, labels = files
-    found = api.label(photo, net, labels, outputs=["scores"], mean=3, top=2)
+    found = api.label(photo, net, labels, outputs=["scores"], input_mean=3, top=2)
     command = deploykit("label", photo, "--model", net, "--labels", labels,
                         "--output_layer=scores", "--input_mean=3", "--top=2", "--json")  # fmt: skip
     document = json.loads(json.dumps(found.document()))
     assert {name: command.document[name] for name in document} == document
     assert (document["image"], document["labels"]) == (str(photo), str(labels))
-    again = api.label(photo, net, NAMES, outputs=["scores"], mean=3, top=2).document()
+    again = api.label(photo, net, NAMES, outputs=["scores"], input_mean=3, top=2).document()
     assert again == {**found.document(), "labels": None}
 
 
 def test_options_are_fields_with_the_defaults_of_the_command(files):
-    with pytest.raises(TypeError, match=r"'heigth' \(did you mean height\?\)"):
-        api.label(*files, heigth=3)
+    with pytest.raises(TypeError, match=r"'input_heigth' \(did you mean input_height"):
+        api.label(*files, input_heigth=3)
     with raises(Error, "preprocess-or-input-options"):
-        api.label(*files, preprocess="steps.json", mean=3)
+        api.label(*files, preprocess="steps.json", input_mean=3)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32])
@@ -66,7 +66,7 @@ def test_an_array_is_taken_as_its_file_is(files, dtype, channels):
     photo, net, labels = files
     knowing(net)
     pixels = np.dstack([PIXELS, np.full((4, 4, channels - 3), 7, np.uint8)])
-    for how in ({}, {"mean": 2.0}):
+    for how in ({}, {"input_mean": 2.0}):
         expected = scores(api.label(photo, net, labels, top=48, **how))
         found = api.label(pixels.astype(dtype), net, labels, top=48, **how)
         np.testing.assert_array_equal(scores(found), expected)
@@ -78,7 +78,7 @@ def test_a_grey_array(files):
     _, net, labels = files
     grey = PIXELS[:, :, 0]
     for pixels in (grey, grey[:, :, np.newaxis]):
-        found = api.label(pixels, net, labels, outputs=["scores"], top=48, std=1)
+        found = api.label(pixels, net, labels, outputs=["scores"], top=48, input_std=1)
         np.testing.assert_array_equal(scores(found), np.repeat(grey.ravel(), 3))
 
 
@@ -132,7 +132,7 @@ def test_what_is_given_wins(deploykit, files, tmp_path):
     found = deploykit("label", photo, "--model", net, "--labels", labels, "--json")
     assert found.stderr.startswith(f"deploykit: preprocessing taken from {net}.json\n")
     assert found.document["predictions"][0]["label"].startswith("label ")
-    for how in ({"mean": 0}, {"std": 255.0}, {"height": 4}, {"width": 4}):
+    for how in ({"input_mean": 0}, {"input_std": 255.0}, {"input_height": 4}, {"input_width": 4}):
         np.testing.assert_allclose(scores(api.label(photo, net, top=48, **how)), plain, rtol=1e-6)
     steps = tmp_path / "steps.json"
     steps.write_text(json.dumps({"format": 1, "inputs": {"x": {"scale": 3}}}))
@@ -167,8 +167,8 @@ def test_a_model_that_knows_a_part(deploykit, files):
     assert shows(
         found.stderr,
         "unknown-name",
-        source=f"{net}.json",
-        kind="step for 'x'",
+        source=f"{net}.json: input 'x'",
+        kind="step",
         name="resise",
         hint=" (did you mean resize?)",
     )

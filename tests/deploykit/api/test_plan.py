@@ -39,8 +39,9 @@ def test_a_server_is_measured_tried_and_drawn(deploykit, quick, address, tmp_pat
     for name in both:
         (tmp_path / name).write_text(written[name].replace("half-plus-two", "echo"))
     found = deploykit("plan", address, "echo", "--data", tmp_path / "x.npz", "--rate=20",
-                      "--p99=9000", "--seconds=0.2", "--price=0.5", "--json", "--survive=replica",
-                      "--plot", tmp_path / "plan.png", "--manifests", tmp_path)  # fmt: skip
+                      "--latency-limit=9000", "--seconds=0.2", "--price=0.5", "--json",
+                      "--survive=replica", "--plot", tmp_path / "plan.png",
+                      "--manifests", tmp_path)  # fmt: skip
     assert found.status == 0, found.stderr
     told = found.document
     assert (told["replicas"], told["needed"]["nothing"], told["problem"]) == (2, 1, None)
@@ -66,7 +67,7 @@ def test_a_server_that_is_not_as_foreseen_is_no_plan(deploykit, quick, address, 
 
     judged, api_p99 = checking_plan.judged, lambda ms: checking_plan.P99(ms, ms, ms)
     monkeypatch.setattr(checking_plan, "judged", never)
-    found = api.plan(address, "echo", X, rate=20, p99_ms=9000, seconds=0.2)
+    found = api.plan(address, "echo", X, rate=20, latency_limit=9000, seconds=0.2)
     assert "does not do what was foreseen" in found.problem
     assert tries == [2, 3, 4]  # rounds: what was seen is added to what is known
     assert found.document()["check"]["passed"] is False
@@ -75,9 +76,9 @@ def test_a_server_that_is_not_as_foreseen_is_no_plan(deploykit, quick, address, 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"p99_ms": 5}, "no number of replicas"),
-        ({"p99_ms": 60, "replicas": (1, 3)}, "1..3 are allowed"),
-        ({"p99_ms": 60, "survive": "zone", "zones": 1}, "nothing is left"),
+        ({"latency_limit": 5}, "no number of replicas"),
+        ({"latency_limit": 60, "replicas": (1, 3)}, "1..3 are allowed"),
+        ({"latency_limit": 60, "survive": "zone", "zones": 1}, "nothing is left"),
     ],
 )
 def test_no_number_will_do(deploykit, quick, tmp_path, options, says):
@@ -85,7 +86,7 @@ def test_no_number_will_do(deploykit, quick, tmp_path, options, says):
     path.write_text(json.dumps(document(load(1), load(8))))
     found = api.plan(path, rate=1000, **options)
     assert says in found.problem
-    flags = {"p99_ms": "--p99", "replicas": "--replicas", "survive": "--survive",
+    flags = {"latency_limit": "--latency-limit", "replicas": "--replicas", "survive": "--survive",
              "zones": "--zones"}  # fmt: skip
     values = {"replicas": "1..3"}
     given = [f"{flags[name]}={values.get(name, value)}" for name, value in options.items()]
@@ -98,7 +99,7 @@ def test_no_number_will_do(deploykit, quick, tmp_path, options, says):
 def test_manifests_are_looked_at_before_the_server_is(deploykit, address, tmp_path):
     np.savez(tmp_path / "x.npz", **X)
     found = deploykit("plan", address, "echo", "--data", tmp_path / "x.npz", "--rate=20",
-                      "--p99=90", "--manifests", tmp_path)  # fmt: skip
+                      "--latency-limit=90", "--manifests", tmp_path)  # fmt: skip
     assert found.status == 4
     assert shows(found.stderr, "manifests-missing")
 
@@ -108,7 +109,7 @@ def test_manifests_are_looked_at_before_the_server_is(deploykit, address, tmp_pa
     [("0..3", "does not go up"), ("4..3", "does not go up"), ("x", "1..10"), ("1..y", "1..10")],
 )
 def test_numbers_of_replicas(deploykit, value, says):
-    found = deploykit("plan", "x.json", "--rate=1", "--p99=1", "--replicas", value)
+    found = deploykit("plan", "x.json", "--rate=1", "--latency-limit=1", "--replicas", value)
     assert found.status == 2
     assert says in found.stderr
 
@@ -116,17 +117,17 @@ def test_numbers_of_replicas(deploykit, value, says):
 def test_a_single_number_is_both(deploykit, quick, tmp_path):
     path = tmp_path / "load.json"
     path.write_text(json.dumps(document(load(1), load(8))))
-    found = deploykit("plan", path, "--rate=40", "--p99=100", "--replicas=7", "--json")
+    found = deploykit("plan", path, "--rate=40", "--latency-limit=100", "--replicas=7", "--json")
     assert (found.status, found.document["replicas"]) == (0, 7)
 
 
 def test_what_people_read(deploykit, quick, tmp_path):
     path = tmp_path / "load.json"
     path.write_text(json.dumps(document(load(1), load(8), load(rate=60.0))))
-    found = deploykit("plan", path, "--rate=1000", "--p99=60", "--price=0.2")
+    found = deploykit("plan", path, "--rate=1000", "--latency-limit=60", "--price=0.2")
     assert found.status == 0, found.stderr
     for words in ("replicas of 1 core", "zone lost", "headroom", "per hour", "check at 60"):
         assert words in found.stdout
-    drawn = plot_plan(api.plan(path, rate=1000, p99_ms=60).document(), "plan.svg").decode()
+    drawn = plot_plan(api.plan(path, rate=1000, latency_limit=60).document(), "plan.svg").decode()
     for words in ("replicas, one lost", "measured on one replica", "Calls a second to each"):
         assert words in drawn

@@ -84,7 +84,7 @@ def test_every_function_takes_the_names_of_ops_that_are_allowed(name, tmp_path, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(OpenedModel, "refuse_effects", told)
     with pytest.raises(RefusedError, match=r"allowed: \['ReadFile', 'WriteFile'\]"):
-        FUNCTIONS[name](graph("before"), allowed_ops=["ReadFile", "WriteFile"])
+        FUNCTIONS[name](graph("before"), allow_ops=["ReadFile", "WriteFile"])
 
 
 def told(self, allowed, **_):
@@ -94,7 +94,7 @@ def told(self, allowed, **_):
 def test_with_the_name_of_its_op_it_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the proof runs it
     for name, function in (("a.pb", deploykit.optimize), ("b.pb", deploykit.freeze)):
-        function(graph("before"), output=tmp_path / name, allowed_ops=["WriteFile"])
+        function(graph("before"), output=tmp_path / name, allow_ops=["WriteFile"])
     with pytest.raises(RefusedError):
         deploykit.optimize(tmp_path / "a.pb")
 

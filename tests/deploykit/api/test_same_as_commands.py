@@ -85,7 +85,7 @@ def test_benchmark(deploykit, processes, net, tmp_path):
 
 def test_benchmark_of_several(deploykit, processes, net, tmp_path):
     other = written(dense(), tmp_path / "other.pb")
-    said = told(deploykit, "benchmark", net, other, "--outputs=y", "--duration=0.5")
+    said = told(deploykit, "benchmark", net, other, "--outputs=y", "--seconds=0.5")
     for models in ([net, other], {str(net): api.load_graph(net), str(other): other}):
         found = api.benchmark(models, outputs=["y"], seconds=0.5)
         document = plain(found.document())
@@ -130,10 +130,16 @@ def test_benchmark_behind_files(deploykit, processes, wide, tmp_path):
     (tmp_path / "steps.json").write_text(json.dumps(steps))
     said = told(
         deploykit, "benchmark", wide, "--data", data.path, "--input=all", "--batch=4",
-        "--shuffle", "--simulate-accelerator=5", "--preprocess", tmp_path / "steps.json",
+        "--shuffle", "--simulated-compute-ms=5", "--preprocess", tmp_path / "steps.json",
     )  # fmt: skip
     found = api.benchmark(
-        wide, data=data.path, input="all", batch=4, shuffle=True, wait_ms=5, preprocess=steps
+        wide,
+        data=data.path,
+        input="all",
+        batch=4,
+        shuffle=True,
+        simulated_compute_ms=5,
+        preprocess=steps,
     )
     assert without(found.document()) == without(said)
     assert [each.style for each in found.styles] == ["feed", "queue", "tfdata"]
@@ -150,9 +156,12 @@ def test_benchmark_behind_files(deploykit, processes, wide, tmp_path):
         ({"data": "DIR", "shapes": {"x": (1, 8)}}, says("option-conflicts-files", option="shapes")),
         ({"data": "DIR", "batch": [1, 2]}, says("files-one-measurement")),
         ({"data": "DIR", "input": "disk"}, says("not-one-of", got="disk")),
-        ({"data": "DIR", "workers": 2}, says("only-for", option="a tf.data service")),
+        ({"data": "DIR", "service_workers": 2}, says("only-for", option="a tf.data service")),
         ({"data": "DIR", "input": "feed", "cache": "memory"}, says("only-for")),
-        ({"data": "DIR", "input": "tfdata", "workers": 2, "address": "a:1"}, says("give-one")),
+        (
+            {"data": "DIR", "input": "tfdata", "service_workers": 2, "service_address": "a:1"},
+            says("give-one"),
+        ),
         ({"data": "DIR", "on_error": "ignore"}, says("not-one-of", got="ignore")),
     ],
 )

@@ -227,7 +227,7 @@ def test_a_named_file_of_settings_of_another_model_is_an_error(exported, tmp_pat
     uses = [
         lambda file: api.serve(exported, port=0, tuned=file).close(),
         lambda file: api.serve(exported / "shapes", port=0, tuned=file).close(),
-        lambda file: api.benchmark(model, base=file, runs=3),
+        lambda file: api.benchmark(model, tuned=file, runs=3),
         lambda file: api.infer(model, npz, tmp_path / f"out{len(str(file))}", tuned=file),
         lambda file: api.export(model, tmp_path / "models", manifests=manifests[file]),
     ]

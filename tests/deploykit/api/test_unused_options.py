@@ -34,7 +34,7 @@ def test_options_of_a_comparison_that_is_not_made(act, options):
 
 def test_what_is_allowed_or_default_needs_no_comparison():
     for act in ACTS.values():
-        assert act(dense(), allowed_ops=("WriteFile",), input_range=(-1.0, 1.0)).report
+        assert act(dense(), allow_ops=("WriteFile",), input_range=(-1.0, 1.0)).report
     assert deploykit.optimize(dense(), verify=True, tolerance=1e-3).report.verification.passed
 
 

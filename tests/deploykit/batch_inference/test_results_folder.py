@@ -143,7 +143,9 @@ def test_after_a_cut_no_row_is_lost_and_none_is_doubled(begun, whole):
 
 def test_a_journal_that_tells_nothing_is_named(begun):
     (begun / JOURNAL).write_bytes(b"{}")
-    with pytest.raises(FileError, match=r"parts.jsonl: this does not tell .*--force begins anew"):
+    with pytest.raises(
+        FileError, match=r"parts.jsonl: not a valid journal .*--force to start again"
+    ):
         run(begun)
     _, computed = run(begun, force=True)
     assert computed == list(range(PARTS))
@@ -230,7 +232,7 @@ OTHERS = {
 def test_what_is_of_something_else_is_refused_and_says_what(out, begun, said, is_finished):
     folder, other = out if is_finished else begun, made_of(**OTHERS[said])
     before = contents(folder)
-    with pytest.raises(FileError, match=f"these results are {said}; --force .* another --name"):
+    with pytest.raises(FileError, match=f"these results are {said}. Use --force .* another --name"):
         run(folder, other)
     assert contents(folder) == before
     assert run(folder, other, name="others")[1] == list(range(other.parts))

@@ -141,9 +141,9 @@ def test_a_sweep_is_every_combination():
 
 def test_what_is_given_wins_over_a_tuned_file():
     base = Settings(8, (2, 1), onednn=False, concurrency=2, input="tfdata", device="gpu")
-    assert Sweep(base=base).settings() == [base]
+    assert Sweep(tuned=base).settings() == [base]
     sweep = Sweep(batch=(1,), onednn=(True,), concurrency=(1,), input="feed", device="cpu",
-                  base=base)  # fmt: skip
+                  tuned=base)  # fmt: skip
     assert sweep.settings() == [Settings(1, (2, 1), onednn=True)]
 
 
@@ -228,7 +228,7 @@ def test_engines_are_swept_by_name():
 def test_who_names_no_engine_leaves_it_to_the_model():
     assert not Sweep(threads=(2, 1)).names_engine
     assert Sweep(engine="tensorflow").names_engine
-    assert Sweep(base=Settings()).names_engine
+    assert Sweep(tuned=Settings()).names_engine
 
 
 OF_TENSORFLOW = {
@@ -260,7 +260,7 @@ def test_what_tensorflow_alone_has_is_left_out_with_a_word(name, caplog):
         Sweep(engine="openvino", **alone).settings()
     with pytest.raises(GraphError, match=r"^OpenVINO "):
         Settings(engine="openvino", **alone).check_here()
-    tuned = Sweep(engine="openvino", base=Settings(**alone)).settings()
+    tuned = Sweep(engine="openvino", tuned=Settings(**alone)).settings()
     assert tuned == [Settings(engine="openvino", threads=other)]
 
 

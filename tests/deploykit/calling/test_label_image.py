@@ -321,8 +321,8 @@ def test_inputs_that_take_no_image(label, what):
 
 OUTPUTS = {
     "expected one score for each class": lambda tf, x: x,
-    "not scores": lambda tf, x: tf.as_string(x),
-    "holds NaN or Inf": lambda tf, x: tf.reshape(x, [1, -1]) / 0.0,
+    "expected scores": lambda tf, x: tf.as_string(x),
+    "contains NaN or Inf": lambda tf, x: tf.reshape(x, [1, -1]) / 0.0,
 }
 
 

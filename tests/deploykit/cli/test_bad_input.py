@@ -188,7 +188,7 @@ def test_unwritable_folder(small):
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 4, done.stderr
-    assert "cannot be written to" in done.stderr
+    assert "is not writable" in done.stderr
     assert list(small.parent.iterdir()) == [small]
 
 

@@ -108,8 +108,9 @@ def test_an_allocator_that_is_not_installed_is_one_sentence(deploykit, net, monk
     found = deploykit("benchmark", net, "--allocator=default,tcmalloc")
     assert (found.status, found.printed) == (2, "")
     assert found.stderr == (
-        "deploykit: error: the allocator tcmalloc cannot be had here: libtcmalloc_minimal.so.4 or "
-        "libtcmalloc.so.4 is not installed (Debian and Ubuntu: libtcmalloc-minimal4)\n"
+        "deploykit: error: the allocator tcmalloc is not available here: "
+        "libtcmalloc_minimal.so.4 or libtcmalloc.so.4 is not installed "
+        "(Debian and Ubuntu: libtcmalloc-minimal4)\n"
     )
 
 
@@ -171,7 +172,7 @@ def test_an_existing_file_is_refused_before_anything_runs(run, gone, deploykit):
 def test_force_replaces_a_file_and_text_is_a_table(net, deploykit, tmp_path):
     output = tmp_path / "result.json"
     output.write_text("old")
-    found = deploykit("benchmark", net, "--duration=0.3", "-o", output, "--force")
+    found = deploykit("benchmark", net, "--seconds=0.3", "-o", output, "--force")
     assert (found.status, found.stderr) == (0, "")
     for word in ("net.pb", "p50 ms", "p99 ms", "items/s", "load ms", "peak memory", "warm-up"):
         assert word in found.stdout
@@ -181,10 +182,10 @@ def test_force_replaces_a_file_and_text_is_a_table(net, deploykit, tmp_path):
 
 
 WRONG = [
-    (["--duration=0"], 2, re.escape("--duration")),
-    (["--duration=-1"], 2, re.escape("--duration")),
-    (["--duration=nan"], 2, re.escape("nan is not a number above 0, up to 1e+09")),
-    (["--duration=inf"], 2, re.escape("inf is not a number above 0, up to 1e+09")),
+    (["--seconds=0"], 2, re.escape("--seconds")),
+    (["--seconds=-1"], 2, re.escape("--seconds")),
+    (["--seconds=nan"], 2, re.escape("nan is not a number above 0, up to 1e+09")),
+    (["--seconds=inf"], 2, re.escape("inf is not a number above 0, up to 1e+09")),
     (["--runs=0"], 2, re.escape("--runs")),
     (["--runs=-5"], 2, re.escape("--runs")),
     (["--runs=many"], 2, re.escape("--runs")),
@@ -330,7 +331,7 @@ def test_ctrl_c_in_the_rounds_keeps_what_was_measured(net):
     output = net.parent / "result.json"
     terminal, end = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "deploykit", "benchmark", str(net), "--duration=9",
+        [sys.executable, "-m", "deploykit", "benchmark", str(net), "--seconds=9",
          "-o", str(output)],
         stdout=subprocess.PIPE, stderr=end, text=True,
         env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
@@ -376,7 +377,7 @@ def served(tmp_path_factory):
     model = written(dense(), folder / "net.pb")
     options = ("--rate=200", "--latency-limit=5000", "--batch=1,3", "--threads=1x1")
     files = ("-o", folder / "result.json", "--csv", folder / "result.csv", "--json")
-    command = ("benchmark", model, "--scenario=server", "--duration=0.5", *options, *files)
+    command = ("benchmark", model, "--scenario=server", "--seconds=0.5", *options, *files)
     return folder, command_line(*command)
 
 
@@ -419,7 +420,7 @@ def test_a_line_of_a_scenario_in_csv(served):
     ("options", "word"),
     [
         (["--scenario=server"], says("option-needs", option="scenario server")),
-        (["--rate=5"], re.escape("the rate is only for scenario server")),
+        (["--rate=5"], re.escape("the rate: only for scenario server")),
         (
             ["--scenario=single", "--concurrency=2"],
             says("scenario-single-concurrency", concurrency=2),

@@ -174,7 +174,7 @@ def test_damaged_models_are_refused_in_a_sentence(deploykit, tmp_path):
     keras.write_bytes(SOURCES["keras"].read_bytes()[:5000])
     (tmp_path / "lonely.ckpt.index").write_bytes(b"index")
     for source, status, message in (
-        (folder / "model.ckpt", 2, "the data file has 1000; it may be cut short"),
+        (folder / "model.ckpt", 2, "the data file has 1000. It may be truncated"),
         (keras, 2, "Keras cannot load"),
         (tmp_path / "lonely.ckpt", 4, "--graph"),
         (folder / "none.ckpt", 4, "No such file"),

@@ -36,7 +36,7 @@ def fashion(tmp_path_factory):
     output = tmp_path_factory.mktemp("out") / "result.json"
     found = command_line(
         "benchmark", FASHION / "tf1" / "model.ckpt", "--data", FASHION / "test_1000.npz",
-        "--input=all", "--duration=0.8", "--batch=50", "--json", "-o", output,
+        "--input=all", "--seconds=0.8", "--batch=50", "--json", "-o", output,
     )  # fmt: skip
     return found, output
 
@@ -72,8 +72,8 @@ def test_a_simulated_accelerator_as_a_table(model, tmp_path, deploykit):
     steps = tmp_path / "steps.json"
     steps.write_text('{"format": 1, "columns": {"x": [0, 6], "id": 6}}')
     found = deploykit(
-        "benchmark", model, "--data", data.path, "--duration=0.5", "--batch=4",
-        "--simulate-accelerator=5", "--preprocess", steps,
+        "benchmark", model, "--data", data.path, "--seconds=0.5", "--batch=4",
+        "--simulated-compute-ms=5", "--preprocess", steps,
     )  # fmt: skip
     assert (found.status, found.stderr) == (0, "deploykit: x: float32 6 from csv, as they are\n")
     for word in ("items/s", "ceiling", "floor", "share", "CPU", *STYLES,
@@ -97,8 +97,8 @@ def test_a_training_step_and_one_style(tmp_path, deploykit):
 
     path = written(build(step, ["x", "id"]), tmp_path / "train.pb")
     data = made_up.write_records(tmp_path / "records")
-    common = ("benchmark", path, "--data", data.path, "--input=tfdata", "--duration=0.3",
-              "--fetch=train", "--json")  # fmt: skip
+    common = ("benchmark", path, "--data", data.path, "--input=tfdata", "--seconds=0.3",
+              "--run-ops=train", "--json")  # fmt: skip
     found = deploykit(*common, "--init=start")
     assert found.status == 0, found.stderr
     assert found.document["fed"] == {
@@ -124,7 +124,7 @@ def test_damaged_images_are_counted(tmp_path, deploykit):
     damaged = tmp_path / "images" / "03.jpg"
     damaged.write_bytes(damaged.read_bytes()[:150])
     common = (
-        "benchmark", path, "--data", data.path, "--duration=0.3", "--batch=4", "--preprocess=0..1"
+        "benchmark", path, "--data", data.path, "--seconds=0.3", "--batch=4", "--preprocess=0..1"
     )  # fmt: skip
     found = deploykit(*common, "--input=tfdata", "--on-error=skip", "--json")
     text = "photos{} -> 8x8 bilinear, 0..1 (as --preprocess says)"
@@ -151,7 +151,7 @@ def test_damaged_images_in_records_are_counted(tmp_path, deploykit):
     features = {"image": Feature("string", (), "image")}
     data = made_up.write_shards(tmp_path / "records", features, contents)
     common = (
-        "benchmark", path, "--data", data.path, "--duration=0.3", "--batch=4", "--preprocess=0..1"
+        "benchmark", path, "--data", data.path, "--seconds=0.3", "--batch=4", "--preprocess=0..1"
     )  # fmt: skip
     found = deploykit(*common, "--on-error=skip", "--json")
     text = "photos{} -> 8x8 bilinear, 0..1 (as --preprocess says)"
@@ -168,7 +168,7 @@ def test_damaged_images_in_records_are_counted(tmp_path, deploykit):
 @pytest.mark.slow
 def test_options_of_tf_data(model, tmp_path, deploykit):
     data = made_up.write_records(tmp_path / "records")
-    common = ("benchmark", model, "--data", data.path, "--batch=4", "--duration=0.3", "--json",
+    common = ("benchmark", model, "--data", data.path, "--batch=4", "--seconds=0.3", "--json",
               "--input=tfdata", "--shuffle", "--private-threads=1", "--cache")  # fmt: skip
     cache = tmp_path / "cache"
     for each in ("memory", cache):
@@ -186,11 +186,11 @@ def test_options_of_tf_data(model, tmp_path, deploykit):
 WRONG = [
     (["--input=queue"], 2, says("input-style-without-files", got="queue")),
     (["--input=all"], 2, says("input-style-without-files", got="all")),
-    (["--simulate-accelerator=20"], 2, says("option-needs", needed="data, a path (--data)")),
-    (["--fetch=out"], 2, says("option-needs", needed="data, a path (--data)")),
+    (["--simulated-compute-ms=20"], 2, says("option-needs", needed="data, a path (--data)")),
+    (["--run-ops=out"], 2, says("option-needs", needed="data, a path (--data)")),
     (["--data=none"], 4, says("file-error", source="none", reason="No such file or directory")),
     (["--data=DIR", "--input=disk"], 2, re.escape("'disk' is not one of")),
-    (["--data=DIR", "--simulate-accelerator=-1"], 2, re.escape("--simulate-accelerator")),
+    (["--data=DIR", "--simulated-compute-ms=-1"], 2, re.escape("--simulated-compute-ms")),
     (["--data=DIR", "--on-error=ignore"], 2, re.escape("'ignore' is not one of 'stop', 'skip'")),
     (["--data=DIR", "--runs=3"], 2, says("option-conflicts-files", option="runs")),
     (["--data=DIR", "--plot=a.svg"], 2, re.escape("--plot does not go with")),
@@ -202,7 +202,7 @@ WRONG = [
     (["--data=DIR", "--batch=1,2"], 2, says("files-one-measurement")),
     (["--data=DIR", "--concurrency=2"], 2, says("files-one-measurement")),
     (["--data=DIR", "--preprocess=none.json"], 4, re.escape("none.json: No such file")),
-    (["--data=DIR", "--fetch=gone"], 2, says("graph-node-missing", name="gone")),
+    (["--data=DIR", "--run-ops=gone"], 2, says("graph-node-missing", name="gone")),
     (["--data=DIR", "--inputs=out"], 2, re.escape("for Tensor out:0")),
     (["--data=DIR", "-o", "none/x.json"], 4, says("folder-missing", folder="none")),
     (["--data=EMPTY"], 4, says("data-folder-kind", got="is empty")),
@@ -245,7 +245,9 @@ def test_arrays_of_another_type_are_refused(model, tmp_path, deploykit):
 
 def test_a_training_step_of_a_model_that_is_frozen_when_read(deploykit, tmp_path):
     data = made_up.write_csv(tmp_path / "csv")
-    found = deploykit("benchmark", FASHION / "fashion.keras", "--data", data.path, "--fetch=train")
+    found = deploykit(
+        "benchmark", FASHION / "fashion.keras", "--data", data.path, "--run-ops=train"
+    )
     assert (found.status, found.printed) == (2, "")
     assert shows(found.stderr, "graph-as-it-stands")
 

@@ -44,7 +44,7 @@ COMMANDS = {
     "records_verify": ("records", "verify", "{}/records"),
     "input_write": ("input", "write", "{}/records", "-o", "{}/pipeline.py"),
     "compare": ("compare", "{0}/a.json", "{0}/b.json"),
-    "plan": ("plan", "{}/loads.json", "--rate", 200, "--p99", 60, "--price", 0.5),
+    "plan": ("plan", "{}/loads.json", "--rate", 200, "--latency-limit", 60, "--price", 0.5),
     "report": ("report", "{}/a.json", "-o", "{}/page.html"),
     "ship": ("ship", CHECKPOINT, "-o", "{}/ship", "--dry-run"),
 }  # fmt: skip
@@ -67,7 +67,7 @@ SERVED = {
 MEASURING = {
     "benchmark": ("benchmark", "{}/optimized.pb", "--batch", 1, "--runs", 20),
     "input_benchmark": ("benchmark", "{}/optimized.pb", "--data", "{}/records", "--batch", 10,
-                        "--duration", 0.3, "--input", "tfdata"),
+                        "--seconds", 0.3, "--input", "tfdata"),
 }  # fmt: skip
 
 

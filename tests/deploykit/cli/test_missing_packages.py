@@ -21,7 +21,7 @@ from tests.support import raises
 
 WITHOUT_TENSORFLOW = {
     "inspect", "diff", "transforms", "input", "compare", "records", "serve", "predict", "status",
-    "load-test", "plan", "report", "doctor",
+    "load-test", "plan", "report", "doctor", "completion",
 }  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def test_what_is_missing_is_named_with_status_2(hidden, model, arguments, extra)
     assert found.returncode == (2 if extra else 4)
     assert "Traceback" not in found.stderr
     if extra:
-        assert f"in a clone of deploykit, run pip install '.[{extra}]'\n" in found.stderr
+        assert f"In a clone of deploykit, run pip install '.[{extra}]'\n" in found.stderr
 
 
 def test_doctor_lists_the_extras(hidden):

@@ -15,7 +15,12 @@ from deploykit.transforms.core.running import child
 from tests.support import shows
 
 FILES = re.compile(r"\b[Ww]rite|^Draw")
-VALUES = {"transforms": "remove_device", "name": "fold_constants", "rate": "1", "p99_ms": "1"}
+VALUES = {
+    "transforms": "remove_device",
+    "name": "fold_constants",
+    "rate": "1",
+    "latency_limit": "1",
+}
 
 
 def leaves(group=cli, path=()):
@@ -151,12 +156,12 @@ def test_folders(refused, tmp_path, garbage):
     exporting = ("export", garbage, folder, "--name=net")
     for line, message in (
         ((*changing, f"--dump={folder / 'steps'}"), "steps: the folder is not empty"),
-        ((*changing, f"--dump={garbage}"), "model.pb: this is a file, expected a folder"),
+        ((*changing, f"--dump={garbage}"), "model.pb: not a folder"),
         ((*exporting, "--version=1"), "net/1: this version exists"),
         ((*exporting, "--manifests=config"), "models.config: the file exists"),
-        (("export", garbage, garbage), f"model.pb/model: {garbage} is no folder"),
+        (("export", garbage, garbage), f"model.pb/model: {garbage} is not a folder"),
         (("records", garbage, folder), "data.index.json: a set of records exists"),
-        (("records", garbage, garbage / "x"), f"model.pb/x: {garbage} is no folder"),
+        (("records", garbage, garbage / "x"), f"model.pb/x: {garbage} is not a folder"),
     ):
         assert message in refused(line)
 

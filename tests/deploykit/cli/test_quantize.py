@@ -79,8 +79,8 @@ def real(tmp_path_factory):
         patch.setattr(budget, "DEPTHS", (budget.Depth(0.5, 0.5),))
         found = command_line(
             "quantize", FASHION / "fashion.keras", "-o", folder / "out.pb", "--threads=1x1",
-            "--calibration", folder / "some.npz", "--eval", FASHION / "test_1000.npz", "--json",
-            "--allow-float",
+            "--calibration", folder / "some.npz", "--evaluation", FASHION / "test_1000.npz",
+            "--json", "--allow-float",
         )  # fmt: skip
     return folder, found
 
@@ -139,7 +139,7 @@ def test_an_8_bit_graph_is_written(deploykit, net, data, clock):
 
 def test_what_people_read(deploykit, net, data, clock):
     clock.int8_ns["dense"] = 80_000
-    found = deploykit("quantize", net, "--calibration", data, "--eval", data, "--max-drop=1")
+    found = deploykit("quantize", net, "--calibration", data, "--evaluation", data, "--max-drop=1")
     assert found.status == 0, found.stderr
     lines = found.stdout.splitlines()
     assert any(line.split()[:2] == ["conv", "int8"] for line in lines)
@@ -295,12 +295,12 @@ def test_the_modes_without_calibration(deploykit, net):
             re.escape("--prefer does nothing be"),
         ),
         (
-            ["--calibration=data.npz", "--prefer=speed", "--eval=data.npz"],
+            ["--calibration=data.npz", "--prefer=speed", "--evaluation=data.npz"],
             re.escape("--prefer is for a sear"),
         ),
         (["--calibration=data.npz", "--prefer=size"], re.escape("'size' is not one of")),
-        (["--calibration=data.npz", "--metric=top5"], re.escape("--metric needs --eval")),
-        (["--calibration=data.npz", "--max-drop=1"], re.escape("--max-drop needs --eval")),
+        (["--calibration=data.npz", "--metric=top5"], re.escape("--metric needs --evaluation")),
+        (["--calibration=data.npz", "--max-drop=1"], re.escape("--max-drop needs --evaluation")),
         (["--calibration=data.npz", "--data=data.npz"], says("only-for", option="--data")),
         (
             ["--calibration=data.npz", "--skip=conv"],
@@ -321,7 +321,10 @@ def test_the_modes_without_calibration(deploykit, net):
             ["--calibration=data.npz", "--keep-float=cnov"],
             re.escape("no layer 'cnov' (did you mean conv"),
         ),
-        (["--calibration=data.npz", "--eval=other.npz"], says("unknown-name", source="other.npz")),
+        (
+            ["--calibration=data.npz", "--evaluation=other.npz"],
+            says("unknown-name", source="other.npz"),
+        ),
         (
             ["--calibration=other.npz"],
             says("unknown-name", kind="array for input", name="x", known="y, z"),
@@ -343,7 +346,7 @@ def test_the_modes_without_calibration(deploykit, net):
         ),
         (
             ["--calibration=uneven.npz"],
-            re.escape("uneven.npz: groups of 'group' (3) and samples (9)"),
+            re.escape("uneven.npz: groups of 'group' and samples differ in number: 3 and 9"),
         ),
         (
             ["--calibration=x.npz", "--group-by=kind"],
@@ -351,9 +354,12 @@ def test_the_modes_without_calibration(deploykit, net):
         ),
         (["--group-by=kind"], re.escape("--group-by needs --calibration DATA")),
         (["--calibration=nan.npz"], says("data-hold-kind", name="x", kind="NaN", source="nan.npz")),
-        (["--calibration=data.npz", "--eval=x.npz"], says("metric-needs-labels", metric="top1")),
         (
-            ["--calibration=data.npz", "--eval=data.npz", "--metric=no"],
+            ["--calibration=data.npz", "--evaluation=x.npz"],
+            says("metric-needs-labels", metric="top1"),
+        ),
+        (
+            ["--calibration=data.npz", "--evaluation=data.npz", "--metric=no"],
             says("metric-unknown", name="no"),
         ),
     ],

@@ -249,7 +249,7 @@ def test_a_load_at_a_rate_from_several_processes(deploykit, official, address, d
 def test_the_highest_rate_that_holds(deploykit, official, address, data):
     official.seconds = 0.02
     found = deploykit("load-test", address, "echo", "--data", data, "--seconds", "0.3",
-                      "--search-latency-limit", "60000", "--json")  # fmt: skip
+                      "--latency-limit", "60000", "--json")  # fmt: skip
     assert found.status == 0, found.stderr
     held = [each["rate"] for each in found.document["loads"][1:] if not each["failed"]]
     assert found.document["highest_rate"] == max(held, default=0.0)

@@ -91,7 +91,7 @@ def two_ends(tmp_path):
         (["--output-alias=scores=x"], "no output 'x'.* the outputs are: a, b"),
         (["--input-alias=p=x", "--input-alias=q=x:0"], "has the alias 'p' already"),
         (["--input-alias=p=x", "--input-alias=p=z"], "'p' is given twice"),
-        (["--input-alias=z=x"], "'z' would stand for two inputs"),
+        (["--input-alias=z=x"], "'z' stands for two inputs"),
         (["--output-alias=scores"], "is not ALIAS=TENSOR"),
         (["--output-alias=a\x1b[1m=b"], "is not a name"),
         (["--signature-name=p,p"], "'p' is given twice"),
@@ -127,8 +127,7 @@ def test_a_signature_that_a_graph_lacks_is_refused(deploykit, tmp_path):
     assert found.status == 2
     assert shows(
         found.stderr,
-        "unknown-name",
-        kind="signature",
+        "export-signature-unknown",
         name="predict_images",
         known=["serving_default"],
     )

@@ -201,7 +201,7 @@ def test_a_damaged_photo_is_named_by_its_place(tmp_path):
 
 
 def test_images_are_bounded_before_they_are_decoded(tmp_path):
-    served = opened(echo(), tmp_path, preprocess="0..1", most_pixels=12 * 12)
+    served = opened(echo(), tmp_path, preprocess="0..1", max_pixels=12 * 12)
     fits = written(np.zeros((12, 12, 3), np.uint8), "png")
     for kind in ("png", "jpeg", "bmp"):
         run(

@@ -68,9 +68,9 @@ def test_predict_needs_no_flag(deploykit, server, folder):
 def test_predict_refuses_what_has_no_place(deploykit, server, folder, tmp_path):
     photo = folder / "0.png"
     for given, why in (
-        ((photo, "--preprocess", "0..1"), "leave out --preprocess"),
+        ((photo, "--preprocess", "0..1"), "Leave out --preprocess"),
         ((FASHION / "README.md",), "expected a JPEG, PNG, BMP or GIF image"),
-        ((tmp_path / "none.jpg",), "no such file"),
+        ((tmp_path / "none.jpg",), "not found: expected a file"),
         ((), "nothing is asked"),
     ):
         found = deploykit("predict", server.address, "fashion", *given)

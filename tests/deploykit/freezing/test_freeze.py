@@ -106,7 +106,7 @@ def test_contents_that_no_file_holds_are_refused_by_name(tmp_path):
     with pytest.raises(RefusedError, match=r"QueueDequeueV2 waits for .* --inputs taken, or "):
         freeze(path, outputs=["y"])
     with pytest.raises(GraphError, match=message):
-        freeze(path, outputs=["y"], allowed_ops=["QueueDequeueV2"])
+        freeze(path, outputs=["y"], allow_ops=["QueueDequeueV2"])
     assert freeze(path, inputs=["taken"], outputs=["y"]).outputs == ("y",)  # the way out
 
 

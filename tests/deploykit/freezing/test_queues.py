@@ -72,7 +72,7 @@ def test_what_to_feed_counts_only_what_the_outputs_need(tmp_path):
     with pytest.raises(RefusedError, match=r"waits for .* with --inputs rate,taken:1, or allow"):
         deploykit.freeze(path, outputs=["scores"])
     with raises(GraphError, "state-not-frozen", name="queue", advice="--inputs rate,taken:1"):
-        deploykit.freeze(path, outputs=["scores"], allowed_ops=["QueueDequeueManyV2"])
+        deploykit.freeze(path, outputs=["scores"], allow_ops=["QueueDequeueManyV2"])
     found = deploykit.freeze(path, inputs=["rate", "taken:1"], outputs=["scores"])
     assert found.inputs == ("rate", "taken:1")
 

@@ -180,7 +180,7 @@ def test_names_that_lead_nowhere(place):
     with pytest.raises(GraphError, match=says("input-style-pipeline")):
         measured(data="csv", input="pipeline")
     with raises(GraphError, "only-for"):
-        Piping(pipeline="mine:lines", workers=1).styles("tfdata")
+        Piping(pipeline="mine:lines", service_workers=1).styles("tfdata")
 
 
 def test_a_function_is_found_by_its_name(place, monkeypatch):

@@ -206,7 +206,7 @@ COMMANDS = {
     "transform": ("transform", "--in_graph", "M", "--out_graph", "O", "--data", "D",
                   "--transforms", "sort_by_execution_order", "--verify"),
     "calibrate": ("calibrate", "M", "--data", "D", "-o", "O"),
-    "benchmark": ("benchmark", "M", "--data", "D", "--input", "feed", "--duration", "0.2"),
+    "benchmark": ("benchmark", "M", "--data", "D", "--input", "feed", "--seconds", "0.2"),
 }  # fmt: skip
 
 

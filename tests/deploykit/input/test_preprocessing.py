@@ -74,7 +74,7 @@ WRONG = [
     ),
     ({"format": 1, "inputs": []}, says("needs-by-name")),
     ({"format": 1, "inputs": {"x": []}}, says("needs-by-name", what="the steps of 'x'")),
-    ({"format": 1, "inputs": {"x": {"size": 1}}}, re.escape("there is no step for 'x' 'size'")),
+    ({"format": 1, "inputs": {"x": {"size": 1}}}, re.escape("input 'x': there is no step 'size'")),
     ({"format": 1, "inputs": {"x": {"resise": [1, 1]}}}, says("unknown-name")),
     (
         {"format": 1, "inputs": {"x": {"resize": [1]}}},
@@ -200,7 +200,7 @@ def test_defaults_are_what_the_input_takes(graph, steps, expected):
         (
             net(-1, 4, 4, 3),
             Steps("image", resize=(3, 3), crop=(4, 4)),
-            re.escape("more than the [3, 3]"),
+            re.escape("after the resize, [3, 3]"),
         ),
         (
             net(-1, dtype="int64"),

@@ -139,8 +139,9 @@ def net(tmp_path_factory):
 @pytest.mark.slow  # four starts of TensorFlow
 def test_benchmark_runs_behind_a_service_of_its_own(deploykit, lines, net):
     folder, count = lines
-    found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata", "--service", "2",
-                      "--batch", "4", "--duration", "1", "--json")  # fmt: skip
+    found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata",
+                      "--service-workers", "2", "--batch", "4", "--seconds", "1",
+                      "--json")  # fmt: skip
     assert found.status == 0, found.stderr
     assert found.document["service_epoch"] == count
     assert found.document["styles"][0]["items_per_second"] > 0
@@ -151,18 +152,18 @@ def test_benchmark_runs_behind_a_service_that_runs_already(deploykit, lines, net
     folder, count = lines
     address = address.removeprefix("grpc://")
     found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata", "--service-address",
-                      address, "--duration", "1")  # fmt: skip
+                      address, "--seconds", "1")  # fmt: skip
     assert found.status == 0, found.stderr
     assert f"an epoch has {count} records, each once" in found.stdout
 
 
 def test_a_service_feeds_tfdata_alone(deploykit, lines, net):
     folder, _ = lines
-    found = deploykit("benchmark", net, "--data", folder, "--service", "2")
+    found = deploykit("benchmark", net, "--data", folder, "--service-workers", "2")
     assert found.status == 2
     assert shows(found.stderr, "only-for", what="input tfdata (--input)")
-    found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata", "--service", "2",
-                      "--service-address", "localhost:5000")  # fmt: skip
+    found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata",
+                      "--service-workers", "2", "--service-address", "localhost:5000")  # fmt: skip
     assert found.status == 2
     assert "give one of the workers of a tf.data service, its address" in found.stderr
     found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata",

@@ -86,7 +86,7 @@ def test_the_range_may_be_kept_with_the_model(made, folder, deploykit, tmp_path)
     frozen = deploykit("freeze", paths["keras"], "--preprocess", "-1..1", "-o", kept)
     assert frozen.status == 0, frozen.stderr
     found = deploykit(
-        "quantize", kept, "--calibration", folder, "--eval", folder, "--budget", "0.1",
+        "quantize", kept, "--calibration", folder, "--evaluation", folder, "--budget", "0.1",
         "-o", quantized, "--json",
     )  # fmt: skip
     assert found.status == 0, found.stderr

@@ -55,7 +55,7 @@ def test_images_that_say_they_are_huge(tmp_path, kind):
     from deploykit.records.decoding import Decoder
     from deploykit.records.features import Feature
 
-    said = "the image says that it is 60000x60000, but TensorFlow decodes at most 178 million"
+    said = "the image states 60000x60000 pixels, but TensorFlow decodes at most 178 million"
     assert said in image_problem(BOMBS[kind])
     (found,) = Decoder().decode([BOMBS[kind]])
     assert said in found

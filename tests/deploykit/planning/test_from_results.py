@@ -27,7 +27,7 @@ def write(tmp_path):
 
 def test_a_load_test_is_enough(write):
     path = write(load(1), load(4), load(8))
-    found = deploykit.plan(path, rate=1000, p99_ms=60)
+    found = deploykit.plan(path, rate=1000, latency_limit=60)
     assert found.measured.capacity == pytest.approx(100)
     assert (found.measured.slots, found.check, found.problem) == (1, None, "")
     assert 15 <= found.size.replicas <= 18
@@ -38,14 +38,14 @@ def test_a_load_test_is_enough(write):
 
 def test_loads_at_random_are_compared(write):
     closed = load(1), load(8)
-    assert deploykit.plan(write(*closed, load(rate=70.0)), rate=1000, p99_ms=60).check.passed
-    found = deploykit.plan(write(*closed, load(rate=70.0, slower=1.3)), rate=1000, p99_ms=60)
+    assert deploykit.plan(write(*closed, load(rate=70.0)), rate=1000, latency_limit=60).check.passed
+    found = deploykit.plan(write(*closed, load(rate=70.0, slower=1.3)), rate=1000, latency_limit=60)
     assert "does not do what was foreseen" in found.problem
 
 
 def test_several_places(write):
     four = {**load(8), "throughput": 400.0}
-    assert deploykit.plan(write(load(1), four), rate=1000, p99_ms=60).measured.slots == 4
+    assert deploykit.plan(write(load(1), four), rate=1000, latency_limit=60).measured.slots == 4
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_files_that_are_something_else(write, tmp_path):
     with pytest.raises(GraphError, match=says("unknown-name", name="nett")):
         recorded(write(load(1), load(8)), "nett")
     with pytest.raises(Error, match=says("plan-file-needs-no-data")):
-        deploykit.plan(write(load(1), load(8)), data="x.npz", rate=1, p99_ms=1)
+        deploykit.plan(write(load(1), load(8)), data="x.npz", rate=1, latency_limit=1)
     with raises(Error, "plan-address-needs-model"):
-        deploykit.plan("localhost:8500", rate=1, p99_ms=1)
+        deploykit.plan("localhost:8500", rate=1, latency_limit=1)
 
 
 def benchmark(rate: float, slower: float = 1.0) -> dict:
@@ -102,13 +102,13 @@ def benchmark(rate: float, slower: float = 1.0) -> dict:
 def test_a_benchmark_of_scenario_server(tmp_path):
     path = tmp_path / "server.json"
     path.write_text(json.dumps(benchmark(50.0)))
-    found = deploykit.plan(path, rate=1000, p99_ms=60)
+    found = deploykit.plan(path, rate=1000, latency_limit=60)
     assert found.measured.capacity == pytest.approx(100, rel=0.02)
     assert 15 <= found.size.replicas <= 18
     assert found.check.passed
     assert found.check.ratio == pytest.approx(1, abs=0.05)
     assert "what a server adds" in found.notes[0]
-    assert deploykit.plan(path, "net.pb", rate=1000, p99_ms=60).size == found.size
+    assert deploykit.plan(path, "net.pb", rate=1000, latency_limit=60).size == found.size
 
 
 def test_a_benchmark_without_that_scenario(tmp_path):

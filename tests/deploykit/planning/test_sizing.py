@@ -27,29 +27,31 @@ def forecast() -> Forecast:
 @pytest.mark.parametrize("limit", [80.0, 120.0, 300.0])
 def test_what_theory_says(forecast, rate, limit):
     bears = min(100 - math.log(100) / (limit / 1e3), 100 * MOST_LOAD)
-    found = sized(forecast, PlanOptions(rate=rate, p99_ms=limit))
+    found = sized(forecast, PlanOptions(rate=rate, latency_limit=limit))
     assert found.bears == pytest.approx(bears, rel=0.08)
     assert found.replicas == pytest.approx(math.ceil(rate / bears), rel=0.1, abs=1)
 
 
 @pytest.mark.parametrize("rate", [333.0, 5000.0])
 def test_one_less_does_not_hold(forecast, rate):
-    found = sized(forecast, PlanOptions(rate=rate, p99_ms=150))
+    found = sized(forecast, PlanOptions(rate=rate, latency_limit=150))
     assert found.outcomes[0].holds
-    less = sized(forecast, PlanOptions(rate=rate, p99_ms=150, replicas=(1, found.replicas - 1)))
+    less = sized(
+        forecast, PlanOptions(rate=rate, latency_limit=150, replicas=(1, found.replicas - 1))
+    )
     assert less.replicas == found.replicas - 1
     assert not less.outcomes[0].holds
 
 
 def test_no_number_holds_where_a_lone_call_takes_longer(forecast):
-    found = sized(forecast, PlanOptions(rate=100, p99_ms=30))
+    found = sized(forecast, PlanOptions(rate=100, latency_limit=30))
     assert (found.bears, found.replicas) == (0, 1000)
     assert set(found.needed.values()) == {None}
 
 
 @pytest.mark.parametrize("survive", LOSSES)
 def test_what_has_to_survive_does(forecast, survive):
-    found = sized(forecast, PlanOptions(rate=2000, p99_ms=150, survive=survive))
+    found = sized(forecast, PlanOptions(rate=2000, latency_limit=150, survive=survive))
     by_loss = {each.lost: each for each in found.outcomes}
     assert by_loss[survive].holds
     assert found.replicas == found.needed[survive]
@@ -57,12 +59,14 @@ def test_what_has_to_survive_does(forecast, survive):
 
 
 def test_losses(forecast):
-    found = sized(forecast, PlanOptions(rate=60, p99_ms=300, replicas=(1, 1)))
+    found = sized(forecast, PlanOptions(rate=60, latency_limit=300, replicas=(1, 1)))
     nothing, replica, zone = found.outcomes
     assert nothing.replicas == 1
     assert (replica.replicas, zone.replicas, replica.p99) == (0, 0, None)
     assert document(replica)["load"] is None
-    overloaded = sized(forecast, PlanOptions(rate=250, p99_ms=300, replicas=(3, 3))).outcomes[1]
+    overloaded = sized(
+        forecast, PlanOptions(rate=250, latency_limit=300, replicas=(3, 3))
+    ).outcomes[1]
     assert (overloaded.replicas, overloaded.p99, overloaded.holds) == (2, None, False)
     assert overloaded.load == pytest.approx(1.25, rel=0.01)
 
@@ -73,7 +77,7 @@ def test_the_range_has_to_hold_and_not_its_middle():
     slow = times_of(exponential(0.012))
     calm = Forecast(measured_of(times, times))
     varied = Forecast(measured_of(times, times, slow))
-    how = PlanOptions(rate=1000, p99_ms=150)
+    how = PlanOptions(rate=1000, latency_limit=150)
     assert sized(varied, how).replicas > sized(calm, how).replicas
     assert varied.p99(50.0).high_ms > varied.p99(50.0).ms
 
@@ -93,7 +97,7 @@ def test_the_curve_rises(forecast):
 
 
 def test_the_cost(forecast):
-    found = sized(forecast, PlanOptions(rate=1000, p99_ms=150, price=0.5))
+    found = sized(forecast, PlanOptions(rate=1000, latency_limit=150, price=0.5))
     assert found.cost is not None
     assert found.cost.hour == found.replicas * 0.5
     assert found.cost.month == 730 * found.cost.hour
@@ -115,9 +119,9 @@ def test_the_fewest_that_survive(least, zones):
     ("wrong", "says"),
     [
         ({"rate": None}, "needs a rate"),
-        ({"p99_ms": None}, "needs a p99"),
+        ({"latency_limit": None}, "needs a latency-limit"),
         ({"rate": 0}, "above 0"),
-        ({"p99_ms": float("nan")}, "above 0"),
+        ({"latency_limit": float("nan")}, "above 0"),
         ({"replicas": (5, 4)}, "5..4"),
         ({"replicas": (0, 4)}, "0..4"),
         ({"survive": "region"}, "nothing, replica, zone"),
@@ -126,4 +130,4 @@ def test_the_fewest_that_survive(least, zones):
 )
 def test_what_cannot_be_planned(wrong, says):
     with pytest.raises(Error, match=says):
-        PlanOptions(**{"rate": 1.0, "p99_ms": 1.0, **wrong}).check()
+        PlanOptions(**{"rate": 1.0, "latency_limit": 1.0, **wrong}).check()

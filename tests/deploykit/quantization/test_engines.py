@@ -35,7 +35,7 @@ from tests.deploykit.quantization.test_search import LAYERS, Clock, int8_of, res
 from tests.support import build, ops, raises, random, says
 
 pytest.importorskip("openvino")
-OTHERWISE = "OpenVINO computes it otherwise than TensorFlow"
+OTHERWISE = "the outputs of OpenVINO differ from TensorFlow's"
 WANTED = Quantization(min_sqnr=20, engine="openvino")
 
 

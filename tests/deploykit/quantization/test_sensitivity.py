@@ -188,7 +188,7 @@ def test_what_the_command_refuses(deploykit, tmp_path):
         ((), 2, "--calibration"),
         (("--calibration", tmp_path / "none.npz"), 4, "No such file"),
         (("--calibration", tmp_path / "wrong.npz"), 2, "wrong.npz: there is no array for input"),
-        (("--calibration", data, "--ranges", other), 2, "the ranges hold no tensor that this"),
+        (("--calibration", data, "--ranges", other), 2, "the ranges contain no tensor of this"),
         (("--calibration", data, "--isa", "sse"), 2, "sse"),
         (("--calibration", data, "-o", data), 4, "the output is the input"),
     ]:

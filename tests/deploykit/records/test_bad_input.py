@@ -38,7 +38,7 @@ TABLES = {
         re.escape("line 2: the label 'nan' is no whole number"),
     ),
     "quotes": ("a.csv", '1,2,0\n1,"2,0\n', says("item-failed")),
-    "latin": ("a.csv", b"1,2,0\n1,\xe9,0\n", re.escape("line 2: this is no text in UTF-8")),
+    "latin": ("a.csv", b"1,2,0\n1,\xe9,0\n", re.escape("line 2: not UTF-8 text")),
     "header alone": ("a.csv", "a,b,label\n", re.escape("there is a header, but no line below it")),
     "empty": ("a.csv", "", says("nothing-to-convert", wanted="the files are empty")),
     "blank": ("a.csv", "\n\n", says("nothing-to-convert", wanted="the files are empty")),
@@ -88,14 +88,14 @@ def test_sources_that_make_no_sense(deploykit, tmp_path, pictures):
     for arguments, said in (
         ([tmp_path / "gone.csv"], "gone.csv: No such file"),
         ([tmp_path / "empty"], "there is nothing to convert"),
-        ([tmp_path / "empty", "--from", "images"], "expected images"),
-        ([table, tmp_path / "more"], "give one of one folder, files"),
-        ([table, "--label-column", "7"], "there is no column 7, the first line has 3"),
+        ([tmp_path / "empty", "--kind", "images"], "expected images"),
+        ([table, tmp_path / "more"], "give one of a folder, files"),
+        ([table, "--label-column", "7"], "there is no column 7: the first line has 3"),
         ([table, "--label-column", "labl"], "there is no column 'labl'"),
-        ([table, "--raw"], "--labels and --raw is only for images"),
-        ([pictures, "--label-column", "0"], "--label-column is only for csv"),
+        ([table, "--raw"], "--labels and --raw: only for images"),
+        ([pictures, "--label-column", "0"], "--label-column: only for csv"),
         ([pictures / "cat" / "0.jpg"], "give the folder that holds the images"),
-        ([table, "--name", "a/b"], "is no name for records"),
+        ([table, "--name", "a/b"], "is not a name for records"),
     ):
         assert said in run(deploykit, tmp_path, *arguments)
 
@@ -106,7 +106,9 @@ def test_arrays_that_do_not_go_together(deploykit, tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros((3, 2), complex))
     assert "array 'x': its type is complex128" in run(deploykit, tmp_path, tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", x=np.full(3, 2**63, np.uint64))
-    assert "9223372036854775808, which is no int64" in run(deploykit, tmp_path, tmp_path / "a.npz")
+    assert "9223372036854775808, which does not fit int64" in run(
+        deploykit, tmp_path, tmp_path / "a.npz"
+    )
     np.savez(tmp_path / "a.npz", x=np.zeros(3))
     said = run(deploykit, tmp_path, tmp_path / "a.npz", "--label-column", "y")
     assert "there is no array 'y'; there are: x" in said
@@ -156,7 +158,7 @@ def test_labels_that_are_missing(deploykit, tmp_path, pictures):
         (rows[1:], f"0.jpg: the image has no label in {labels}"),
         ([*rows, "gone.jpg,1"], "gone.jpg: No such file"),
         ([*rows, "a.jpg"], "labels.csv: line 7: expected a file name and a label"),
-        ([*rows, rows[0]], "labels.csv: line 7: cat/0.jpg has a label already"),
+        ([*rows, rows[0]], "labels.csv: line 7: cat/0.jpg already has a label"),
     ):
         labels.write_text("\n".join(lines))
         assert said in run(deploykit, tmp_path, pictures, "--labels", labels)
@@ -243,7 +245,7 @@ def test_pickles_that_are_damaged(tmp_path):
 
 def test_batches_that_are_none(deploykit, tmp_path):
     for data, said in (
-        ([1], "this is no batch of CIFAR"),
+        ([1], "not a batch of CIFAR"),
         ({b"data": np.zeros((2, 9), np.uint8), b"labels": [1, 2]}, "have shape [2, 9]"),
         ({b"data": np.zeros((2, 3072), np.uint8), b"labels": [1]}, "expected 2 labels"),
         ({b"data": np.zeros((1, 3072), np.uint8), b"labels": [300]}, "expected 1 labels"),
@@ -251,7 +253,7 @@ def test_batches_that_are_none(deploykit, tmp_path):
         (tmp_path / "data_batch_1").write_bytes(pickle.dumps(data, 2))
         assert said in run(deploykit, tmp_path, tmp_path / "data_batch_1")
     (tmp_path / "a.bin").write_bytes(bytes(3073 * 2 - 1))
-    said = run(deploykit, tmp_path, tmp_path / "a.bin", "--from", "cifar")
+    said = run(deploykit, tmp_path, tmp_path / "a.bin", "--kind", "cifar")
     assert shows(said, "cifar-size", size=6145, size_10=3073)
 
 

@@ -195,7 +195,7 @@ def test_what_acts_is_refused_before_it_is_dropped(written, command, make, op):
 
 
 def test_an_abort_is_no_longer_dropped_by_freezing():
-    frozen = api.freeze(graph_of(aborting), allowed_ops=["Abort"])
+    frozen = api.freeze(graph_of(aborting), allow_ops=["Abort"])
     assert any(node.op == "Abort" for node in frozen)
 
 

@@ -27,7 +27,7 @@ def home(tmp_path_factory):
     samples(folder / "calibration.npz", 70, 1)
     for name, labels in (("labels", "abcdefgh"), ("renamed", "stuvwxyz"), ("few", "abc")):
         (folder / f"{name}.txt").write_text("\n".join(labels))
-    found = run(folder, "net.pb", "--eval=eval.npz", "--labels=labels.txt", *OPTIONS)
+    found = run(folder, "net.pb", "--evaluation=eval.npz", "--labels=labels.txt", *OPTIONS)
     assert found.status == 0, found.stderr
     return folder
 
@@ -40,16 +40,18 @@ def runs(home, *words):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [
-    ("--eval=other.npz", "--labels=labels.txt"),
-    ("--eval=eval.npz", "--labels=renamed.txt"),
-    ("--eval=other.npz", "--labels=renamed.txt"),
+    ("--evaluation=other.npz", "--labels=labels.txt"),
+    ("--evaluation=eval.npz", "--labels=renamed.txt"),
+    ("--evaluation=other.npz", "--labels=renamed.txt"),
 ])  # fmt: skip
 def test_labels_and_evaluation_data_change_accuracy_and_export_alone(home, words):
     assert runs(home, *words) == ["accuracy", "export", "serve"]
 
 
 def test_calibration_data_that_were_not_needed_leave_the_first_stages(home):
-    found = runs(home, "--eval=eval.npz", "--labels=labels.txt", "--calibration=calibration.npz")
+    found = runs(
+        home, "--evaluation=eval.npz", "--labels=labels.txt", "--calibration=calibration.npz"
+    )
     assert not {"check", "optimize"} & {*found}
     assert {"calibrate", "quantize", "verify"} <= {*found}
 
@@ -63,17 +65,17 @@ def test_calibration_data_that_were_not_needed_leave_the_first_stages(home):
             says("counts-differ", what="labels", count=3, other="scores", other_count=8),
         ),
         (["--labels=absent.txt"], 4, re.escape("absent.txt")),
-        (["--eval=absent.npz"], 4, says("not-found", source="absent.npz")),
-        (["--eval=labels.txt"], 2, re.escape("labels.txt")),
+        (["--evaluation=absent.npz"], 4, says("not-found", source="absent.npz")),
+        (["--evaluation=labels.txt"], 2, re.escape("labels.txt")),
         (["--preprocess=labels.txt"], 2, re.escape("labels.txt")),
-        (["--target=fast"], 2, re.escape("--target")),
+        (["--goal=fast"], 2, re.escape("--goal")),
         (["--max-drop=-1"], 2, re.escape("--max-drop")),
     ],
 )
 def test_wrong_inputs_leave_a_finished_shipment_as_it_is(home, words, status, said, monkeypatch):
     monkeypatch.setattr("deploykit.shipping.ship_folder.can_swap", lambda folder: False)
     report = (home / "net.ship" / "report.json").read_bytes()
-    given = [each for each in ("--eval=eval.npz",) if words[0].split("=")[0] not in each]
+    given = [each for each in ("--evaluation=eval.npz",) if words[0].split("=")[0] not in each]
     found = run(home, "net.pb", *given, *words, *OPTIONS)
     assert found.status == status, found.stderr
     assert re.search(said, found.stderr)
@@ -83,7 +85,7 @@ def test_wrong_inputs_leave_a_finished_shipment_as_it_is(home, words, status, sa
 
 @pytest.mark.slow
 def test_other_labels_reach_the_file_and_the_version(home):
-    found = run(home, "net.pb", "--eval=eval.npz", "--labels=renamed.txt", *OPTIONS)
+    found = run(home, "net.pb", "--evaluation=eval.npz", "--labels=renamed.txt", *OPTIONS)
     assert found.status == 0, found.stderr
     kept = [each["stage"] for each in found.document["stages"] if each["kept"]]
     assert kept == ["check", "optimize", "verify", "placement", "tune", "benchmark"]

@@ -43,7 +43,7 @@ def run(home, *words):
 
 @pytest.fixture(scope="module")
 def command(home):
-    found = run(home, "net.pb", "--eval=eval.npz", *OPTIONS)
+    found = run(home, "net.pb", "--evaluation=eval.npz", *OPTIONS)
     assert found.status == 0, found.stderr
     return found
 
@@ -108,7 +108,7 @@ def test_float32_and_its_reason_come_first(home, shipped):
 
 
 def test_a_second_run_keeps_all(home, shipped):
-    found = run(home, "net.pb", "--eval=eval.npz", *OPTIONS)
+    found = run(home, "net.pb", "--evaluation=eval.npz", *OPTIONS)
     assert all(each["kept"] or each["outcome"] == "left out" for each in found.document["stages"])
     again = {**found.document, "stages": None, "started": None, "machine": None, "seconds": None}
     first = {**shipped, "stages": None, "started": None, "machine": None, "seconds": None}
@@ -126,15 +126,15 @@ def runs(plan):
 
 
 def test_only_what_an_option_changes_runs_again(home, shipped):
-    assert runs(planned(home, "--eval=eval.npz")) == []
-    assert runs(planned(home, "--eval=eval.npz", "--from=tune")) == [
+    assert runs(planned(home, "--evaluation=eval.npz")) == []
+    assert runs(planned(home, "--evaluation=eval.npz", "--from-stage=tune")) == [
         "tune", "benchmark", "export", "serve",
     ]  # fmt: skip
-    assert runs(planned(home, "--eval=eval.npz", "--name=other", "-o", "net.ship")) == [
+    assert runs(planned(home, "--evaluation=eval.npz", "--name=other", "-o", "net.ship")) == [
         "export", "serve",
     ]  # fmt: skip
     assert runs(planned(home)) == ["placement", "tune", "benchmark", "export", "serve"]
-    assert runs(planned(home, "--eval=eval.npz", "-o", "new.ship")) == [
+    assert runs(planned(home, "--evaluation=eval.npz", "-o", "new.ship")) == [
         name for name in NAMES if name not in ("calibrate", "quantize")
     ]
     assert not (home / "new.ship").exists()
@@ -150,7 +150,7 @@ def test_a_plan_tells_times(home, shipped):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--from=tun"], says("unknown-name", kind="stage", name="tun")),
+        (["--from-stage=tun"], says("unknown-name", kind="stage", name="tun")),
         (["--name=1"], says("model-name-number")),
         (["--manifests=compose"], f"'compose' is none of: {', '.join(KINDS)}, all"),
         (["--device=gpu", "--engine=openvino"], says("openvino-cpu-only")),

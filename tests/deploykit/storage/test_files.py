@@ -151,7 +151,7 @@ def test_what_is_no_file_is_never_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "dangling").symlink_to(tmp_path / "gone")
     for name, said in (
-        ("pipe", "this is no regular file, and nothing is written in its place"),
+        ("pipe", "not a regular file, so it is not replaced"),
         ("dangling", "the file exists"),
     ):
         with pytest.raises(FileError, match=said):

@@ -195,7 +195,7 @@ def test_what_openvino_lacks_is_refused_by_name():
     for function, dtype, words in (
         (tf.strings.length, "string", "'input' (Placeholder) is of type string"),
         (tf.math.lgamma, "float32", "has no op for Lgamma"),
-        (with_constant, "float32", "leaves out an output that is constant, one of: output_1"),
+        (with_constant, "float32", "drops an output that is constant, one of: output_1"),
     ):
         found = compared_in(frozen(function, [None], dtype=dtype))
         assert words in found.refused

@@ -82,7 +82,7 @@ def test_datasets_that_cannot_be_taken(graph):
     import tensorflow as tf
 
     dataset = tf.data.Dataset.from_tensor_slices(X)
-    for wrong, said in ((dataset.repeat(), "never ends; give dataset.take"),
+    for wrong, said in ((dataset.repeat(), "never ends. Give dataset.take"),
                         (dataset.take(0), "no samples to take from the dataset")):  # fmt: skip
         with pytest.raises(GraphError, match=said):
             open_samples(wrong, graph)

@@ -26,7 +26,7 @@ DEFECTS = [
            refuses("quantize_weights has no parameter no_such_parameter")),
     string("an unclosed parenthesis", "remove_nodes(op=Identity", "drops the transform silently",
            makes(lambda before, after: not one_identity_less(before, after)),
-           "says which one is never closed", refuses("this parenthesis is never closed")),
+           "says which one is never closed", refuses("this parenthesis is not closed")),
     string("an unquoted colon", "remove_nodes(op=Identity) strip_unused_nodes(name=x:0, "
            "type_for_name=float, shape_for_name=\"2,3\")", "refuses it",
            fails("Looking for"), READS, NO_IDENTITY),

@@ -26,7 +26,7 @@ def served(folder: Path, allowed: tuple[str, ...] = ()) -> list[int]:
 
 
 def answers(folder: Path, allowed: tuple[str, ...]) -> list[int]:
-    servable = open_version(folder, "words", 1, Loading(allowed_ops=allowed))
+    servable = open_version(folder, "words", 1, Loading(allow_ops=allowed))
     feeds = dict.fromkeys(servable.signatures["serving_default"].inputs, WORDS)
     (found,) = servable.run(
         "serving_default", feeds, list(servable.signatures["serving_default"].outputs)

@@ -8,7 +8,7 @@ from deploykit.serving.execution.uploads import SMALL, Uploads
 from deploykit.serving.protocol.errors import ServingError
 
 MIB = 1 << 20
-FULL = "requests that are on their way take all the memory"
+FULL = "requests in flight take all the memory"
 
 
 class Bench:

@@ -190,7 +190,7 @@ def test_an_empty_reload_is_refused():
         ("model_config_list {\n config { name: 1 } }", "2:17: Expected string but found: '1'"),
         ("{", "1:1: Expected identifier or number, got {."),
         ('model_config_list { config { name: "m"', '1:36: Expected "}".'),
-        (b"\xff\xfe", "this is no text"),
+        (b"\xff\xfe", "not UTF-8 text"),
     ],
 )
 def test_files_that_are_no_list(read, text, reason):
@@ -353,7 +353,7 @@ def test_tls(read):
         (f'server_key: "{KEY}"', "server_cert is missing, expected PEM text"),
         (
             f'server_key: "/etc/key.pem" server_cert: "{PEM}"',
-            "server_key is no PEM text (-----BEGIN ...); the file holds keys and certificates "
+            "server_key is not PEM text (-----BEGIN ...). The file contains keys and certificates "
             "themselves, not their paths",
         ),
         (

@@ -65,7 +65,7 @@ def test_without_tensorflow_signatures_that_need_it_are_marked_and_refused(tmp_p
     rest = free_port()
     server = Served(f"--model_base_path={mixed(tmp_path / MODEL).parent}", f"--model_name={MODEL}",
                     f"--rest_api_port={rest}", **variables)  # fmt: skip
-    reason = "needs TensorFlow. TensorFlow is not installed: in a clone of deploykit, run"
+    reason = "needs TensorFlow. TensorFlow is not installed. In a clone of deploykit, run"
     refused = {"classify_x_to_y", "regress_x_to_y"}
     try:
         with Client(server.address) as client:

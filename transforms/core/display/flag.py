@@ -17,6 +17,8 @@ class Flag:
     """Its options, separated by spaces, the one that help shows first; default: `--the-name`."""
     hidden: str = ""
     """More options, which help does not show: old names."""
+    formerly: str = ""
+    """Names that the Python parameter had, separated by spaces: they still work, with a warning."""
     metavar: str = ""
     """What help shows for the value; default: that of the format."""
     heading: str = ""
@@ -34,3 +36,7 @@ class Flag:
     """Of a class of options: the fields that the command line has, separated by spaces."""
     is_python_only: bool = False
     """Whether the command line does not have it."""
+
+
+ALLOW_OP = Flag("--allow-op", formerly="allowed_ops", metavar="OP", heading="Limits")
+"""Of an op that acts on files or processes and may run; the option may be repeated."""

@@ -50,7 +50,7 @@ def test_each_model_is_measured_alone_and_nothing_is_compared():
 
 def test_what_kills_tensorflow_is_told():
     with raises(LimitError, "child-died", runs="TensorFlow"):
-        deploykit.benchmark(aborting(), allowed_ops=["Abort"], scenario="single", seconds=0.2)
+        deploykit.benchmark(aborting(), allow_ops=["Abort"], scenario="single", seconds=0.2)
 
 
 def test_an_interruption_keeps_what_was_measured(monkeypatch):

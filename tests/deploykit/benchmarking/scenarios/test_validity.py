@@ -106,7 +106,7 @@ def test_too_few_calls_for_a_99th_percentile():
     found = server(0.5, timing=timing)
     assert found.at_most is None
     assert "of 662 calls, which are the least, there were" in found.why[0]
-    assert "--duration 15" in found.why[0]
+    assert "--seconds 15" in found.why[0]
     assert "is not known well enough" in found.why[1]
 
 

@@ -30,19 +30,19 @@ def good(tmp_path_factory):
 
 ARCHIVES = {
     "deep": (lambda e: e | {"config.json": b'{"a":' * 200_000}, "nested too deep"),
-    "digits": (lambda e: e | {"config.json": b'{"a":' + b"9" * 9000 + b"}"}, "this is no JSON"),
-    "utf-16": (lambda e: e | {"config.json": b"\xff\xfe\0"}, "this is no JSON"),
-    "list": (lambda e: e | {"config.json": b"[1]"}, "its description is no model of Keras"),
+    "digits": (lambda e: e | {"config.json": b'{"a":' + b"9" * 9000 + b"}"}, "not JSON"),
+    "utf-16": (lambda e: e | {"config.json": b"\xff\xfe\0"}, "not JSON"),
+    "list": (lambda e: e | {"config.json": b"[1]"}, "its description is not that of a Keras model"),
     "long": (
         lambda e: e | {"config.json": b" " * (65 << 20)},
         "config.json is larger than the limit of 64 MiB",
     ),
-    "about": (lambda e: e | {"metadata.json": b"[]"}, "metadata.json is no description"),
+    "about": (lambda e: e | {"metadata.json": b"[]"}, "metadata.json does not describe"),
     "gone": (lambda e: {"config.json": e["config.json"]}, "this zip archive has no metadata.json"),
-    "above": (lambda e: e | {"../../evil": b"x"}, "'../../evil' leads out of the archive"),
-    "root": (lambda e: e | {"/etc/evil": b"x"}, "'/etc/evil' leads out of the archive"),
+    "above": (lambda e: e | {"../../evil": b"x"}, "'../../evil' points outside of the archive"),
+    "root": (lambda e: e | {"/etc/evil": b"x"}, "'/etc/evil' points outside of the archive"),
     "weights": (lambda e: e | {"model.weights.h5": b"\x89HDF"}, "Keras cannot load the model"),
-    "bomb": (lambda e: e | {"x": bytes(1 << 30)}, "would unpack to 1 GiB, which no file"),
+    "bomb": (lambda e: e | {"x": bytes(1 << 30)}, "would unpack to 1 GiB, more than any file"),
 }
 
 
@@ -92,9 +92,9 @@ def huge(file, folder):
 HDF5 = {
     external: (RefusedError, "is a link to elsewhere, which is not followed"),
     soft: (RefusedError, "is a link to elsewhere, which is not followed"),
-    stored_elsewhere: (RefusedError, "lie in other files, which are not read"),
-    virtual: (RefusedError, "lie in other files, which are not read"),
-    huge: (GraphError, "would unpack to 4.1e\\+03 GiB, which no file of values does"),
+    stored_elsewhere: (RefusedError, "are in other files, which are not read"),
+    virtual: (RefusedError, "are in other files, which are not read"),
+    huge: (GraphError, "would unpack to 4.1e\\+03 GiB, more than any file of values"),
 }
 
 

@@ -174,7 +174,7 @@ def test_custom_code_is_named_with_the_way_out(library, end, registered, tmp_pat
     kept = dict(registry)
     registry.clear()  # as in a process that has not imported it
     try:
-        message = r"holds the custom layer '(mine>)?Doubled', .*write the model with model\.export"
+        message = r"custom layer '(mine>)?Doubled' .*write the model with model\.export"
         with pytest.raises(GraphError, match=message):
             deploykit.freeze(tmp_path / f"model.{end}")
     finally:
@@ -260,7 +260,7 @@ def test_damaged_files(tmp_path):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(GraphError, match=f"{name}: {message}"):
             deploykit.freeze(tmp_path / name)
-    with pytest.raises(GraphError, match="weights alone; give the model's JSON file with --graph"):
+    with pytest.raises(GraphError, match=r"weights only\. Give the model's JSON file with --graph"):
         deploykit.freeze(keras_2_weights(tmp_path))
     with pytest.raises(FileError, match="No such file"):
         deploykit.freeze(tmp_path / "missing.h5")

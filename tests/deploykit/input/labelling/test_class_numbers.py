@@ -84,10 +84,10 @@ def test_labels_that_are_kept_beside_the_model_name_them_too(tmp_path, labels):
 
 def test_a_folder_that_is_no_class_is_named(tmp_path, graph, labels):
     folder = photos(tmp_path / "photos", *FLOWERS, "irs")
-    said = rf"^{folder}: the class 'irs' is none of the 4 of {labels} \(did you mean iris\?\)"
+    said = rf"^{folder}: class 'irs' is not one of the 4 of {labels} \(did you mean iris\?\)"
     with pytest.raises(GraphError, match=said):
         opened(folder, graph, labels)
-    with pytest.raises(GraphError, match=r"2 of the classes of .* are called 'rose'"):
+    with pytest.raises(GraphError, match=r"2 classes of .* are called 'rose'"):
         opened(photos(tmp_path / "two", "rose"), graph, ["rose", "tulip", "rose", "iris"])
     with raises(GraphError, "class-beyond", name=4, count=4):
         opened(photos(tmp_path / "numbers", "0", "4"), graph, labels)

@@ -151,12 +151,12 @@ def test_a_stage_that_was_left_out_says_why():
         if each["stage"] == "tune":
             each |= {"outcome": "undecided", "why": "the machine was <busy>", "document": None}
         if each["stage"] == "accuracy":
-            each |= {"outcome": "left out", "why": "no --eval was given", "document": None}
+            each |= {"outcome": "left out", "why": "no --evaluation was given", "document": None}
         if each["stage"] == "export":
             each["document"] = None
     found = read(page_of(document))
     assert "Undecided: the machine was <busy>" in found.texts
-    assert "Left out: no --eval was given" in found.texts
+    assert "Left out: no --evaluation was given" in found.texts
     assert "No figures were kept" in found.texts
 
 

@@ -58,7 +58,7 @@ def test_the_second_start_tries_nothing_and_answers_the_same(cache, trials, tmp_
     assert "compiled and tried at an earlier start" in caplog.text
 
 
-@pytest.mark.parametrize("loading", [{"slots": 1}, {"intra_op": 2}, {"allowed_ops": ("ReadFile",)}])
+@pytest.mark.parametrize("loading", [{"slots": 1}, {"intra_op": 2}, {"allow_ops": ("ReadFile",)}])
 def test_other_settings_are_tried_anew(cache, trials, tmp_path, loading):
     folder = alone(tmp_path / "m")
     first = answers(folder)

@@ -97,9 +97,9 @@ def test_ranges_are_of_one_model(tmp_path, caplog):
         ('"max": 6.0,', "", "tensor 'y:1': it lacks 'max'"),
         ("[0.25, 0.5]", "0.25", "tensor 'x': channel_mean is 0.25, expected array"),
         ("[0.25, 0.5]", "[0.25, null]", r"channel_mean\[1\] is None, expected float"),
-        (TEXT, "[]", "these are no ranges"),
-        (TEXT, "{", "this is no JSON"),
-        (TEXT, "[" * 100_000, "this is no JSON"),
+        (TEXT, "[]", "not ranges"),
+        (TEXT, "{", "not JSON"),
+        (TEXT, "[" * 100_000, "not JSON"),
     ],
 )
 def test_bad_files(tmp_path, old, new, said):

@@ -1,0 +1,79 @@
+"""One name for one meaning: options are called as in Python, and former names still work."""
+
+import click
+import pytest
+
+import deploykit as api
+from deploykit.cli.build import build, table
+from deploykit.cli.help import Headed
+
+FORMER = [
+    (words, option, spelling)
+    for words in table()
+    for option in build(words).params
+    if isinstance(option, Headed)
+    for spelling in sorted(option.hidden_spellings)
+]
+REPEATED = {"shapes": "shape", "pins": "pin", "allow_ops": "allow-op",
+            "input_aliases": "input-alias", "output_aliases": "output-alias"}  # fmt: skip
+
+
+def test_options_are_called_as_in_python():
+    for words, entry in table().items():
+        for spec in entry["parameters"]:
+            name = REPEATED.get(spec["name"], spec["name"]).replace("_", "-")
+            spelled = {each.lstrip("-").replace("_", "-") for each in spec["options"]}
+            has_no_name_in_python = spec["owner"] == "presenter" or not spelled
+            if not has_no_name_in_python and words != "transform":  # it is as transform_graph
+                assert spelled & {name, f"no-{name}"}, (words, name)
+
+
+@pytest.mark.parametrize(("words", "option", "spelling"), FORMER, ids=lambda each: str(each)[:30])
+def test_a_former_option_works_and_help_does_not_show_it(words, option, spelling):
+    assert spelling in option.opts
+    context = click.Context(build(words))
+    assert spelling not in (option.get_help_record(context) or ("",))[0].split()
+
+
+def test_former_keys_of_the_project_file_are_read_with_a_warning(deploykit, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deploykit.toml").write_text('[ship]\neval = "v.npz"\ncalibration = "c.npz"\n')
+    found = deploykit("ship", "absent.pb", "--dry-run")
+    assert "eval of [ship] is now called evaluation" in found.stderr
+    (tmp_path / "deploykit.toml").write_text('[ship]\nevaluation = "v.npz"\n')
+    assert "is now called" not in deploykit("ship", "absent.pb", "--dry-run").stderr
+
+
+@pytest.mark.parametrize(
+    ("made", "old", "new"),
+    [
+        (api.PlanOptions, "p99_ms", "latency_limit"),
+        (api.LoadTestOptions, "latency_limit_ms", "latency_limit"),
+        (api.Piping, "wait_ms", "simulated_compute_ms"),
+        (api.LabelOptions, "mean", "input_mean"),
+        (api.RecordOptions, "label", "label_column"),
+        (api.ShipOptions, "target", "goal"),
+        (api.ExportOptions, "most_pixels", "max_pixels"),
+        (api.Feeding, "allowed_ops", "allow_ops"),
+    ],
+)
+def test_former_names_in_python_are_deprecated(made, old, new):
+    with pytest.warns(DeprecationWarning, match=f"is now {new}") as warned:
+        found = made(**{old: 3})
+    assert warned[0].filename == __file__
+    assert getattr(found, new) == 3
+    with pytest.raises(TypeError, match=f"'{old}', which is now '{new}'"):
+        made(**{old: 3, new: 3})
+
+
+def test_functions_take_former_names(tmp_path):
+    with (
+        pytest.warns(DeprecationWarning, match="is now latency_limit") as warned,
+        pytest.raises(api.FileError),
+    ):
+        api.plan(tmp_path / "absent.json", rate=1, p99_ms=5)
+    assert warned[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match="allow_ops"), pytest.raises(api.FileError):
+        api.check(tmp_path / "absent.pb", allowed_ops=["ReadFile"])
+    with pytest.raises(TypeError, match="latency_limit"):
+        api.plan("x.json", rate=1, latency_limt=5)
