@@ -44,9 +44,10 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            from deploykit.transforms.core.errors import nearest
+            from deploykit.transforms.core.errors import Error, nearest
 
-            raise click.UsageError(f"there is no command {args[0]}{nearest(args[0], COMMANDS)}")
+            hint = nearest(args[0], COMMANDS)
+            raise Error("missing", kind="command", name=args[0], hint=hint)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

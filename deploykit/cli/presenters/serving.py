@@ -11,6 +11,7 @@ from deploykit.cli.call import Invocation
 from deploykit.exporting.manifests import ManifestKind
 from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.errors import Error
 
 logger = logging.getLogger("deploykit")
 
@@ -114,7 +115,7 @@ def predict(
     """
     call.values["inputs"] = (*call.values["inputs"], *given)
     if not call.values["inputs"]:
-        raise click.UsageError("nothing is asked: give a value or a file, such as photo.jpg")
+        raise Error("input-not-given")
     from deploykit.text.answers import prediction_lines
 
     found = call.result()

@@ -7,6 +7,7 @@ import pytest
 from deploykit.batch_inference.inferred import Inferred, InferRun
 from deploykit.text.results.inferred import lines
 from tests.deploykit.batch_inference.made_up_results import made_of, run
+from tests.support import Containing
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +24,11 @@ def test_a_run_is_told_in_lines(index):
         "scores: float32 [2]",
         "1 row left out:",
         "  1.jpg: no é JPEG \udcff",
-        f"out/photos.index.json: 11 rows in 4 parts, {index['bytes'] / 1000:.2f} kB "
-        "(1 part there already)",
-        "2.00 rows/s by 2 workers (processes) on 1.90 CPUs, 0:04",
-        "1 worker lost; what it was at was done again",
+        Containing(
+            "out/photos.index.json", "11 rows", "4 parts", f"{index['bytes'] / 1000:.2f} kB (1"
+        ),
+        Containing("2.00 rows/s", "2 workers (processes)", "1.90 CPUs", "0:04"),
+        Containing("1 worker lost"),
     ]
 
 
@@ -47,13 +49,13 @@ def test_at_most_five_rows_are_named_and_the_rest_counted(index, count):
 def test_a_run_that_did_nothing_says_so(index):
     found = Inferred("p", index, InferRun("processes", kept=4))
     assert list(lines(found))[-2:][0].endswith("(4 parts there already)")
-    assert list(lines(found))[-1] == "nothing was left to do"
+    assert list(lines(found))[-1] == Containing("nothing was left")
     assert found.document()["run"]["rows_per_second"] is None
 
 
 def test_a_run_that_was_too_short_to_tell_its_rate_says_what_it_did(index):
     found = Inferred("p", index, InferRun("processes", 1, 11, seconds=3.0))
-    assert list(lines(found))[-1] == "11 rows by 1 worker (processes), 0:03"
+    assert list(lines(found))[-1] == Containing("11 rows", "1 worker (processes)", "0:03")
 
 
 def test_a_program_is_told_all_of_it(index):

@@ -25,6 +25,7 @@ from tests.deploykit.batch_inference.killing import (
     processes,
     write_work,
 )
+from tests.support import Containing
 
 pytestmark = pytest.mark.slow
 
@@ -149,5 +150,5 @@ def test_a_cluster_without_a_cpu(work, tmp_path):
         how = ["--engine", "ray", "--address", empty.address, "--timeout", "12"]
         status, said = Run(work, tmp_path, *how).ended()
     assert status == 6
-    assert "Ray has had no CPU for a worker for 20 seconds; the cluster has 0" in said
-    assert "no worker has done anything" in said
+    assert said == Containing("CPU", "20 seconds", "0")
+    assert "done anything" in said

@@ -9,7 +9,7 @@ import pytest
 
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.batch_inference.tiny_models import scores_of, tiny_model
-from tests.support import says, shows
+from tests.support import Containing, says, shows
 
 LABELS = "alpha\nbeta\ngamma\n"
 
@@ -60,7 +60,7 @@ def test_other_data_are_refused_unless_forced(deploykit, work, tmp_path):
     assert deploykit("infer", model, data, out).status == 0
     again = deploykit("infer", model, data, out)
     assert again.status == 0
-    assert "nothing was left to do" in again.stdout
+    assert "nothing was left" in again.stdout
     np.savez(data, x=rows[:20])
     refused = deploykit("infer", model, data, out)
     assert refused.status == 4
@@ -86,7 +86,7 @@ def test_a_bad_row_ends_the_run_or_is_left_out_and_named(deploykit, work, tmp_pa
     found = deploykit("infer", model, tmp_path / "table", tmp_path / "out", *how)
     assert found.status == 0, found.stderr
     assert deploykit("infer", model, tmp_path / "table", tmp_path / "out", *how, "--json").document
-    assert "1 row left out:\n  a.csv: line 8: " in found.stdout
+    assert found.stdout == Containing("1 row left", "a.csv: line 8: ")
     index = json.loads((tmp_path / "out" / "table.index.json").read_text())
     assert (index["rows"], [each["row"] for each in index["skipped"]]) == (49, [8])
 

@@ -105,15 +105,15 @@ def test_too_few_calls_for_a_99th_percentile():
     timing = Timing(10.0, scenario="server", rate=50.0, latency_limit=1000.0)
     found = server(0.5, timing=timing)
     assert found.at_most is None
-    assert "of 662 calls, which are the least, there were" in found.why[0]
+    assert "662 calls" in found.why[0]
     assert "--duration 15" in found.why[0]
-    assert "is not known well enough" in found.why[1]
+    assert "known well enough" in found.why[1]
 
 
 def test_a_load_that_is_made_late_is_not_valid():
     found = server(0.2, late=0.012)
     assert not found.valid
-    assert "more than 10 ms late" in found.why[0]
+    assert "10 ms late" in found.why[0]
     assert server(0.2, late=0.001).valid
 
 

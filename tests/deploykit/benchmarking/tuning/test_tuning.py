@@ -30,7 +30,7 @@ from deploykit.text.results.tuning import lines, options
 from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import CrashError, GraphError
 from tests.deploykit.benchmarking.nets import dense
-from tests.support import says, shows
+from tests.support import Containing, says, shows
 
 START = Settings(batch=1)
 SIZES = (1, 8, 32)
@@ -169,7 +169,7 @@ def test_threads_that_bring_nothing_are_said_by_tune():
     one = measured(replace(START, threads=(1, 1)), 10.0)
     more = measured(replace(START, threads=(2, 1)), 10.0)
     text = "\n".join(map(str, lines(recommended(one, more), "f")))
-    assert "threads 2x1: 2 threads inside an op bring nothing over 1 here (1.00 times" in text
+    assert text == Containing("2x1", "2 threads inside", "1 here (1.00")
 
 
 def test_where_nothing_is_better_the_default_stays():
@@ -356,9 +356,9 @@ def test_what_is_not_faster_for_sure_is_not_recommended_and_said():
     found = recommended(scattered(FAST, 8.0, 0))
     assert found.settings == START
     text = "\n".join(map(str, lines(found, "f")))
-    assert "no difference: nothing that was tried is faster than the defaults for sure" in text
+    assert text == Containing("no difference", "defaults for sure")
     assert f"undecided: {FAST} (" in text
-    assert "more minutes (--budget) or a quieter machine would decide it" in text
+    assert text == Containing("(--budget)", "quieter machine would")
     assert recommended(measured(FAST, 10.0)).undecided == []
 
 
@@ -387,8 +387,8 @@ def test_a_change_is_worth_it_where_it_is_sure_and_not_small():
 
 def test_an_allocator_that_is_not_here_is_said():
     found = replace(recommended(measured(FAST, 5.0)), lacking={"tcmalloc": "it is not installed"})
-    assert "not searched: tcmalloc: it is not installed" in list(lines(found, "f"))
-    assert found.document()["lacking"] == {"tcmalloc": "it is not installed"}
+    assert Containing("not installed") in list(lines(found, "f"))
+    assert found.document()["lacking"] == {"tcmalloc": Containing("not installed")}
 
 
 def test_each_change_is_taken_back_once():
@@ -412,7 +412,7 @@ def test_more_than_the_cores_allow_is_called_unstable():
     found = Recommendation(replace(open_model(dense()), source="m.pb"), "latency", None, final, (),
                            {}, True)  # fmt: skip
     assert found.at_most(fast) == usable_cores()
-    assert "10.00 times the items is more than the cores allow" in found.impossible
+    assert found.impossible == Containing("10.00 times", "cores allow")
     assert f"unstable: {found.impossible}" in list(lines(found, "f"))
     assert found.document()["impossible"] == found.impossible
     assert recommended(measured(FAST, 1.0)).impossible == "", "CPU times are not known"
@@ -432,7 +432,7 @@ def test_the_throughput_choice_keeps_to_the_limit_in_the_end():
     assert found.throughput is None
     assert found.settings == FAST
     assert found.document()["throughput"] is None
-    assert "no settings keep p99 within 2 ms; the lowest here is 5 ms" in list(lines(found, "f"))
+    assert Containing("p99 within 2", "5 ms") in list(lines(found, "f"))
 
 
 @pytest.mark.parametrize("batch", [(4,), (1, 2)])
@@ -501,15 +501,17 @@ def test_the_command(deploykit, small, tmp_path, monkeypatch):
         patch.setattr(tuning, "measure", interrupted)
         found = deploykit(*command)
     assert (found.status, found.printed) == (130, "")
-    assert f"kept in {state}; the same command goes on from there" in found.stderr
+    assert found.stderr == Containing(f"{state}", "same command goes")
     assert not target.exists()
     earlier = json.loads(state.read_text())["found"]["trials"]
 
     found = deploykit(*command)
     assert found.status == 0, found.stderr
-    assert f"the search goes on after {len(earlier)} trials" in found.stderr
-    assert "not searched: oneDNN (TF_ENABLE_ONEDNN_OPTS is set)" in found.stdout
-    assert "not searched: tcmalloc: libtcmalloc_minimal.so.4 or libtcmalloc.so.4" in found.stdout
+    assert f"{len(earlier)} trials" in found.stderr
+    assert found.stdout == Containing("not searched", "oneDNN (TF_ENABLE_ONEDNN_OPTS")
+    assert found.stdout == Containing(
+        "not searched", "libtcmalloc_minimal.so.4 or libtcmalloc.so.4"
+    )
     assert not state.exists()
     document = json.loads(target.read_text())
     assert document["kind"] == "tuned"
@@ -524,18 +526,69 @@ def test_the_command(deploykit, small, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "status", "says"),
     [
-        (["--batch=0"], 2, re.escape("0 is not above zero")),
-        (["--budget=0"], 2, re.escape("--budget")),
-        (["--budget=-1"], 2, re.escape("--budget")),
-        (["--budget=nan"], 2, re.escape("nan is not a number")),
-        (["--latency-limit=0"], 2, re.escape("--latency-limit")),
-        (["--latency-limit=-5"], 2, re.escape("--latency-limit")),
-        (["--goal=speed"], 2, re.escape("'speed' is not one of 'latency', 'throughput'")),
-        (["--timeout=0"], 2, re.escape("--timeout")),
-        (["--memory-limit=-1"], 2, re.escape("--memory-limit")),
+        (
+            ["--batch=0"],
+            2,
+            says("option-value", expected=Containing("1 to 1048576"), got="0", option="--batch"),
+        ),
+        (
+            ["--budget=0"],
+            2,
+            says("option-value", expected=Containing("number above 0"), option="--budget"),
+        ),
+        (
+            ["--budget=-1"],
+            2,
+            says("option-value", expected=Containing("number above 0"), option="--budget"),
+        ),
+        (
+            ["--budget=nan"],
+            2,
+            says("option-value", expected=Containing("a number"), got="nan", option="--budget"),
+        ),
+        (
+            ["--latency-limit=0"],
+            2,
+            says("option-value", expected=Containing("number above 0"), option="--latency-limit"),
+        ),
+        (
+            ["--latency-limit=-5"],
+            2,
+            says("option-value", expected=Containing("number above 0"), option="--latency-limit"),
+        ),
+        (["--goal=speed"], 2, says("usage", reason=Containing("of 'latency', 'throughput'"))),
+        (
+            ["--timeout=0"],
+            2,
+            says(
+                "option-value", expected=Containing("number above 0"), got="0", option="--timeout"
+            ),
+        ),
+        (
+            ["--memory-limit=-1"],
+            2,
+            says(
+                "option-value",
+                expected=Containing("1 to 1000000000"),
+                got="-1",
+                option="--memory-limit",
+            ),
+        ),
         (["--shape=y=1,8"], 2, says("unknown-name", kind="input", name="y", known=["x"])),
-        (["--data=none.npz"], 4, re.escape("none.npz: No such file or directory")),
-        (["--outputs=gone"], 2, re.escape("'gone'")),
+        (
+            ["--data=none.npz"],
+            4,
+            says("file-error", reason=Containing("file or directory"), source="none.npz"),
+        ),
+        (
+            ["--outputs=gone"],
+            2,
+            says(
+                "outputs-wrong",
+                hint=Containing("model's outputs: out."),
+                problem=Containing("node 'gone', named"),
+            ),
+        ),
         (["-o", "none/tuned.json"], 4, says("folder-missing", folder="none")),
     ],
 )
@@ -551,4 +604,9 @@ def test_wrong_usage(deploykit, small, options, status, says):
 def test_a_model_that_is_not_there(deploykit, tmp_path):
     found = deploykit("tune", tmp_path / "none.pb")
     assert (found.status, found.printed) == (4, "")
-    assert found.stderr == f"deploykit: error: {tmp_path / 'none.pb'}: No such file or directory\n"
+    assert shows(
+        found.stderr,
+        "file-error",
+        reason=Containing("file or directory"),
+        source=tmp_path / "none.pb",
+    )
