@@ -83,7 +83,7 @@ def _refuse_beside_files(values: Any, named: Any) -> None:
     if Piping(pipeline=values["pipeline"]).reads_files(values["data"], values["input"]):
         for option, path in named.items():
             if path is not None:
-                raise Error("option-not-for-files", option=option)
+                raise Error("option-conflicts-files", option=option)
 
 
 def compare(call: Invocation) -> None:

@@ -201,7 +201,7 @@ WRONG = [
     ),
     (["--data=DIR", "--on-error=ignore"], 2, says("usage", reason=Containing("of 'stop', 'skip'"))),
     (["--data=DIR", "--runs=3"], 2, says("option-conflicts-files", option="runs")),
-    (["--data=DIR", "--plot=a.svg"], 2, says("option-not-for-files", option="--plot")),
+    (["--data=DIR", "--plot=a.svg"], 2, says("option-conflicts-files", option="--plot")),
     (
         ["--data=DIR", "--shape=x=1,6"],
         2,

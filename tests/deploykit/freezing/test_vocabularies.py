@@ -10,7 +10,7 @@ import deploykit
 from deploykit.transforms.core.errors import FileError, GraphError, LimitError, RefusedError
 from deploykit.transforms.core.protos import SavedModel
 from tests.loading import answers
-from tests.support import raises, run
+from tests.support import raises, run, says
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -110,7 +110,7 @@ def test_an_export_needs_no_file_of_the_model(tmp_path, kind):
 
 def test_a_path_that_callers_see_is_refused(tmp_path):
     path = model(tmp_path, "path")
-    said = r"'path' is the path of the file assets/words.txt, which 'StringJoin' reads"
+    said = says("asset-path-in-graph", node="path", file="words.txt", readers=["StringJoin"])
     for act in (deploykit.freeze, deploykit.optimize):
         with pytest.raises(GraphError, match=said):
             act(path)
