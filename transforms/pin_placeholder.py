@@ -48,8 +48,7 @@ def _placeholder(graph: Graph, name: str) -> Node:
         raise GraphError("missing", kind="placeholder", name=name, hint=hint)
     node = graph[name]
     if node.op not in FEEDABLE_OPS:
-        shown = ", ".join(f"'{other}'" for other in known[:5]) or "none"
-        raise GraphError("placeholder-not-it", name=name, op=node.op, known=shown)
+        raise GraphError("placeholder-not-it", name=name, op=node.op, known=known[:5])
     if node.attr("dtype") in (None, "resource", "variant"):
         raise GraphError("placeholder-type", name=name, type=node.attr("dtype"))
     return node

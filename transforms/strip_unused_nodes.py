@@ -102,9 +102,10 @@ def _wanted_by_name(
     for name, type_, shape in zip(names, types, shapes, strict=True):
         tensor = normal(name)
         if tensor not in graph.inputs:
-            inputs = ", ".join(graph.inputs) or "none"
             hint = nearest(tensor, graph.inputs)
-            raise PipelineError("unknown-name", kind="input", name=name, hint=hint, known=inputs)
+            raise PipelineError(
+                "unknown-name", kind="input", name=name, hint=hint, known=graph.inputs
+            )
         wanted[tensor] = (_parsed_type(type_), _parsed_shape(shape))
     return wanted
 

@@ -133,7 +133,7 @@ class ResultsFolder:
             if not force and (done or files):
                 raise _refused(path, said)
         elif files and not force:
-            raise _refused(files[0], "of a run of which nothing is known")
+            raise _refused(files[0], ["of a run of which nothing is known"])
         remove(self.path, *files, self._journal.path)
         return {}
 
@@ -186,8 +186,8 @@ def results_folder(
             raise
 
 
-def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Say what results were made of that is not so now, or nothing."""
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return what results were made of that is not so now."""
     found = []
     if before["model"].get("sha256") != now["model"]["sha256"]:
         found.append(_another("model", before["model"].get("source"), now["model"]["source"]))
@@ -199,7 +199,7 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
             found.append(_option(name, old.get(name), new.get(name)))
     if not found and before["parts"] != now["parts"]:
         found.append(f"in {before['parts']} parts, not {now['parts']}")
-    return ", ".join(found)
+    return found
 
 
 def _another(what: str, before: object, now: object) -> str:
@@ -233,7 +233,7 @@ def _option(names: tuple[str, ...], before: object, now: object) -> str:
     return f"made with {said} {texts[0]}, not {texts[1]}"
 
 
-def _refused(path: Path, said: str) -> FileError:
+def _refused(path: Path, said: Sequence[str]) -> FileError:
     return FileError("results-exist", source=path, what=said)
 
 

@@ -169,8 +169,8 @@ def _data(image: str, feature: str = _FEATURE) -> Data:
 def _one_input(graph: Graph) -> tuple[str, str, tuple[int, ...] | None]:
     """Return the graph's only input, its type and its shape."""
     if len(graph.inputs) != 1:
-        known = ", ".join(graph.inputs) or "none"
-        raise GraphError("image-input-ambiguous", inputs_count=len(graph.inputs), known=known)
+        count = len(graph.inputs)
+        raise GraphError("image-input-ambiguous", inputs_count=count, known=graph.inputs)
     (tensor,) = graph.inputs
     type_, shape, reason = type_and_shape(graph, tensor)
     if reason:

@@ -41,12 +41,11 @@ def chosen_signature(
     only = next(iter(signatures)) if len(signatures) == 1 else DEFAULT
     wanted = name or (DEFAULT if DEFAULT in signatures else only)
     if wanted not in signatures:
-        known = ", ".join(signatures) or "none"
         raise GraphError(
             "request-signature-unknown",
             name=wanted,
             hint=nearest(wanted, list(signatures)),
-            known=known,
+            known=signatures,
         )
     return wanted, signatures[wanted]
 
@@ -156,9 +155,9 @@ def placeholders(signature: Signature) -> Graph:
     return graph
 
 
-def listed(tensors: Mapping[str, Tensor]) -> str:
+def listed(tensors: Mapping[str, Tensor]) -> list[str]:
     """Return names, types and shapes: `x float32[?, 224, 224, 3]`."""
-    return ", ".join(f"{alias} {_described(each)}" for alias, each in tensors.items())
+    return [f"{alias} {_described(each)}" for alias, each in tensors.items()]
 
 
 def _described(tensor: Tensor) -> str:

@@ -6,10 +6,9 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from deploykit.cli.formats import WRITTEN, Spec
 from deploykit.cli.outputs import check_outputs
+from deploykit.transforms.core.errors import Error
 
 if TYPE_CHECKING:
     from deploykit.cli.report import Report
@@ -105,7 +104,7 @@ def _is_there(path: str) -> bool:
 
 
 def refuse_twice(paths: Sequence[str]) -> None:
-    """Raise UsageError for a path that is given more than once."""
+    """Raise Error for a path that is given more than once."""
     for path in paths:
         if paths.count(path) > 1:
-            raise click.UsageError(f"{path} is given more than once")
+            raise Error("given-twice", what="the path", name=path)

@@ -12,6 +12,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from deploykit.cli.failures import see_help
+from deploykit.transforms.core.errors import Error
+
 Values = Mapping[str, Any]
 
 logger = logging.getLogger("deploykit")
@@ -165,14 +168,15 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
 
 
 def check_conditions(context: click.Context) -> None:
-    """Raise UsageError for an option that was given and has no effect in this combination."""
+    """Raise Error for an option that was given and has no effect in this combination."""
     for condition in CONDITIONS.get(_words(context), ()):
         if condition.holds(context.params):
             continue
         for option in _given(context, condition):
             text = f"{option} has no effect here, only {condition.where}"
             if not condition.is_warning:
-                raise click.UsageError(f"{text}; leave it out or change the other options", context)
+                hint = see_help(context)
+                raise Error("option-no-effect", option=option, where=condition.where, hint=hint)
             logger.warning("%s", text)
 
 

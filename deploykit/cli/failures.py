@@ -56,15 +56,28 @@ def complain(message: str, keep: str = "") -> None:
     click.echo(f"deploykit: {escaped(message, keep)}", err=True)
 
 
+def option_error(
+    parameter: click.Parameter | None, context: click.Context | None, got: object, expected: str
+) -> Error:
+    """Return the error of an option, or argument, whose value is not what it must be."""
+    option = "the value" if parameter is None else parameter.human_readable_name
+    if isinstance(parameter, click.Option):
+        option = parameter.opts[-1]
+    return Error("option-value", option=option, got=got, expected=expected, hint=see_help(context))
+
+
+def see_help(context: click.Context | None) -> str:
+    """Return which help describes the options of a command; empty: it is not known."""
+    return f" (see {context.command_path} --help)" if context is not None else ""
+
+
 def _coded(error: Exception) -> CodedError:
     """Return what is shown of an error: itself, where it is one of ours."""
     if isinstance(error, CodedError):
         return error
     if isinstance(error, click.ClickException):
-        context = getattr(error, "ctx", None)
-        hint = f" (see {context.command_path} --help)" if context is not None else ""
         reason = " ".join(error.format_message().split()).rstrip(".")
-        return Error("usage", reason=reason, hint=hint)
+        return Error("usage", reason=reason, hint=see_help(getattr(error, "ctx", None)))
     if isinstance(error, ImportError) and (missing := missing_package(error)) is not None:
         return missing
     if lacks_memory(error):

@@ -29,6 +29,7 @@ from deploykit.cli.value_types import (
     TrueOrFalse,
     Whole,
 )
+from deploykit.transforms.core.errors import Error
 
 Spec = Mapping[str, Any]
 """A parameter, as docs/generator/command_table.py describes it."""
@@ -62,7 +63,7 @@ def _by_name_once(
     names = [name for name, _ in value]
     for name in names:
         if names.count(name) > 1:
-            raise click.BadParameter(f"'{name}' is given twice; give each name once", ctx, param)
+            raise Error("given-twice", what=f"{param.opts[-1]}:", name=name)
     return dict(value)
 
 

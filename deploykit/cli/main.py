@@ -51,9 +51,10 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         is_unknown = bool(args) and not args[0].startswith("-") and args[0] not in COMMANDS
         if is_unknown and not ctx.resilient_parsing:
-            from deploykit.transforms.core.errors import nearest
+            from deploykit.transforms.core.errors import Error, nearest
 
-            raise click.UsageError(f"there is no command {args[0]}{nearest(args[0], COMMANDS)}")
+            hint = nearest(args[0], COMMANDS)
+            raise Error("missing", kind="command", name=args[0], hint=hint)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from deploykit.cli.formats import READ, WRITTEN, Spec
+from deploykit.transforms.core.errors import Error
 
 _TAKEN = "deploykit.standard_output"
 
@@ -14,7 +15,7 @@ def check_outputs(specs: Sequence[Spec], values: dict[str, Any]) -> list[str]:
     """Check each file to write, put in defaults, and return the paths that the command reads.
 
     A text file may be `-`, standard output, which then holds nothing else. FileError: a file
-    cannot be written, or is one that is read. UsageError: two options take standard output.
+    cannot be written, or is one that is read. Error: two options take standard output.
     """
     from deploykit.storage.files import check_output, default_output
 
@@ -40,13 +41,13 @@ def _read(specs: Sequence[Spec], values: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _check_standard_output(written: Sequence[Spec], values: Mapping[str, Any]) -> None:
-    """Keep in mind whether an option takes standard output. UsageError: two want it."""
+    """Keep in mind whether an option takes standard output. Error: two want it."""
     taking = [spec for spec in written if values[spec["name"]] == "-"]
     wanted = [spec["options"][0] for spec in taking]
     if values["as_json"] and any(spec["format"] != "report" for spec in taking):
         wanted.append("--json")
     if len(wanted) > 1:
-        raise click.UsageError(f"{' and '.join(wanted)} cannot both write to standard output")
+        raise Error("standard-output-twice", options=wanted)
     click.get_current_context().meta[_TAKEN] = bool(taking)
 
 

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import click
 
+from deploykit.cli.failures import see_help
 from deploykit.cli.help import Helped
 from deploykit.cli.value_types import TrueOrFalse
-from deploykit.transforms.core.errors import nearest
+from deploykit.transforms.core.errors import Error, nearest
 
 logger = logging.getLogger("deploykit")
 
@@ -77,7 +78,7 @@ def _translated(
         name = name.replace("-", "_")
         if name.startswith("no") and name not in known and _switch(known, name[2:]):
             if equals:
-                raise click.UsageError(f"--{name} takes no value", ctx)
+                raise Error("flag-takes-no-value", name=f"--{name}", hint=see_help(ctx))
             name, equals, value = name[2:], "=", OFF
         elif not equals and _switch(known, name):
             equals, value = "=", left.pop() if left and left[-1] in (ON, OFF) else ON
@@ -89,9 +90,8 @@ def _translated(
             yield f"{known[name][0]}={value}" if equals else known[name][0]
         else:
             hint = nearest(name, [*known, *WITHOUT_EFFECT]).replace("mean ", "mean --")
-            raise click.UsageError(
-                f"there is no flag --{name}{hint.replace(' or ', ' or --')}", ctx
-            )
+            hint = hint.replace(" or ", " or --")
+            raise Error("missing", kind="flag", name=f"--{name}", hint=hint + see_help(ctx))
 
 
 def _switch(known: dict[str, tuple[str, click.Option]], name: str) -> bool:

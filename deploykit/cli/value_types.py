@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from deploykit.cli import completion
+from deploykit.cli.failures import option_error
 from deploykit.transforms.core.engines.engines import MOST_THREADS
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ class PathName(_Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the path."""
         if value == "-" or value.endswith(self._ends):
-            self.fail("- does not stand for standard input or output here; give a path, or ./- "
-                      "for a file that is called -", param, ctx)  # fmt: skip
+            raise option_error(
+                param, ctx, value, "a path, for - is no stream here (./- is the file -)"
+            )
         return str(value)
 
 
@@ -119,9 +121,9 @@ class Range(_Written):
         try:
             low, high = map(float, value.split(","))
         except ValueError:
-            self.fail(f"{value!r} is not two numbers such as -1,1", param, ctx)
+            raise option_error(param, ctx, value, "two numbers such as -1,1") from None
         if not low < high:
-            self.fail(f"{value!r} is empty: the first number must be the smaller one", param, ctx)
+            raise option_error(param, ctx, value, "two numbers, the smaller one first")
         return low, high
 
 
@@ -142,11 +144,9 @@ class Counts(_Written):
         try:
             found = tuple(dict.fromkeys(map(int, value.split(","))))
         except ValueError:
-            self.fail(f"{value!r} is not whole numbers such as 1,8,32", param, ctx)
-        if min(found) < 1:
-            self.fail(f"{min(found)} is not above zero", param, ctx)
-        if max(found) > self._most:
-            self.fail(f"{max(found)} is more than {self._most}", param, ctx)
+            raise option_error(param, ctx, value, "whole numbers such as 1,8,32") from None
+        if min(found) < 1 or max(found) > self._most:
+            raise option_error(param, ctx, value, f"whole numbers from 1 to {self._most}")
         return found
 
 
@@ -160,13 +160,13 @@ class Whole(_Written):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number."""
-        bounds = f"from {self._least} to {self._most}"
         try:
             found = int(value)
         except ValueError:
             found = self._least - 1
         if not self._least <= found <= self._most:
-            self.fail(f"{value} is not a whole number {bounds}", param, ctx)
+            expected = f"a whole number from {self._least} to {self._most}"
+            raise option_error(param, ctx, value, expected)
         return found
 
 
@@ -193,7 +193,7 @@ class Finite(_Written):
             bounds = f"from {self._least:g} to"
             if self._above is not None:
                 bounds = f"above {self._above:g}, up to"
-            self.fail(f"{value} is not a number {bounds} {self._most:g}", param, ctx)
+            raise option_error(param, ctx, value, f"a number {bounds} {self._most:g}")
         return found
 
 
@@ -215,10 +215,10 @@ class Span(_Written):
         try:
             low, high = int(first), int(second if dots else first)
         except ValueError:
-            self.fail(f"{value!r} is not two whole numbers such as 1..10", param, ctx)
+            raise option_error(param, ctx, value, "two whole numbers such as 1..10") from None
         if not self._least <= low <= high <= self._most:
-            self.fail(f"{value} does not go up, from {self._least} or more to {self._most} at most",
-                      param, ctx)  # fmt: skip
+            expected = f"two numbers from {self._least} to {self._most}, the smaller one first"
+            raise option_error(param, ctx, value, expected)
         return low, high
 
 
@@ -233,7 +233,7 @@ class Blocktime(_Written):
         from deploykit.benchmarking.settings import can_be_text  # help does without it
 
         if not can_be_text("kmp_blocktime", value):
-            self.fail(f"{value!r} is neither whole milliseconds nor infinite", param, ctx)
+            raise option_error(param, ctx, value, "whole milliseconds or infinite")
         return str(value)
 
 
@@ -253,14 +253,10 @@ class Threads(_Written):
             intra, cross, inter = pair.partition("x")
             inter = inter if cross else "1"
             if not (intra.isdecimal() and inter.isdecimal() and int(intra) and int(inter)):
-                self.fail(
-                    f"{pair!r} is not a number of threads above zero such as 2, or 2x1 with the "
-                    "number of ops at the same time",
-                    param,
-                    ctx,
-                )
+                expected = "threads above zero such as 2, or 2x1 with the ops at the same time"
+                raise option_error(param, ctx, pair, expected)
             if max(int(intra), int(inter)) > MOST_THREADS:
-                self.fail(f"{pair!r} is more than {MOST_THREADS} threads", param, ctx)
+                raise option_error(param, ctx, pair, f"at most {MOST_THREADS} threads")
             found.append((int(intra), int(inter)))
         return tuple(dict.fromkeys(found))
 
@@ -279,7 +275,7 @@ class Switch(_Written):
         if isinstance(value, tuple):
             return value
         if value not in self._VALUES:
-            self.fail(f"{value!r} is neither on, off nor both", param, ctx)
+            raise option_error(param, ctx, value, "one of on, off, both")
         return self._VALUES[value]
 
 
@@ -301,7 +297,7 @@ class OneOrMore(_Written):
             return value
         for name in value.split(","):
             if name not in self._known:
-                self.fail(f"{name!r} is none of: {', '.join(self._known)}", param, ctx)
+                raise option_error(param, ctx, name, f"one of {', '.join(self._known)}")
         return tuple(dict.fromkeys(value.split(",")))
 
 
@@ -316,7 +312,7 @@ class DeviceName(_Written):
         from deploykit.benchmarking.settings import can_be_text
 
         if not can_be_text("device", value):
-            self.fail(f"{value!r} is neither cpu, gpu, gpu:N nor all", param, ctx)
+            raise option_error(param, ctx, value, "one of cpu, gpu, gpu:N, all")
         return str(value)
 
 
@@ -333,7 +329,7 @@ class Pin(_Written):
             return value
         name, equals, pinned = value.partition("=")
         if not (name and equals):
-            self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
+            raise option_error(param, ctx, value, "NAME=VALUE")
         return name.removesuffix(":0"), pinned
 
 
@@ -350,7 +346,7 @@ class Alias(_Written):
             return value
         alias, _, tensor = value.partition("=")
         if not (alias and tensor):
-            self.fail(f"{value!r} is not ALIAS=TENSOR, such as images=x", param, ctx)
+            raise option_error(param, ctx, value, "ALIAS=TENSOR, such as images=x")
         return alias, tensor
 
 
@@ -371,9 +367,9 @@ class Shape(_Written):
         except ValueError:
             equals = ""
         if not (name and equals):
-            self.fail(f"{value!r} is no shape such as x=1,224,224,3", param, ctx)
+            raise option_error(param, ctx, value, "a shape such as x=1,224,224,3")
         if min(sizes, default=1) < 1:
-            self.fail(f"{value!r} has a size that is not positive", param, ctx)
+            raise option_error(param, ctx, value, "a shape of sizes above zero")
         return name.removesuffix(":0"), sizes
 
 
@@ -394,7 +390,7 @@ class Kinds(Names):
         found = super().convert(value, param, ctx)
         for word in found:
             if word not in self.words:
-                self.fail(f"{word!r} is none of: {', '.join(self._known)}, all", param, ctx)
+                raise option_error(param, ctx, word, f"one of {', '.join(self.words)}")
         return self._known if "all" in found else found
 
 
@@ -417,7 +413,7 @@ class ThreadPair(Threads):
         """Return the pair."""
         pairs = super().convert(value, param, ctx)
         if len(pairs) != 1:
-            raise click.UsageError("--threads takes one pair here, such as 2x1", ctx)
+            raise option_error(param, ctx, value, "one pair here, such as 2x1")
         return pairs[0]
 
 

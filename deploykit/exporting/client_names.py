@@ -1,6 +1,6 @@
 """The names by which existing clients call a model, in place of its own."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from deploykit.exporting.named_model import NamedModel
@@ -66,7 +66,7 @@ def with_names(
     kept = {name: each for name, each in signatures.items() if name not in gone}
     for name in names:
         if name in kept:
-            raise GraphError("signature-name-taken", name=name, taken=_listed(kept))
+            raise GraphError("signature-name-taken", name=name, taken=kept)
     return kept | dict.fromkeys(names, given), dict.fromkeys(gone, names[0])
 
 
@@ -74,7 +74,6 @@ def _renamed(
     side: str, tensors: Mapping[str, Tensor], given: Mapping[str, str]
 ) -> dict[str, Tensor]:
     option = f"--{side}-alias"
-    valid = f"the {side}s are: {_listed(tensors)}"
     by_tensor = {normal(tensor.name): alias for alias, tensor in tensors.items()}
     new: dict[str, str] = {}
     for alias, name in given.items():
@@ -89,7 +88,7 @@ def _renamed(
                 name=name,
                 side=side,
                 hint=nearest(name, known),
-                valid=valid,
+                known=tensors,
             )
         if old in new:
             raise GraphError(
@@ -100,7 +99,9 @@ def _renamed(
     for old, tensor in tensors.items():
         alias = new.get(old, old)
         if alias in found:
-            raise GraphError("alias-ambiguous", source=option, alias=alias, side=side, valid=valid)
+            raise GraphError(
+                "alias-ambiguous", source=option, alias=alias, side=side, known=tensors
+            )
         found[alias] = tensor
     return found
 
@@ -108,7 +109,3 @@ def _renamed(
 def _check_name(option: str, name: str) -> None:
     if not name or not name.isprintable() or name != name.strip():
         raise GraphError("name-not-printable", source=option, name=name)
-
-
-def _listed(names: Collection[str]) -> str:
-    return ", ".join(names)

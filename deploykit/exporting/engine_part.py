@@ -334,5 +334,5 @@ def _ours(tensor: Tensor) -> EngineTensor:
     return EngineTensor(tensor.name, str(tensor.dtype), tensor.shape)
 
 
-def _listed(left: Mapping[str, str]) -> str:
-    return "; ".join(f"{name}: {why}" for name, why in left.items())
+def _listed(left: Mapping[str, str]) -> list[str]:
+    return [f"{name}: {why}" for name, why in left.items()]

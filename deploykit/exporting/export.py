@@ -207,8 +207,8 @@ def _photos(callee: NamedModel, inputs: Graph, how: ExportOptions) -> PhotoSides
     return photos
 
 
-def _said(callee: NamedModel) -> str:
-    return ", ".join(f"{a} ({t.dtype}{sizes(t)})" for a, t in callee.inputs.items())
+def _said(callee: NamedModel) -> list[str]:
+    return [f"{a} ({t.dtype}{sizes(t)})" for a, t in callee.inputs.items()]
 
 
 def _known_labels(callee: NamedModel) -> Sequence[str]:

@@ -90,14 +90,13 @@ def _places(
         services = {_name(each): each for each in documents if _kind(each) == "InferenceService"}
         label = dns_label(counts.model)
         if label not in services:
-            known = ", ".join(services) or "none"
             raise GraphError(
                 "unknown-name",
                 source=path,
                 kind="InferenceService",
                 name=label,
                 hint="",
-                known=known,
+                known=services,
             )
         predictor = _at(services[label], "spec", "predictor")
         return _numbers(path, predictor, both, f"the predictor of {label}")

@@ -129,5 +129,5 @@ def _fitting(callee: NamedModel, dtype: str, alias: str, ranks: tuple[int, ...])
     return next(iter(fitting.values()), None)
 
 
-def _said(tensors: Mapping[str, Tensor]) -> str:
-    return ", ".join(f"{alias} ({each.dtype}{sizes(each)})" for alias, each in tensors.items())
+def _said(tensors: Mapping[str, Tensor]) -> list[str]:
+    return [f"{alias} ({each.dtype}{sizes(each)})" for alias, each in tensors.items()]

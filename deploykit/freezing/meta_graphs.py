@@ -74,13 +74,6 @@ def trained_variables(meta: MetaGraphDef) -> tuple[str, ...]:
     return tuple(dict.fromkeys(producer_name(name) for name in names if name))
 
 
-def _what_answers(meta: MetaGraphDef) -> str:
-    found = [f"its signatures: {', '.join(signatures(meta)) or 'none'}"]
-    if functions(meta):
-        found.append(f"its functions: {', '.join(functions(meta))}")
-    return "; ".join(found)
-
-
 def whole_graph(meta: MetaGraphDef) -> Graph:
     """Return all of a MetaGraphDef's graph, with what saves, restores and trains.
 
@@ -104,7 +97,9 @@ def answering_graph(whole: Graph, meta: MetaGraphDef, interface: Interface) -> G
     check_outputs(graph, (o for o in interface.outputs if o not in fetched), tuple(fetched))
     graph.outputs = tuple(fetched.get(o, o) for o in interface.outputs) or tuple(fetched.values())
     if not graph.outputs and meta.object_graph_def.nodes:
-        raise GraphError("signature-not-chosen", signatures=_what_answers(meta))
+        raise GraphError(
+            "signature-not-chosen", signatures=signatures(meta), functions=functions(meta)
+        )
     if not graph.outputs:
         graph.outputs = guess_outputs(graph)
         logger.info("output guessed: %s (name others with --outputs)", ", ".join(graph.outputs))
@@ -133,7 +128,11 @@ def chosen_signature(meta: MetaGraphDef, wanted: str | None) -> str | None:
         if wanted not in known:
             hint = nearest(wanted, known)
             raise GraphError(
-                "unknown-meta-signature", name=wanted, hint=hint, signatures=_what_answers(meta)
+                "unknown-meta-signature",
+                name=wanted,
+                hint=hint,
+                signatures=known,
+                functions=functions(meta),
             )
         return wanted
     for default in (DEFAULT_SIGNATURE, _HUB_SIGNATURE):

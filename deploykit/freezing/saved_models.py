@@ -95,10 +95,9 @@ def _shown(tags: Iterable[str]) -> str:
     return f"the tags {names}" if names else "no tags"
 
 
-def _listed(known: Iterable[frozenset[str]]) -> str:
-    """Return the tags of graphs in words, and how to name a graph without tags."""
-    listed = "; ".join(",".join(sorted(each)) or '(none: --tags "")' for each in known)
-    return f"its graphs have: {listed}"
+def _listed(known: Iterable[frozenset[str]]) -> list[str]:
+    """Return the tags of each graph, and how to name a graph without tags."""
+    return [",".join(sorted(each)) or '(none: --tags "")' for each in known]
 
 
 def function_to_load(meta: MetaGraphDef, name: str | None) -> str | None:

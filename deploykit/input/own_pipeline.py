@@ -183,8 +183,8 @@ class OwnDataset:
         places = self._parts(spec)
         if places is not None:
             return places
-        wanted = ", ".join(each.names[0] for each in inputs.values())
-        gives = ", ".join(map(str, spec)) if isinstance(spec, Mapping) else _described(spec)
+        wanted = [each.names[0] for each in inputs.values()]
+        gives = list(spec) if isinstance(spec, Mapping) else _described(spec)
         raise self._error("pipeline-inputs-differ", got=gives, expected=wanted)
 
     def _parts(self, spec: Any) -> dict[str, tuple[Any, ...]] | None:

@@ -88,8 +88,7 @@ class Piping:
 
             return asked or not is_arrays(path)
         if style not in (None, *INPUTS):
-            known = ", ".join(map(repr, INPUTS))
-            raise GraphError("input-style-without-files", got=style, known=known)
+            raise GraphError("input-style-without-files", got=style, known=INPUTS)
         if asked:
             raise GraphError(
                 "option-needs",

@@ -228,7 +228,7 @@ def _by_name(data: Any, graph: Graph) -> dict[str, Any]:
         return dict(data)
     values = data if isinstance(data, tuple) else (data,)
     if len(graph.inputs) != 1 or not 1 <= len(values) <= 2:
-        names = ", ".join(split(tensor)[0] for tensor in graph.inputs)
+        names = [split(tensor)[0] for tensor in graph.inputs]
         raise GraphError("samples-by-name", inputs=names)
     return dict(zip((split(graph.inputs[0])[0], "labels"), values, strict=False))
 

@@ -187,7 +187,7 @@ def _from_benchmark(
         raise GraphError("plan-no-server-scenario", source=path)
     _check_model(path, model, [each.name for each in found])
     if model is None and len(found) > 1:
-        names = ", ".join(each.name for each in found)
+        names = [each.name for each in found]
         raise GraphError("plan-several-models", source=path, names=names)
     chosen = next(each for each in found if model in (None, each.name))
     trace = _replayed(chosen, path)

@@ -80,8 +80,7 @@ def metric_named(name: str) -> Metric:
         return _MeanAbsoluteError()
     module, colon, function = name.partition(":")
     if not (colon and module and function):
-        known = ", ".join(METRICS)
-        raise GraphError("metric-unknown", name=name, known=known)
+        raise GraphError("metric-unknown", name=name, known=METRICS)
     try:
         return _Own(name, user_function(name))
     except Error as error:

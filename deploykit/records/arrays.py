@@ -23,8 +23,8 @@ class Arrays:
         where = ", ".join(map(str, files))
         counts = {name: len(each) if each.ndim else None for name, each in arrays.items()}
         if not counts or None in counts.values() or len(set(counts.values())) > 1:
-            shown = ", ".join(f"{name} {list(each.shape)}" for name, each in arrays.items())
-            raise GraphError("arrays-expected", source=where, got=shown or "none")
+            shown = [f"{name} {list(each.shape)}" for name, each in arrays.items()]
+            raise GraphError("arrays-expected", source=where, got=shown)
         self.files = facts_of(map(str, files))
         self.classes = tuple(classes)
         self._arrays = {}

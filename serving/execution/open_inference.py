@@ -22,10 +22,9 @@ def chosen_signature(model: str, named: str, signatures: Mapping[str, Signature]
         name = next(iter(signatures))
     if name in signatures:
         return name
-    known = ", ".join(signatures) or "none"
     if named:
-        raise refused("infer-signature-missing", model=model, name=name, known=known)
-    raise refused("infer-signature-not-named", model=model, name=DEFAULT, known=known)
+        raise refused("infer-signature-missing", model=model, name=name, known=signatures)
+    raise refused("infer-signature-not-named", model=model, name=DEFAULT, known=signatures)
 
 
 def check_inputs(signature: Signature, inputs: Mapping[str, Array]) -> None:
@@ -96,7 +95,6 @@ def model_metadata(
     return ModelMetadata(name, versions, inputs, outputs)
 
 
-def _listed(tensors: Mapping[str, Tensor]) -> str:
-    shown = [f"'{each.name}' ({each.datatype} {list(each.shape)})"
-             for each in TensorMetadata.of(tensors)]  # fmt: skip
-    return ", ".join(shown) or "none"
+def _listed(tensors: Mapping[str, Tensor]) -> list[str]:
+    return [f"'{each.name}' ({each.datatype} {list(each.shape)})"
+            for each in TensorMetadata.of(tensors)]  # fmt: skip

@@ -66,7 +66,7 @@ def _fill(feature: Any, name: str, values: list[Any], where: str) -> None:
     elif kinds <= {str, dict}:
         feature.bytes_list.value.extend(to_bytes(value) for value in values)
     else:
-        found = ", ".join(sorted({_LISTS[each] for each in kinds}))
+        found = sorted({_LISTS[each] for each in kinds})
         raise refused("json-feature-mixed", source=words, name=name, got=found)
 
 

@@ -72,7 +72,7 @@ def _read_rows(rows: Any, inputs: Mapping[str, Tensor]) -> dict[str, Array]:
                 refused(
                     "json-row-input-unknown",
                     name=shown(alias),
-                    inputs=", ".join(inputs) or "no input",
+                    inputs=inputs,
                 ),
             )
         if row.keys() != first.keys():
@@ -133,9 +133,7 @@ def _is_named(value: Any) -> bool:
 def _only(key: str, words: str, inputs: Mapping[str, Tensor]) -> str:
     """Return the one input of a signature. ServingError: it has others."""
     if len(inputs) != 1:
-        raise refused(
-            "json-input-key", key=key, problem=words, inputs=", ".join(inputs) or "no input"
-        )
+        raise refused("json-input-key", key=key, problem=words, inputs=inputs)
     return next(iter(inputs))
 
 

@@ -8,6 +8,7 @@ from deploykit.transforms.core.errors import GraphError
 from tests.benchmarks import gpu
 from tests.benchmarks.gpu import Row, known, measured, rows
 from tests.benchmarks.gpu_page import page
+from tests.support import Containing
 
 
 @pytest.fixture
@@ -41,12 +42,12 @@ def run(monkeypatch, tmp_path):
 def test_without_a_gpu_it_is_said_which_rows_were_not_run(run, capsys):
     assert run() == ([("a", "not run"), ("b", "measured"), ("c", "not run")], 1)
     said = capsys.readouterr().out
-    assert "GPUs: none (there is no driver)" in said
-    assert "a: not run, as there is no GPU" in said
-    assert "b: fed p50 ms 1.25, computed in tf32" in said
+    assert said == Containing("GPUs", "no driver)")
+    assert said == Containing("a: not run", "no GPU")
+    assert said == Containing("b: fed p50 ms 1.25", "tf32")
     text = run.path.with_suffix(".md").read_text()
-    assert "* a; c: there is no driver" in text
-    assert "| b, on the CPU | fed p50 ms 1.25, computed in tf32 |" in text
+    assert text == Containing("* a; c:", "no driver")
+    assert text == Containing("| b, on the CPU |", "p50 ms 1.25", "tf32 |")
 
 
 def test_a_later_run_measures_what_is_missing(run):
@@ -62,7 +63,7 @@ def test_a_later_run_measures_what_is_missing(run):
 
 def test_no_row_is_begun_after_the_time(run, capsys):
     assert run(["H200"], minutes=0.0) == ([], 0)
-    assert "3 rows were not begun in 0 minutes: --resume" in capsys.readouterr().out
+    assert capsys.readouterr().out == Containing("3 rows", "0 minutes", "--resume")
 
 
 def test_a_row_that_was_cut_short_is_measured_again(run):

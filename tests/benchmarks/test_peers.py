@@ -24,6 +24,7 @@ from tests.benchmarks.peers.nets import (
 )
 from tests.benchmarks.peers.places import EIGHT, FLYING, ONE, PLACES, TWO
 from tests.benchmarks.peers.turns import Entry, Taken
+from tests.support import Containing
 
 ASKED = {ONE: {"tflite": 1.5}, TWO: {ON_ONE_THREAD: 1.3}}
 NET = Net("net", Path("m"), ("a",), "y", Path("c"), Path("s"), bars={"vnni": ASKED})
@@ -90,7 +91,7 @@ def test_the_last_of_our_graphs_has_to_keep_the_bars(monkeypatch):
     found = list(peers.beside(net, TWO, taken))
     assert [each.at_least for each in found] == [None, 1.3]
     assert [each.ours[0] for each in found] == [pytest.approx(5 / 6), pytest.approx(5 / 3)]
-    assert found[1].what.startswith("net b1 t2: our int8 in two parts / int8 at b1 t1 (")
+    assert found[1].what == Containing("b1 t2", "int8 in two", "int8 at b1", "t1 ")
 
 
 def test_rows_say_what_ran_how_and_on_which_processor(monkeypatch):
@@ -98,7 +99,7 @@ def test_rows_say_what_ran_how_and_on_which_processor(monkeypatch):
     monkeypatch.setattr(peers, "machine", lambda: machine)
     eight = {Entry(OURS, EIGHT): Taken([4.0], "threads 2x1"), Entry(SMALL, EIGHT): Taken([2], "")}
     ours, peer = peers.speeds(eight)
-    assert ours.what.startswith("net b8 t2: TF int8, 4 ms (threads 2x1; ")
+    assert ours.what == Containing("b8 t2", "TF int8", "4 ms (threads", "2x1")
     assert ours.what.endswith("; A CPU, avx512_vnni amx_int8)")
     assert (ours.ours, peer.ours, peer.ratio) == ([2000], [4000], 2)
 

@@ -10,6 +10,7 @@ from deploykit.transforms.core.node import Node
 from tests.differential.comparison import differences, left_over
 from tests.differential.defects.fold_old_batch_norms import one_norm_for_two
 from tests.differential.graphs import two_layers
+from tests.support import Containing
 
 
 def edit(name: str, **attrs):
@@ -43,17 +44,17 @@ def another_output(graph: Graph) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (edit("mean", keep_dims=True), "node 'mean': keep_dims is True, not False"),
-        (edit("mean", keep_dims=None), "node 'mean': only one has the attribute keep_dims"),
-        (edit("axes", value=np.array([1, 3], np.int32)), "node 'axes': value is"),
-        (edit("axes", value=np.array([1, 2], np.int64)), "node 'axes': value is"),
-        (inputs("out", "dense/b", "dense"), "node 'dense': its op is Const, not MatMul"),
-        (inputs("mul", "conv:1", "s"), "node 'mul': its inputs are"),
-        (inputs("scale"), "node 'scale': its inputs are (), not ('^conv',)"),
-        (inputs("checked", "sum", "^relu"), "node 'checked': its inputs are"),
-        (another_op, "node 'relu': its op is Elu, not Relu"),
-        (another_device, "node 'relu': its device is '/CPU:0', not ''"),
-        (a_copy, "in one place and"),
+        (edit("mean", keep_dims=True), "keep_dims is True"),
+        (edit("mean", keep_dims=None), "the attribute keep_dims"),
+        (edit("axes", value=np.array([1, 3], np.int32)), "'axes': value is"),
+        (edit("axes", value=np.array([1, 2], np.int64)), "'axes': value is"),
+        (inputs("out", "dense/b", "dense"), "is Const, not"),
+        (inputs("mul", "conv:1", "s"), "'mul': its inputs"),
+        (inputs("scale"), "(), not ('^conv',)"),
+        (inputs("checked", "sum", "^relu"), "'checked': its inputs"),
+        (another_op, "is Elu, not"),
+        (another_device, "'/CPU:0', not ''"),
+        (a_copy, "in one place"),
         (another_output, "inputs or outputs"),
     ],
 )
@@ -74,7 +75,7 @@ def test_names_and_values_within_the_tolerance():
     after.add(Node.constant("other", weights))
     after.redirect({"dense/w": "other"})
     assert not differences(before, after, 2e-5, names=False)
-    assert differences(before, after, 2e-5) == ["node 'dense/w': its name is 'other'"]
+    assert differences(before, after, 2e-5) == [Containing("'dense/w'", "name is", "'other'")]
     assert "value is" in differences(before, after, 1e-6, names=False)[0]
 
 

@@ -71,6 +71,6 @@ def test_basic_pitch_is_right(basic_pitch):
 
 def test_guesslang_is_refused_as_it_takes_texts(guesslang):
     found = compared_in(deploykit.freeze(guesslang))
-    assert "is of type string, which OpenVINO does not have" in found.refused
+    assert "of type string" in found.refused
     with pytest.raises(GraphError):
         found.require()

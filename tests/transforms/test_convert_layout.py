@@ -13,7 +13,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import call
 from deploykit.verification.pairs import Pairing
 from deploykit.verification.running import Task
-from tests.support import assert_golden, build, error, ops, raises, random, transform
+from tests.support import Containing, assert_golden, build, error, ops, raises, random, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 9, 8, 4, seed=9)}
@@ -203,7 +203,7 @@ def test_a_batch_norm_that_is_an_output_is_left_alone(net):
     graph.outputs = ("out", "norm:1")
     result = graph.copy()
     convert_layout(result, to="NCHW")
-    assert "node 'norm': one of its outputs is an output of the graph" in result.skipped
+    assert Containing("'norm'", "outputs is an") in result.skipped
     assert result["norm"].attr("data_format") == "NHWC"
     assert error(graph, transform(result, TO_NHWC), X) == 0
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deploykit.transforms.core.node import Node
-from tests.support import assert_golden, error, ops, random, transform
+from tests.support import Containing, assert_golden, error, ops, random, transform
 from tests.transforms.examples import Example
 from tests.transforms.test_fuse_dilations import BAR, PADDINGS, conv1d, feeds, left_alone, net
 
@@ -71,7 +71,7 @@ def test_weights_that_are_computed_are_left_alone():
     graph.add(Node("twice", "AddV2", ("weights", "weights")).with_attrs(T=graph["x"].attr("dtype")))
     layer = graph["layer"]
     graph.replace(layer, layer.with_data_inputs("split", "twice"))
-    assert left_alone(graph, NAME) == ["its weights are not constant; run fold_constants first"]
+    assert left_alone(graph, NAME) == [Containing("fold_constants first")]
     after = transform(graph, f"fold_constants {NAME}")
     assert error(graph, after, {"x": random(2, 9, 7, 3)}) <= BAR
 

@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
 
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth), one layer
@@ -280,12 +280,12 @@ def zero_variance(y):
 @pytest.mark.parametrize(
     ("step", "reason"),
     [
-        (scaled(()), "shape [] is not one value per output channel"),
-        (scaled((5, 1)), "is not one value per output channel"),
-        (scaled((5, 5, 1)), "is not one value per output channel"),
-        (scaled((5, 5, 6)), "is not one value per output channel"),
-        (scaled((1, 2, 1, 1, 6)), "is not one value per output channel"),
-        (scaled((2, 1, 1, 6)), "is not one value per output channel"),
+        (scaled(()), "per output channel"),
+        (scaled((5, 1)), "per output channel"),
+        (scaled((5, 5, 1)), "per output channel"),
+        (scaled((5, 5, 6)), "per output channel"),
+        (scaled((1, 2, 1, 1, 6)), "per output channel"),
+        (scaled((2, 1, 1, 6)), "per output channel"),
         (training, "training mode"),
         (auxiliary, "is read"),
         (two_readers, "read by 2 nodes"),
@@ -483,7 +483,7 @@ def test_a_layer_that_is_an_output_is_left_alone():
     before.outputs = ("layer", "out")
     after = transform(before, "fold_batch_norms")
     assert str(after) == str(before)
-    assert after.skipped == ["node 'layer': 'layer' is an output of the graph"]
+    assert after.skipped == [Containing("'layer'", "'layer'", "output of the")]
 
 
 GRAPHS = [

@@ -14,7 +14,17 @@ from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.running.session import run_each
 from deploykit.transforms.core.tensors import DType
 from deploykit.transforms.fold_constants import SLACK, fold_constants
-from tests.support import assert_golden, build, error, ops, raises, random, run, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    build,
+    error,
+    ops,
+    raises,
+    random,
+    run,
+    transform,
+)
 from tests.transforms.examples import Example
 
 FLOAT = DType("float32")
@@ -129,10 +139,7 @@ def test_where_tensorflow_dies_numpys_results_are_kept(monkeypatch):
     monkeypatch.setattr(constants, "call", dies)
     result = folded(build(body, ["x"], ["out"]))
     assert (result["exp"].op, result["root"].op) == ("Exp", "Const")
-    assert result.skipped[0] == (
-        "node 'exp': its value cannot be computed: TensorFlow died of SIGSEGV on this graph: "
-        "it said nothing"
-    )
+    assert result.skipped[0] == (Containing("'exp'", "TensorFlow died", "SIGSEGV"))
 
 
 TOO_LARGE = {
@@ -214,7 +221,7 @@ def test_constants_are_added_and_the_placeholder_is_multiplied(suffix):
         ({"exclude_node": ("add",)}, []),
         (
             {"max_constant_size_in_bytes": 10},
-            ["node 'add': its value takes 400 bytes, more than 10"],
+            [Containing("'add'", "400 bytes", "10")],
         ),
     ],
 )
@@ -419,9 +426,7 @@ def test_a_view_of_a_large_constant_replaces_it_only_when_nobody_else_reads_it()
     }  # fmt: skip
     assert shared["max"].op == "Const"  # a scalar always folds
     assert shared[shared["view"].inputs[1]].value.tolist() == [32, 128]  # and so do shapes
-    assert shared.skipped == [
-        "node 'view': its value takes 16384 bytes in the file, and what it makes superfluous 56"
-    ]
+    assert shared.skipped == [Containing("'view'", "16384 bytes", "56")]
 
 
 def test_two_large_results_of_one_constant_do_not_double_it():
@@ -487,7 +492,7 @@ def test_a_few_bytes_do_not_ask_for_gigabytes():
 
     result = folded(build(body, ["x"], ["out"]))
     assert ops(result) == {"Fill": 1, "Sqrt": 1, "Exp": 1, "Const": 2, "Placeholder": 1, "AddV2": 1}
-    assert result.skipped[0] == "node 'exp': its value cannot be computed"
+    assert result.skipped[0] == Containing("'exp'", "cannot be computed")
 
 
 def test_devices_and_types_are_kept():
@@ -530,7 +535,7 @@ def test_ops_with_several_outputs(fetched):
         assert result["out"].inputs[1] == "p/output_2"
     else:
         assert result["p"].op == "Split"
-        assert result.skipped == ["node 'p': a Const cannot bear the name of a second output"]
+        assert result.skipped == [Containing("'p'", "Const cannot bear")]
     assert error(graph, result, {"x": random(2, seed=3)}) == 0
 
 
@@ -584,7 +589,7 @@ def test_left_alone(output, inputs, kept):
 
 def test_a_value_that_raises_an_error_is_not_folded():
     result = folded(build(left_alone, [], ["by_zero"]))
-    assert result.skipped == ["node 'by_zero': its value cannot be computed"]
+    assert result.skipped == [Containing("'by_zero'", "cannot be computed")]
     with raises(GraphError, "runtime-failed", action="run the graph"):
         run(result, {})
 

@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.shapes import static_shapes
-from tests.support import assert_golden, build, error, ops, random, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
 
 LAYERS = {"conv2d": 4, "depthwise": 4, "conv3d": 5}
@@ -182,14 +182,14 @@ def test_zeros_between_images_or_channels_are_left_alone():
     paddings = np.array([[0, 0], [1, 1], [1, 1], [1, 0]], np.int32)
     name = graph["pad"].inputs[1]
     graph.replace(graph[name], graph[name].with_attrs(value=paddings))
-    assert left_alone(graph) == ["node 'layer': 'pad' pads the batch or the channels"]
+    assert left_alone(graph) == [Containing("'layer'", "'pad' pads")]
 
 
 @pytest.mark.parametrize("name", ["pad", "layer"])
 def test_what_is_fed_is_left_alone(name):
     graph = net()
     graph.inputs = ("x", name)
-    assert left_alone(graph) == ["node 'layer': it or its Pad is fed"]
+    assert left_alone(graph) == [Containing("'layer'", "Pad is fed")]
 
 
 GRAPHS = [

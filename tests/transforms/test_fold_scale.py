@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.shapes import static_shapes
-from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
 
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth), one layer
@@ -265,12 +265,12 @@ def test_a_shift_in_front_of_padding_is_left_alone():
 
 def test_a_scale_by_zero_leaves_the_shift_where_it_is():
     graph = net(lambda y: y * np.float32([0, 1, 1]) + SHIFT, padding="SAME")
-    assert left_alone(graph) == ["it sets zeros around its input, which 'add' shifts"]
+    assert left_alone(graph) == [Containing("'add' shifts")]
 
 
 def test_a_scale_that_widens_its_input_is_left_alone():
     graph = net(mul(), shape=(2, 7, 6, 1))
-    assert left_alone(graph) == ["'x' is not known to have 3 channels"]
+    assert left_alone(graph) == [Containing("'x'", "3 channels")]
 
 
 def test_groups_of_channels_take_one_number_alone():

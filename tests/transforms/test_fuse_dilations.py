@@ -5,7 +5,7 @@ import pytest
 
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, error, ops, random, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
 
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth), one layer
@@ -177,7 +177,7 @@ def test_blocks_that_differ_are_left_alone():
     graph.add(graph["block"].with_name("other").with_attrs(value=np.array([2, 1], np.int32)))
     inputs = list(graph["merge"].inputs)
     graph.replace(graph["merge"], graph["merge"].with_data_inputs(inputs[0], "other", inputs[2]))
-    assert left_alone(graph) == ["it merges other blocks than were split"]
+    assert left_alone(graph) == [Containing("merges other blocks")]
 
 
 @pytest.mark.parametrize("name", ["split", "layer"])
@@ -186,7 +186,7 @@ def test_what_is_fed_or_fetched_is_left_alone(name, role):
     graph = net()
     setattr(graph, role, (*getattr(graph, role), name))
     reader = {"split": "layer", "layer": "merge"}[name]
-    assert left_alone(graph) == [f"'{name}' is needed by more than '{reader}'"]
+    assert left_alone(graph) == [Containing(f"'{name}' is needed", f"'{reader}'")]
 
 
 @pytest.mark.parametrize("name", ["weights", "block", "p", "c"])

@@ -11,7 +11,18 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import AttrValue, FunctionDef, FunctionDefLibrary, NodeDef
 from deploykit.transforms.core.tensors import DType
-from tests.support import assert_golden, build, error, ops, raises, random, run, says, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    build,
+    error,
+    ops,
+    raises,
+    random,
+    run,
+    says,
+    transform,
+)
 from tests.transforms.examples import Example
 
 X = {"x": random(4, 6)}
@@ -547,8 +558,8 @@ CUSTOM = func("g", FLOAT, ["name: 'n' op: 'MyOwnOp' input: 'a'"], {"r": "n:y:0"}
 @pytest.mark.parametrize(
     ("function", "fed", "reason"),
     [
-        (F, ["c"], "node 'c': it is fed, so its function does not run"),
-        (CUSTOM, [], "node 'c': its function 'g' holds the unknown op MyOwnOp"),
+        (F, ["c"], Containing("'c'", "function does not")),
+        (CUSTOM, [], Containing("'c'", "'g' holds", "MyOwnOp")),
     ],
 )
 def test_left_alone(function, fed, reason):

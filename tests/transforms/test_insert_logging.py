@@ -3,7 +3,17 @@ import pytest
 from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.insert_logging import insert_logging
-from tests.support import assert_golden, build, error, ops, raises, random, run, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    build,
+    error,
+    ops,
+    raises,
+    random,
+    run,
+    transform,
+)
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 4, seed=1)}
@@ -118,7 +128,10 @@ def test_a_control_input_alone_is_no_reader():
     graph = build(make, ["x"], ["out"])
     result = transform(graph, "insert_logging(op=Relu, op=NoOp)")
     assert printing(result) == []
-    assert result.skipped == ["node 'waited': nobody reads it", "node 'nothing': nobody reads it"]
+    assert result.skipped == [
+        Containing("'waited'", "nobody reads it"),
+        Containing("'nothing'", "nobody reads it"),
+    ]
     assert error(graph, result, X) == 0
 
 
@@ -163,9 +176,9 @@ def table():
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (loop, "node 'while/Enter': it steers a branch or a loop"),
-        (variable, "node 'v': its readers need the variable itself"),
-        (table, "node 'table': it passes on a resource, which has no values to print"),
+        (loop, Containing("'while/Enter': it steers")),
+        (variable, Containing("'v': its readers")),
+        (table, Containing("'table': it passes")),
     ],
 )
 def test_left_alone(make, reason):

@@ -6,7 +6,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from deploykit.transforms.merge_duplicate_nodes import merge_duplicate_nodes
-from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 3, seed=9)}
@@ -84,7 +84,7 @@ def test_two_outputs_that_are_equal_both_stay():
     graph.outputs = ["result0", "result1:0", "out"]
     merge_duplicate_nodes(graph)
     assert graph["result0"].inputs == graph["result1"].inputs == ("biased0",)
-    assert graph.skipped == ["node 'result1': it equals 'result0', but both are outputs"]
+    assert graph.skipped == [Containing("'result1'", "'result0'", "both are outputs")]
 
 
 def test_what_reads_two_equal_outputs_is_merged():

@@ -13,7 +13,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.tensors import DType
 from deploykit.transforms.pin_placeholder import pin_placeholder
-from tests.support import assert_golden, build, ops, random, run, says, transform
+from tests.support import Containing, assert_golden, build, ops, random, run, says, transform
 from tests.transforms.examples import Example
 
 X = random(2, 5, 5, 4)
@@ -457,11 +457,11 @@ def test_values(dtype, shape, text, value):
     ("dtype", "text", "expected"),
     [
         ("bool", "maybe", "true or false"), ("bool", "2", "true or false"),
-        ("int8", "128", "a value of type int8"), ("uint8", "-1", "a value of type uint8"),
-        ("int32", "1.5", "a value of type int32"), ("int32", "1" * 400, "a value of type int32"),
-        ("float16", "1e6", "a value of type float16"), ("float32", "x", "a value of type float32"),
-        ("float32", "1e39", "a value of type float32"), ("quint8", "256", "a value of type quint8"),
-        ("complex64", "1e39", "a value of type complex64"),
+        ("int8", "128", Containing("int8")), ("uint8", "-1", Containing("uint8")),
+        ("int32", "1.5", Containing("int32")), ("int32", "1" * 400, Containing("int32")),
+        ("float16", "1e6", Containing("float16")), ("float32", "x", Containing("float32")),
+        ("float32", "1e39", Containing("float32")), ("quint8", "256", Containing("quint8")),
+        ("complex64", "1e39", Containing("complex64")),
     ],
 )  # fmt: skip
 def test_values_that_do_not_fit(dtype, text, expected):

@@ -5,7 +5,7 @@ import pytest
 
 from deploykit.rewriting.pipelines import OPTIMIZE
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, error, ops, random, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(4, 6, seed=9)}
@@ -130,7 +130,7 @@ def test_optimize_leaves_nothing_of_training(kind, name, caplog):
     step, default, dtype = SWITCHES[kind]
     graph = net(step, default, name, dtype)
     result = transform(graph, OPTIMIZE)
-    assert f"placeholder '{name}' pinned to its default, {str(default).lower()}" in caplog.text
+    assert caplog.text == Containing(f"'{name}' pinned", f"{str(default).lower()}")
     left = set(ops(result))
     assert not [op for op in left if "Random" in op or op in ("PlaceholderWithDefault", "Switch")]
     assert error(graph, result, X) < 1e-6

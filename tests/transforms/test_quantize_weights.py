@@ -13,7 +13,17 @@ from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import DType
 from deploykit.transforms.quantize_weights import quantize_weights
-from tests.support import assert_golden, build, error, ops, raises, random, run, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    build,
+    error,
+    ops,
+    raises,
+    random,
+    run,
+    transform,
+)
 from tests.transforms.examples import Example
 
 # Layer: shape of the input, shape of the weights, axes that number the output channels.
@@ -223,7 +233,7 @@ def test_stays_float(weights, reason, caplog):
     np.testing.assert_array_equal(after["w_matmul"].value, weights)
     assert len(caplog.messages) == ("dB" in reason)
     if "dB" in reason:
-        assert caplog.messages[0].startswith("node 'w_matmul': 8 bits keep only ")
+        assert caplog.messages[0] == Containing("'w_matmul'", "8 bits keep")
 
 
 @pytest.mark.parametrize("per_channel", [True, False])
@@ -243,7 +253,7 @@ def test_what_the_original_form_cannot_hold_stays_float():
     for size in (3e38, 1e-37):
         graph = quantized(matmul_with(random(40, 40) * np.float32(size)), per_channel=False)
         assert graph["w_matmul"].op == "Const"
-        assert "8 bits keep only -inf dB" in graph.skipped[0]
+        assert graph.skipped[0] == Containing("8 bits keep", "dB")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -298,7 +308,7 @@ def test_fed_and_fetched_constants_are_left_alone():
         setattr(graph, role, (*getattr(graph, role), "w_matmul"))
         quantize_weights(graph)
         assert graph["w_matmul"].op == "Const"
-        assert f"it is an {role[:-1]} of the graph" in graph.skipped[0]
+        assert graph.skipped[0] == Containing(f"{role[:-1]}", "the graph")
 
 
 def test_infinite_mask_is_left_alone():
@@ -308,7 +318,7 @@ def test_infinite_mask_is_left_alone():
     graph = build(lambda: tf.add(tf.ones([40, 40]), tf.constant(mask, name="w"), name="y"))
     graph.outputs = ("y",)
     quantize_weights(graph)
-    assert graph.skipped == ["node 'w': 'y' (AddV2) reads it neither as weights nor as a table"]
+    assert graph.skipped == [Containing("'w'", "'y' (AddV2) reads")]
 
 
 def test_table_of_unequal_values_stays_float(caplog):

@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
 
 TEXT = "fold_constants remove_training_nodes"
@@ -207,7 +207,7 @@ def test_a_dropout_that_does_not_keep_the_mean_is_left_alone():
         return cast(False)(y, scale=1.0)
 
     graph = transform(net(forgets_the_scale), "fold_constants")
-    assert left_alone(graph) == ["it drops values, but does not keep their mean"]
+    assert left_alone(graph) == [Containing("keep their mean")]
 
 
 def test_a_random_value_that_is_no_dropout_is_left_alone():

@@ -4,7 +4,7 @@ import pytest
 
 from deploykit.transforms.core.errors import GraphError, PipelineError
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, error, ops, random, says, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, says, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 4, seed=1)}
@@ -56,7 +56,7 @@ def test_an_op_of_ones_own_is_taken_with_a_warning(caplog):
         result = transform(sums(), "rename_op(old_op_name=Relu, new_op_name=MyRelu)")
         assert result["out"].op == "MyRelu"
         assert result["out"].inputs == ("second",)
-        assert caplog.messages == ["TensorFlow has no op MyRelu; whoever loads the graph needs it"]
+        assert caplog.messages == [Containing("TensorFlow", "MyRelu", "whoever loads the")]
         caplog.clear()
         transform(sums(), "rename_op(old_op_name=Sub, new_op_name=MySub)")
         assert not caplog.messages

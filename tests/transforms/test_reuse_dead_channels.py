@@ -13,7 +13,7 @@ from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import load_ranges
-from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import C, image, layer, ranges_of
 
@@ -205,7 +205,7 @@ def test_ranges_of_another_graph_change_nothing(tmp_path):
     graph = FOUND["conv"]()
     (step,) = pipeline.run(graph, pipeline.parse(f'reuse_dead_channels(ranges="{path}")'))
     assert str(step.graph) == str(graph)
-    assert "the ranges do not contain 'Relu'" in str(step.skipped)
+    assert str(step.skipped) == Containing("do not contain", "'Relu'")
 
 
 def test_earlier_ranges_do_not_apply_to_a_changed_tensor(tmp_path):

@@ -15,7 +15,17 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.shift_activations import through as THROUGH
 from deploykit.verification.tolerance import default_tolerance
-from tests.support import assert_golden, build, error, ops, raises, random, says, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    build,
+    error,
+    ops,
+    raises,
+    random,
+    says,
+    transform,
+)
 from tests.transforms.examples import Example
 
 C = 6
@@ -478,7 +488,7 @@ def test_what_the_ranges_do_not_hold_stays(shifted):
     graph = mobile_net(2)
     (step,) = shifted(graph, left_out={"sum0"})
     assert moved(step.graph) == {"start_biased", "project0_biased", "project1_biased", "sum1"}
-    assert "node 'sum0': the ranges do not hold it" in step.skipped
+    assert Containing("'sum0'", "ranges do not") in step.skipped
     assert error(graph, step.graph, feeds(graph)) <= default_tolerance(graph)
 
 

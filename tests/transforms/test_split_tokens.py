@@ -7,7 +7,7 @@ from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from tests.real import encoder
-from tests.support import assert_golden, build, error, ops, random, run, says, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, run, says, transform
 from tests.transforms.examples import Example
 
 BAR = 1e-6 * 11  # design: 1e-6 * (5 + depth): kernels may sum a matrix of fewer rows otherwise
@@ -172,9 +172,7 @@ def test_nothing_to_split_is_said():
     graph.prune()
     (done,) = pipeline.run(graph, pipeline.parse("split_tokens(tensor=ids)"))
     assert str(done.graph) == str(graph)
-    assert list(done.skipped) == [
-        "node 'ids': nothing that reads it is computed for each token alone"
-    ]
+    assert list(done.skipped) == [Containing("'ids'", "each token alone")]
 
 
 def cumulated() -> None:

@@ -8,7 +8,18 @@ from deploykit.transforms.core.running import child
 from deploykit.transforms.core.shapes import static_shapes
 from deploykit.transforms.core.tensors import DType
 from deploykit.transforms.strip_unused_nodes import strip_unused_nodes
-from tests.support import assert_golden, build, error, ops, raises, random, run, says, transform
+from tests.support import (
+    assert_golden,
+    build,
+    error,
+    ops,
+    raises,
+    random,
+    run,
+    says,
+    shows,
+    transform,
+)
 from tests.transforms.examples import Example
 
 
@@ -205,7 +216,7 @@ def test_shapes(text, shape):
 def test_bad_shapes(text):
     with pytest.raises(PipelineError) as raised:
         strip_unused_nodes(classifier(["kept"]), shape=text)
-    assert str(raised.value).startswith(f"'{text}' is not a shape: expected sizes with commas")
+    assert shows(str(raised.value), "shape-form", got=text)
 
 
 @pytest.mark.usefixtures("no_tensorflow")

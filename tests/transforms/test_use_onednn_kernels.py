@@ -11,7 +11,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.running.differences import compare
-from tests.support import assert_golden, build, error, ops, random, run, says, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, run, says, transform
 from tests.transforms.examples import Example
 
 C = 8
@@ -403,7 +403,7 @@ def test_left_alone(make, reason):
 
 def test_a_layer_listed_in_skip_stays():
     text = "use_onednn_kernels(skip=layer)"
-    assert left_alone(net(), text) == ["it is listed in skip"]
+    assert left_alone(net(), text) == [Containing("listed in skip")]
     with pytest.raises(GraphError, match=says("missing", name="laier")):
         transform(net(), "use_onednn_kernels(skip=laier)")
 

@@ -51,6 +51,5 @@ def _sorted(nodes: Mapping[str, Node], consumers: Mapping[str, Iterable[str]]) -
                 heapq.heappush(ready, places[consumer])
     if len(result) < len(nodes):
         stuck = [name for name, count in missing.items() if count > 0]
-        shown = ", ".join(f"'{name}'" for name in stuck[:3])
-        raise GraphError("cycle", count=len(stuck), nodes=shown)
+        raise GraphError("cycle", count=len(stuck), nodes=stuck[:3])
     return tuple(result)

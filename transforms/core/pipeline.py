@@ -114,7 +114,7 @@ def _bind(call: grammar.Call, text: str) -> list[Step]:
                 given.position,
                 transform=call.name,
                 name=given.name,
-                known=list(own) or ["none"],
+                known=own,
                 hint=nearest(given.name, tuple(declared)),
             )
         type_, _ = declared[given.name]

@@ -121,8 +121,8 @@ def find_speedups(
             "no-measurement-pairs",
             name=names[0],
             other=names[1],
-            measurements=[each.name for each in only_a] or ["none"],
-            other_measurements=[each.name for each in only_b] or ["none"],
+            measurements=[each.name for each in only_a],
+            other_measurements=[each.name for each in only_b],
             hint=scenario + _engines_apart(only_a, only_b),
         )
     slower, busy = 1.0, ""

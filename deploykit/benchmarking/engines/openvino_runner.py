@@ -80,9 +80,7 @@ class OpenVinoRunner(Runner):
 def check_bf16(precisions: Sequence[str]) -> None:
     """Raise GraphError where no op runs in bf16, given the precisions of all ops."""
     if BF16 not in precisions:
-        raise GraphError(
-            "precision-bf16-no-op", types=", ".join(sorted({*precisions})) or "nothing"
-        )
+        raise GraphError("precision-bf16-no-op", types=sorted({*precisions}))
 
 
 def compiling(settings: Settings) -> Compiling:

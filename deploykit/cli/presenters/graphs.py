@@ -195,7 +195,7 @@ def placement(call: Invocation, *, log: bool = False) -> None:
     from deploykit.transforms.core.errors import GraphError
 
     if log and call.as_json:
-        raise click.UsageError("give either --log or --json")
+        raise GraphError("give-one", options=["--log", "--json"])
     found = call.result()
     call.report.of(found.model)
     if log and isinstance(found, EnginePlacement):

@@ -4,10 +4,9 @@ import json
 import os
 from typing import Annotated, Any
 
-import click
-
 from deploykit.cli.call import Invocation, refuse_twice
 from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.errors import Error
 
 _PLOT = Flag("--plot", format="output", metavar="FILE.png|svg", heading="Output")
 
@@ -68,20 +67,20 @@ def benchmark(
 
 
 def _refuse_beside_files(values: Any, named: Any) -> None:
-    """Raise UsageError for files that are not written of a benchmark of input."""
+    """Raise Error for files that are not written of a benchmark of input."""
     from deploykit.input.piping import Piping
 
     if Piping(pipeline=values["pipeline"]).reads_files(values["data"], values["input"]):
         for option, path in named.items():
             if path is not None:
-                raise click.UsageError(f"{option} does not go with data that are read from files")
+                raise Error("option-conflicts-files", option=option)
 
 
 def compare(call: Invocation) -> None:
     """Show the ratios; raise where one is below the limit."""
     b, baseline, limit = (call.values[name] for name in ("b", "baseline", "fail_below"))
     if (b is None) == (baseline is None):
-        raise click.UsageError("give either B.json or --baseline to compare A.json with")
+        raise Error("give-one", options=["B.json", "--baseline"])
     found = call.result()
     call.report.output_file = b or baseline
     if limit is not None:
@@ -147,10 +146,10 @@ def label(
 
 
 def _one(first: str, value: str | None, second: str, other: str | None) -> str:
-    """Return what was given in one of two ways. UsageError: it is not there, or twice."""
+    """Return what was given in one of two ways. Error: it is not there, or twice."""
     found = [each for each in (value, other) if each is not None]
     if len(found) != 1:
-        raise click.UsageError(f"give one of {first} and {second}")
+        raise Error("give-one", options=[first, second])
     return found[0]
 
 

@@ -12,6 +12,7 @@ from deploykit.cli.call import Invocation
 from deploykit.exporting.manifests import ManifestKind
 from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.errors import Error
 
 logger = logging.getLogger("deploykit")
 
@@ -112,7 +113,7 @@ def predict(
     """
     call.values["inputs"] = (*call.values["inputs"], *given)
     if not call.values["inputs"]:
-        raise click.UsageError("no input given: pass a value or a file, for example photo.jpg")
+        raise Error("input-not-given")
     found = call.result()
     call.report.input_file = None
     call.report.inputs, call.report.outputs = tuple(found.inputs), tuple(found.outputs)

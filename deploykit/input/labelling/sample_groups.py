@@ -34,7 +34,7 @@ def group_feature(data: Data, group_by: str | None, inputs: Collection[str]) -> 
     has_folders = data.kind == "images"
     if group_by == FOLDER and has_folders:
         return ""
-    known = ", ".join(sorted({*data.features, *([FOLDER] if has_folders else [])}))
+    known = sorted({*data.features, *([FOLDER] if has_folders else [])})
     raise GraphError(
         "unknown-name",
         source=data.path,

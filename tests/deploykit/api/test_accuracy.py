@@ -14,7 +14,7 @@ from deploykit.text.tables import drawn
 from deploykit.transforms.core.engines.engines import OPENVINO, EngineUse, lacking, version_of
 from deploykit.transforms.core.errors import GraphError, VerificationError
 from deploykit.verification.confidence import wilson
-from tests.support import build, raises, says
+from tests.support import Containing, build, raises, says
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -235,7 +235,7 @@ def test_what_cannot_be_said_is_an_error(models, given, how, said):
 
 def test_answers_that_cannot_be_right_are_doubted():
     found = api.accuracy(net(), data((LABELS + 3) % CLASSES))
-    assert "no more than guesses would be" in found.notes[0]
+    assert "guesses would be" in found.notes[0]
     assert found.document()["notes"] == list(found.notes)
 
 
@@ -270,7 +270,7 @@ def test_models_of_other_sizes_and_ranges_see_the_same_photos(photos):
     models["large"].about = About(photos={"photo": "0..1"})
     found = api.accuracy(models, photos / "val", labels=photos / "labels.txt")
     assert [each.score.value for each in found.models] == [1, 1]
-    assert found.class_order.startswith("6 classes, taken by their names in")
+    assert found.class_order == Containing("6 classes", "by their names")
     turned = api.accuracy(models["small"], photos / "val", labels=NAMES[::-1])
     assert turned.models[0].score.value == 0
     worst = turned.worst[0]
@@ -290,7 +290,7 @@ def test_what_any_of_the_models_knows_of_classes_counts(photos):
     assert alone.models[0].score.value < 1
     found = api.accuracy([plain, knowing], photos / "val", preprocess="0..255")
     assert [each.score.value for each in found.models] == [1, 1]
-    assert "kept beside a graph" in found.class_order
+    assert "beside a graph" in found.class_order
 
 
 def test_a_model_runs_in_the_engine_that_it_was_written_for():

@@ -13,7 +13,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import AttrValue, FunctionDefLibrary, SavedModel
 from deploykit.transforms.core.tensors import DType
-from tests.support import says, shows
+from tests.support import Containing, raises, says, shows
 from tests.transforms.core.test_validate import X, call, library, relu
 
 
@@ -63,7 +63,7 @@ def test_all_custom_ops_are_named_and_their_readers_are_not(path):
     assert {use.op: use.nodes for use in facts.custom_ops} == {
         "Mine": ("a", "b"), "Other": ("c",), "Third": ("f/n",),
     }  # fmt: skip
-    assert found.problems[0] == "node 'a' and 1 more: Mine is no op of TensorFlow, but a custom one"
+    assert found.problems[0] == Containing("node 'a'", "1 more: Mine", "a custom one")
     assert len(found.problems) == 3
     assert isinstance(found.error, GraphError)
     assert str(found.error).startswith(f"{path}: node 'a'")
@@ -110,7 +110,7 @@ def test_outputs_beside_a_graph_tell_whether_a_custom_op_is_needed(path):
 
 def test_an_output_that_is_not_there_is_an_error(path):
     for nodes in (SIDE, [X, relu("y", "x")]):
-        with pytest.raises(GraphError, match="has no node 'z', named as output"):
+        with raises(GraphError, "outputs-wrong", problem=Containing("node 'z', named")):
             deploykit.check(deploykit.Source(written(path, nodes), outputs=["z"]))
 
 
@@ -151,7 +151,13 @@ def test_what_tensorflow_alone_refuses_is_a_problem(path):
     product = Node("y", "MatMul", ("x", "x")).with_attrs(T=DType("float32"))
     found = deploykit.check(written(path, [placeholder, product]))
     assert shows(found.problems[0], "runtime-failed", runtime="TensorFlow", action="load the graph")
-    with pytest.raises(GraphError, match="Dimensions must be equal"):
+    with raises(
+        GraphError,
+        "runtime-failed",
+        action="load the graph",
+        reason=Containing("Dimensions must be"),
+        runtime="TensorFlow",
+    ):
         deploykit.inspect(path)
     deploykit.load_graph(path)  # which does not start TensorFlow
 
@@ -268,7 +274,7 @@ def test_a_signature_of_nothing_is_a_problem(saved, tmp_path):
         next(iter(outputs.values())).name = "gone:0"
 
     found = deploykit.check(changed(saved, tmp_path, edit))
-    assert found.problems == ["a signature or init op names 'gone', but no such node exists"]
+    assert found.problems == [Containing("'gone'", "such node exists")]
 
 
 def test_all_graphs_of_a_saved_model_are_looked_at(saved, tmp_path):
@@ -314,5 +320,7 @@ def test_a_huge_split_and_a_wrong_attribute_take_no_memory(path, attr):
     for value in (tensor, AttrValue(shape={}), attr):
         if value.WhichOneof("value") != "type":
             written(path, [Node("y", "Placeholder").with_attrs(dtype=value)])
-            with pytest.raises(GraphError, match=r"node 'y' .* but its op demands type"):
+            with raises(
+                GraphError, "attribute-invalid", attribute="dtype", node="y", op="Placeholder"
+            ):
                 deploykit.load_graph(path)

@@ -11,7 +11,7 @@ from deploykit.calling.png import png
 from deploykit.freezing.sidecar import About
 from deploykit.transforms.core.errors import Error, GraphError
 from tests.deploykit.calling.test_label_image import PIXELS, encoded, model
-from tests.support import raises, says, shows
+from tests.support import Containing, raises, says, shows
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -114,9 +114,7 @@ def test_a_model_may_know_its_labels_and_what_becomes_of_a_photo(deploykit, file
     found = deploykit("label", photo, "--model", net, "--json", "--top=48")
     assert found.status == 0, found.stderr
     text = "photos 4x4 -> 4x4 bilinear, -0.5..127 (as the file beside the model says)"
-    assert found.stderr == (
-        f"deploykit: labels and preprocessing taken from {net}.json\ndeploykit: x: {text}\n"
-    )
+    assert found.stderr == (Containing("labels and preprocessing", f"{net}.json", f"{text}"))
     assert found.document["fed"] == {"x": text}
     by_class = {each["class"]: each for each in found.document["predictions"]}
     expected = (PIXELS.ravel() - 1.0) / 2
@@ -130,7 +128,7 @@ def test_what_is_given_wins(deploykit, files, tmp_path):
     knowing(net, labels=["another"] * 48)
     plain = PIXELS.ravel() / 255
     found = deploykit("label", photo, "--model", net, "--labels", labels, "--json")
-    assert found.stderr.startswith(f"deploykit: preprocessing taken from {net}.json\n")
+    assert found.stderr == Containing("preprocessing taken from", f"{net}.json")
     assert found.document["predictions"][0]["label"].startswith("label ")
     for how in ({"input_mean": 0}, {"input_std": 255.0}, {"input_height": 4}, {"input_width": 4}):
         np.testing.assert_allclose(scores(api.label(photo, net, top=48, **how)), plain, rtol=1e-6)
@@ -146,7 +144,7 @@ def test_a_graph_in_memory_knows_them_too(files, caplog):
     with caplog.at_level("INFO", "deploykit"):
         found = api.label(photo, api.load_graph(net), top=48)
     np.testing.assert_allclose(scores(found), (PIXELS.ravel() - 1.0) / 2, rtol=1e-6)
-    assert caplog.messages[0] == "labels and preprocessing taken from a graph"
+    assert caplog.messages[0] == Containing("labels and preprocessing")
 
 
 def test_a_model_that_knows_a_part(deploykit, files):
@@ -158,8 +156,7 @@ def test_a_model_that_knows_a_part(deploykit, files):
     knowing(net, preprocessing={"format": 1, "inputs": {"other": {"scale": 3}}})
     found = deploykit("label", photo, "--model", net)
     assert found.stderr == (
-        f"deploykit: labels taken from {net}.json\ndeploykit: x: photos 4x4 -> 4x4 bilinear by "
-        "corners, 0..1 (label_image's defaults: mean 0, std 255)\n"
+        Containing(f"{net}.json", "4x4 -> 4x4", "0..1 (label_image's defaults", "255)")
     )
     knowing(net, preprocessing={"format": 1, "inputs": {"x": {"resise": [4, 4]}}})
     found = deploykit("label", photo, "--model", net)
@@ -170,5 +167,5 @@ def test_a_model_that_knows_a_part(deploykit, files):
         source=f"{net}.json: input 'x'",
         kind="step",
         name="resise",
-        hint=" (did you mean resize?)",
+        hint=Containing("you mean resize?)"),
     )

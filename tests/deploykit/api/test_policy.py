@@ -10,7 +10,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import FunctionDefLibrary, SavedModel
 from deploykit.transforms.core.tensors import DType
-from tests.support import raises
+from tests.support import Containing, raises
 
 F32 = DType("float32")
 
@@ -140,6 +140,12 @@ def test_what_a_saved_model_does_when_it_is_loaded_counts(name, tmp_path, monkey
     assert len(deploykit.optimize("model")) == 4  # nothing runs it
     meta.collection_def["saved_model_main_op"].node_list.value.append("write")
     path.write_bytes(model.SerializeToString())
-    with pytest.raises(RefusedError, match=r"model: node 'write': WriteFile"):
+    with raises(
+        RefusedError,
+        "acts-beyond",
+        op="WriteFile",
+        source="model",
+        what=Containing("node 'write': WriteFile"),
+    ):
         FUNCTIONS[name]("model")
     assert len(list(tmp_path.rglob("*"))) == 2

@@ -5,6 +5,7 @@ import inspect
 import pytest
 
 import deploykit
+from tests.support import Containing
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ import deploykit
 def test_an_unknown_option_is_refused(name, arguments, wrong, nearest):
     with pytest.raises(TypeError) as error:
         getattr(deploykit, name)(*arguments, **{wrong: 1})
-    assert f"{name}() got an unexpected keyword argument '{wrong}'" in str(error.value)
+    assert str(error.value) == Containing(f"{name}() got", f"'{wrong}'")
     assert nearest in str(error.value)
 
 

@@ -9,7 +9,7 @@ import deploykit
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.reporting.page.reading import read
 from tests.deploykit.reporting.page.samples import KINDS, ship
-from tests.support import raises, says
+from tests.support import Containing, raises, says
 
 
 def leaf(path: str) -> float:
@@ -70,7 +70,11 @@ def test_a_notebook_shows_the_page_in_a_frame_of_its_own(folder):
         ([], GraphError, "no results given"),
         (3, GraphError, says("report-type-unsupported", kind="int")),
         ([{"kind": {1, 2}}], GraphError, says("document-not-plain")),
-        ("nothing.json", FileError, "nothing.json: No such file"),
+        (
+            "nothing.json",
+            FileError,
+            says("file-error", reason=Containing("No such file"), source="nothing.json"),
+        ),
         ("empty", FileError, says("not-found", source="empty/report.json")),
         ("words.json", GraphError, says("json-expected", source="words.json")),
         ("list.json", GraphError, says("document-not-object", source="list.json")),

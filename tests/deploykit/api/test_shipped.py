@@ -19,7 +19,7 @@ from deploykit.transforms.core.errors import FileError, GraphError, MismatchErro
 from tests.deploykit.benchmarking.nets import dense
 from tests.serving.served import Served
 from tests.serving.small_models import half_plus
-from tests.support import build, raises
+from tests.support import Containing, build, raises
 
 NAMES = ("top", "bottom")
 REPORT = {"format": 1, "kind": "ship", "name": "shapes", "stages": [{"stage": "serve"}]}
@@ -64,7 +64,7 @@ def test_the_model_is_served_under_its_name_as_tune_found(ship, caplog):
     models, taken = served(ship)
     assert [*models] == ["shapes"]
     assert taken == (2, "auto", 3)  # a version says itself what computes it
-    assert f"{ship / 'tuned.json'} is taken: threads 2x1, 3 in flight" in caplog.text
+    assert caplog.text == Containing(f"{ship / 'tuned.json'} is taken", "2x1", "3 in flight")
     assert "another machine" not in caplog.text
 
 
@@ -97,7 +97,7 @@ def test_a_folder_that_was_moved_or_has_no_settings(ship, tmp_path, caplog):
 def test_settings_of_another_machine_are_taken_with_a_warning(ship, caplog, differing):
     tuned(ship, **differing)
     shipped_in(ship)[0].say(True)
-    assert "was found on another machine (" in caplog.text
+    assert "another machine " in caplog.text
     for value in differing.values():
         assert f"{value} there" in caplog.text
 
@@ -114,7 +114,7 @@ def test_a_damaged_report_is_warned_of_and_the_models_are_served(ship, document)
     found, warning = shipped_in(ship)
     assert found is None
     assert str(ship / "report.json") in warning
-    assert "served as in any other folder, without tuned.json" in warning
+    assert "folder, without tuned.json" in warning
 
 
 def test_models_beside_a_damaged_report_are_served(ship, caplog):

@@ -16,7 +16,7 @@ from deploykit.serving.server.server_flags import ServerFlags
 from deploykit.serving.server.settings import settings_of
 from deploykit.transforms.core.errors import GraphError
 from tests.serving.small_models import half_plus
-from tests.support import raises
+from tests.support import Containing, raises
 
 RECOMMENDED = {
     "batch": 8, "threads": (2, 3), "onednn": False, "caller_thread": False, "keep_memory": True,
@@ -99,7 +99,7 @@ def test_an_option_wins_and_that_is_said(name, served):
     assert after[:2] == before[:2]
     for said in after[2]:
         assert said.startswith(f"t.json recommends {tuned_for(name)}; --")
-        assert said.endswith(" is set, and stays")
+        assert said == Containing("set, and stays")
     assert after[2]
 
 
@@ -108,7 +108,9 @@ def test_a_variable_wins_and_that_is_said(name, served):
     ((variable, value),) = BY_VARIABLE[name].items()
     found, held, said = served(tuned_for(name), variables=BY_VARIABLE[name])
     assert held == BY_VARIABLE[name]
-    assert said == [f"t.json recommends {tuned_for(name)}; {variable}={value} is set, and stays"]
+    assert said == [
+        Containing(f"t.json recommends {tuned_for(name)}", f"{variable}={value} is set")
+    ]
     if name == "threads":  # ops at once are not set, and follow the file
         assert (found.loading.intra_op, found.loading.inter_op) == (7, 3)
 
@@ -158,15 +160,16 @@ def test_what_is_set_to_what_is_recommended_needs_no_word(served):
 def test_calls_at_once_are_those_of_all_workers_and_no_more_than_are_let_in(served):
     found, _, said = served(tuned_for("concurrency"), {"workers": 2, "max_in_flight": 2})
     assert found.slots == 3
-    assert said == ["t.json recommends 5 in flight; --max_in_flight=2 is set, and stays"]
+    assert said == [Containing("recommends 5 in flight", "--max_in_flight=2 is set")]
 
 
 def test_other_variables_of_the_c_library_hold_its_memory_too(served):
     tunables = {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}
     _, held, said = served(tuned_for("keep_memory"), variables=tunables)
     assert held == {}
-    assert said == ["t.json recommends keep memory on; GLIBC_TUNABLES=glibc.malloc.arena_max=1 "
-                    "is set, and stays"]  # fmt: skip
+    assert said == [
+        Containing("recommends keep memory", "GLIBC_TUNABLES=glibc.malloc.arena_max=1 is set")
+    ]
 
 
 def test_what_is_loaded_in_front_for_another_reason_stays_behind_the_allocator(served):
@@ -179,8 +182,11 @@ def test_an_allocator_that_is_not_here_is_said_and_the_server_starts(served):
     _, held, said = served(tuned_for("allocator", "onednn"), library="")
     assert held == {"TF_ENABLE_ONEDNN_OPTS": "0"}
     assert said == [
-        "t.json recommends tcmalloc, which cannot be had here: libtcmalloc_minimal.so.4 or "
-        "libtcmalloc.so.4 is not installed (Debian and Ubuntu: libtcmalloc-minimal4)"
+        Containing(
+            "t.json recommends tcmalloc",
+            "libtcmalloc_minimal.so.4 or libtcmalloc.so.4",
+            "libtcmalloc-minimal4)",
+        )
     ]
 
 
@@ -196,14 +202,14 @@ def test_huge_pages_beside_memory_that_is_kept(served, monkeypatch):
         assert held == KEEP_MEMORY
     by_hand = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"}
     assert served(Settings(allocator="huge-pages"), variables=by_hand)[2] == [
-        "t.json recommends huge-pages; GLIBC_TUNABLES=glibc.malloc.hugetlb=2 is set, and stays"
+        Containing("recommends huge-pages", "GLIBC_TUNABLES=glibc.malloc.hugetlb=2 is set")
     ]
 
 
 def test_one_gpu_is_used_unless_it_is_hidden(served):
     assert served(Settings(device="gpu"))[2] == []
     said = served(Settings(device="gpu"), variables={"CUDA_VISIBLE_DEVICES": "-1"})[2]
-    assert said == ["t.json recommends gpu; CUDA_VISIBLE_DEVICES=-1 is set, and stays"]
+    assert said == [Containing("recommends gpu", "CUDA_VISIBLE_DEVICES=-1 is set")]
 
 
 def test_a_process_that_has_begun_says_which_variables_it_lacks(base, monkeypatch, caplog):
@@ -216,8 +222,7 @@ def test_a_process_that_has_begun_says_which_variables_it_lacks(base, monkeypatc
         rows = [[float(number)] for number in range(20)]  # more than a batch: in parts
         found = api.predict(server.address, "half_plus_two", {"x": rows})
         assert len(found.outputs["y"]) == 20
-    assert ("tuned recommends oneDNN off; this process began without TF_ENABLE_ONEDNN_OPTS=0, and "
-            "cannot change that") in caplog.messages  # fmt: skip
+    assert (Containing("oneDNN off", "TF_ENABLE_ONEDNN_OPTS=0")) in caplog.messages  # fmt: skip
 
 
 def test_a_batch_is_refused_where_calls_bring_a_fixed_number(tmp_path):

@@ -17,7 +17,7 @@ from deploykit.input.data import Data
 from deploykit.input.pipeline import Pipeline
 from deploykit.transforms.core.errors import GraphError, LimitError
 from deploykit.transforms.core.running.child import Limits
-from tests.support import raises
+from tests.support import Containing, raises
 
 
 def task(retries=3):
@@ -115,7 +115,7 @@ def test_a_part_that_takes_every_worker_with_it_ends_the_run_and_is_named():
         LimitError,
         "part-failed-often",
         source="f: rows 10 to 19",
-        what="3 workers were lost with it",
+        what=Containing("3 workers"),
     ):
         news.extend(computed(backend, task(retries=2), parts(4)))
     assert backend.started == backend.ended
@@ -129,7 +129,7 @@ def test_what_was_done_before_an_error_is_told():
         return None
 
     news = []
-    with pytest.raises(GraphError, match="a row is bad"):
+    with pytest.raises(GraphError, match="row is bad"):
         news.extend(computed(Backend(3, fails), task(), parts(3)))
     assert done(news) == [0, 1]
 
@@ -161,5 +161,5 @@ def test_workers_that_never_start_end_the_run():
         def start(self, task):
             raise LostWorkerError("node 1: it ended at once")
 
-    with pytest.raises(LostWorkerError, match="it ended at once"):
+    with pytest.raises(LostWorkerError, match="ended at once"):
         list(computed(Broken(2), task(retries=2), parts(3)))

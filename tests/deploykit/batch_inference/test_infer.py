@@ -13,7 +13,7 @@ import deploykit
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tfrecord import framed, read_records
 from tests.deploykit.batch_inference.tiny_models import scores_of, tiny_model
-from tests.support import raises
+from tests.support import Containing, raises
 
 
 @pytest.fixture
@@ -94,8 +94,8 @@ def test_of_damaged_photos_it_is_said_what_is_wrong(tmp_path):
                             preprocess="0..255", on_error="skip", processes=1)  # fmt: skip
     assert found.rows == 1
     said = {each["file"]: each["reason"] for each in found.skipped}
-    assert said["empty.png"] == "the file is empty"
-    assert said["cut.png"].startswith("the record cannot be used: Invalid PNG")
+    assert said["empty.png"] == Containing("file is empty")
+    assert said["cut.png"] == Containing("record cannot be", "PNG")
     assert set(said) == {"cut.png", "empty.png", "text.png"}
     assert not any("Graph execution" in each for each in said.values())
 
@@ -160,7 +160,7 @@ def test_csv_values_that_are_not_whole_are_bad_rows(tmp_path):
         tf.identity(x, name="y")
     path = tmp_path / "rows.csv"
     path.write_text("1,2,0\n3,4.7,1\n5,6,0\n")
-    with pytest.raises(GraphError, match=r"line 2: .* the value 4.69\d+ .* is not a whole number"):
+    with raises(GraphError, "item-failed", reason=Containing("a whole number")):
         deploykit.infer(graph.as_graph_def(), path, tmp_path / "refused")
     found = deploykit.infer(graph.as_graph_def(), path, tmp_path / "out", on_error="skip")
     assert (found.rows, len(found.skipped)) == (2, 1)

@@ -7,6 +7,7 @@ import pytest
 from deploykit.batch_inference.inferred import Inferred, InferRun
 from deploykit.text.results.data import inferred_lines as lines
 from tests.deploykit.batch_inference.made_up_results import made_of, run
+from tests.support import Containing
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def test_a_run_that_did_nothing_says_so(index):
 
 def test_a_run_that_was_too_short_to_tell_its_rate_says_what_it_did(index):
     found = Inferred("p", index, InferRun("processes", 1, 11, seconds=3.0))
-    assert list(lines(found))[-1] == "11 rows by 1 worker (processes), 0:03"
+    assert list(lines(found))[-1] == Containing("11 rows", "1 worker (processes)", "0:03")
 
 
 def test_a_program_is_told_all_of_it(index):

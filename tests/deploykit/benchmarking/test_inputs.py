@@ -2,17 +2,16 @@
 
 import re
 
-import click
 import numpy as np
 import pytest
 
 from deploykit.benchmarking.inputs import batches
 from deploykit.cli.value_types import Shape
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from tests.support import says, shows
+from tests.support import Containing, raises, says, shows
 
 
 def graph(**inputs) -> Graph:
@@ -96,7 +95,7 @@ def test_a_graph_without_inputs_is_run_on_nothing():
             {"x": ["resource", ()]},
             4,
             {},
-            says("synthetic-input-impossible", reason="input 'x' is of type resource"),
+            says("synthetic-input-impossible", reason=Containing("'x'", "type resource")),
         ),
         (
             {"x": IMAGE},
@@ -208,5 +207,5 @@ def test_the_option():
     assert parsed("x:1=8") == ("x:1", (8,))
     assert parsed("keep=") == ("keep", ())
     for wrong in ("x", "=1,2", "1,2", "x=a", "x=1,,2", "x=0", "x=1,-1", "x=1,?,3", "x=1.5"):
-        with pytest.raises(click.BadParameter):
+        with raises(Error, "option-value", got=wrong):
             parsed(wrong)

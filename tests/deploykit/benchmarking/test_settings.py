@@ -10,7 +10,7 @@ from deploykit.benchmarking.sweep import Sweep, beside_resident
 from deploykit.hardware import allocators
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker
-from tests.support import raises, says
+from tests.support import Containing, raises, says
 
 ALL = Settings(
     8, (2, 1), True, False, True, "0", "compact", 2, True, "bf16", 4, "tfdata", "gpu:1", "single",
@@ -88,11 +88,11 @@ def test_memory_that_is_not_kept_is_so_whatever_the_user_has_set(monkeypatch):
 
 
 def test_in_words():
-    assert str(ALL) == (
-        "OpenVINO, batch 8, threads 2x1, oneDNN on, caller thread off, keep memory on, "
-        "KMP_BLOCKTIME=0, KMP_AFFINITY=compact, OMP_NUM_THREADS=2, xla, bf16, 4 in flight, tfdata, "
-        "gpu:1, executor single, huge-pages"
-    )
+    assert str(ALL).split(", ") == [
+        "OpenVINO", "batch 8", "threads 2x1", "oneDNN on", "caller thread off", "keep memory on",
+        "KMP_BLOCKTIME=0", "KMP_AFFINITY=compact", "OMP_NUM_THREADS=2", "xla", "bf16",
+        "4 in flight", "tfdata", "gpu:1", "executor single", "huge-pages",
+    ]  # fmt: skip
     assert str(Settings(kmp_affinity="")) == "KMP_AFFINITY="
 
 
@@ -254,7 +254,7 @@ def test_what_tensorflow_alone_has_is_left_out_with_a_word(name, caplog):
     assert [each for each in both if each.engine] == [Settings(engine="openvino", threads=other)]
     (said,) = caplog.messages
     assert said.startswith("OpenVINO ")
-    assert said.endswith(": it is measured without")
+    assert said == Containing("measured without")
     assert str(Settings(**alone)).removeprefix("threads ") in said
     with pytest.raises(GraphError, match=r"^OpenVINO "):
         Sweep(engine="openvino", **alone).settings()

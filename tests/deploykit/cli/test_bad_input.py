@@ -12,7 +12,7 @@ import pytest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from tests.support import says, shows
+from tests.support import Containing, says, shows
 
 
 def floats(name, op, *inputs, **attrs):
@@ -138,7 +138,12 @@ def test_absent_names_give_the_nearest(deploykit, small, option, value):
     assert found.status == 2
     assert "'" + value.split(":")[0] in found.stderr
     if value == "lgits":
-        assert "did you mean logits" in found.stderr
+        assert shows(
+            found.stderr,
+            "outputs-wrong",
+            hint=Containing("model's outputs: out."),
+            problem=Containing("you mean logits"),
+        )
     assert list(small.parent.iterdir()) == [small]
 
 

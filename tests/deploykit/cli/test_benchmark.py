@@ -24,7 +24,7 @@ from deploykit.transforms.core.node import Node
 from tests.deploykit.benchmarking.nets import aborting, dense, hanging, placeholder, written
 from tests.deploykit.conftest import command_line
 from tests.deploykit.hardware.stand_in import stands_in
-from tests.support import says, shows
+from tests.support import Containing, assert_error, says, shows
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_the_document(run):
     assert (document["inputs"], document["outputs"], document["nodes_in"]) == (["x"], ["out"], 4)
     assert len(document["measurements"]) == 2
     for each, batch in zip(document["measurements"], (1, 3), strict=True):
-        assert each["name"] == f"batch {batch}, threads 1x1, 2 in flight"
+        assert each["name"] == Containing(f"batch {batch}", "threads 1x1", "2 in flight")
         assert each["settings"] == {"batch": batch, "threads": [1, 1], "concurrency": 2}
         assert each["samples"] == batch
         assert [len(calls) for calls in each["rounds_ms"]] == [2] * 20
@@ -107,10 +107,11 @@ def test_an_allocator_that_is_not_installed_is_one_sentence(deploykit, net, monk
     monkeypatch.setattr(allocators, "library_here", lambda: "")
     found = deploykit("benchmark", net, "--allocator=default,tcmalloc")
     assert (found.status, found.printed) == (2, "")
-    assert found.stderr == (
-        "deploykit: error: the allocator tcmalloc is not available here: "
-        "libtcmalloc_minimal.so.4 or libtcmalloc.so.4 is not installed "
-        "(Debian and Ubuntu: libtcmalloc-minimal4)\n"
+    assert shows(
+        found.stderr,
+        "allocator-unavailable",
+        allocator="tcmalloc",
+        reason=Containing("libtcmalloc_minimal.so.4 or libtcmalloc.so.4"),
     )
 
 
@@ -160,9 +161,7 @@ def test_an_existing_file_is_refused_before_anything_runs(run, gone, deploykit):
     try:
         found = deploykit(*command)
         assert (found.status, found.printed) == (4, "")
-        assert found.stderr == (
-            f"deploykit: error: {folder / gone}: the file exists (use --force to replace it)\n"
-        )
+        assert shows(found.stderr, "exists", source=folder / gone, what="the file")
         assert sorted(path.name for path in folder.iterdir()) == sorted(["net.pb", gone])
     finally:
         for name, content in kept.items():
@@ -182,46 +181,190 @@ def test_force_replaces_a_file_and_text_is_a_table(net, deploykit, tmp_path):
 
 
 WRONG = [
-    (["--seconds=0"], 2, re.escape("--seconds")),
-    (["--seconds=-1"], 2, re.escape("--seconds")),
-    (["--seconds=nan"], 2, re.escape("nan is not a number above 0, up to 1e+09")),
-    (["--seconds=inf"], 2, re.escape("inf is not a number above 0, up to 1e+09")),
-    (["--runs=0"], 2, re.escape("--runs")),
-    (["--runs=-5"], 2, re.escape("--runs")),
-    (["--runs=many"], 2, re.escape("--runs")),
-    (["--batch=0"], 2, re.escape("0 is not above zero")),
-    (["--batch=8,-1"], 2, re.escape("-1 is not above zero")),
-    (["--batch=1,"], 2, re.escape("'1,' is not whole numbers such as 1,8,32")),
-    (["--concurrency=0"], 2, re.escape("0 is not above zero")),
-    (["--threads=0x1"], 2, re.escape("'0x1' is not a number of threads above zero such as 2")),
-    (["--threads=0"], 2, re.escape("'0' is not a number of threads above zero such as 2")),
-    (["--threads=2x"], 2, re.escape("'2x' is not a number of threads above zero such as 2")),
-    (["--threads=-1x1"], 2, re.escape("'-1x1' is not a number of threads above zero such as 2")),
-    (["--threads=5000x1"], 2, re.escape("'5000x1' is more than 4096 threads")),
-    (["--onednn=yes"], 2, re.escape("'yes' is neither on, off nor both")),
-    (["--caller-thread=1"], 2, re.escape("'1' is neither on, off nor both")),
-    (["--keep-memory="], 2, re.escape("'' is neither on, off nor both")),
-    (["--device=tpu"], 2, re.escape("'tpu' is neither cpu, gpu, gpu:N nor all")),
-    (["--device=gpu:-1"], 2, re.escape("'gpu:-1' is neither cpu, gpu, gpu:N nor all")),
-    (["--device=gpu:"], 2, re.escape("'gpu:' is neither cpu, gpu, gpu:N nor all")),
+    (
+        ["--seconds=0"],
+        2,
+        says("option-value", expected=Containing("number above 0"), option="--seconds"),
+    ),
+    (
+        ["--seconds=-1"],
+        2,
+        says("option-value", expected=Containing("number above 0"), option="--seconds"),
+    ),
+    (
+        ["--seconds=nan"],
+        2,
+        says("option-value", expected=Containing("number above 0"), got="nan", option="--seconds"),
+    ),
+    (["--seconds=inf"], 2, says("option-value", expected=Containing("number above 0"), got="inf")),
+    (
+        ["--runs=0"],
+        2,
+        says("option-value", expected=Containing("1 to 1000000000"), option="--runs"),
+    ),
+    (
+        ["--runs=-5"],
+        2,
+        says("option-value", expected=Containing("1 to 1000000000"), option="--runs"),
+    ),
+    (
+        ["--runs=many"],
+        2,
+        says("option-value", expected=Containing("1 to 1000000000"), option="--runs"),
+    ),
+    (["--batch=0"], 2, says("option-value", got="0")),
+    (
+        ["--batch=8,-1"],
+        2,
+        says("option-value", expected=Containing("1 to 1048576"), got="8,-1", option="--batch"),
+    ),
+    (
+        ["--batch=1,"],
+        2,
+        says("option-value", expected=Containing("whole numbers such"), got="1,", option="--batch"),
+    ),
+    (["--concurrency=0"], 2, says("option-value", got="0")),
+    (
+        ["--threads=0x1"],
+        2,
+        says(
+            "option-value", expected=Containing("threads above zero"), got="0x1", option="--threads"
+        ),
+    ),
+    (
+        ["--threads=0"],
+        2,
+        says(
+            "option-value", expected=Containing("threads above zero"), got="0", option="--threads"
+        ),
+    ),
+    (
+        ["--threads=2x"],
+        2,
+        says(
+            "option-value", expected=Containing("threads above zero"), got="2x", option="--threads"
+        ),
+    ),
+    (
+        ["--threads=-1x1"],
+        2,
+        says(
+            "option-value",
+            expected=Containing("threads above zero"),
+            got="-1x1",
+            option="--threads",
+        ),
+    ),
+    (
+        ["--threads=5000x1"],
+        2,
+        says("option-value", expected="at most 4096 threads", got="5000x1", option="--threads"),
+    ),
+    (["--onednn=yes"], 2, says("option-value", got="yes", option="--onednn")),
+    (["--caller-thread=1"], 2, says("option-value", got="1", option="--caller-thread")),
+    (["--keep-memory="], 2, says("option-value", option="--keep-memory")),
+    (
+        ["--device=tpu"],
+        2,
+        says("option-value", expected=Containing("cpu, gpu, gpu:N"), got="tpu", option="--device"),
+    ),
+    (
+        ["--device=gpu:-1"],
+        2,
+        says(
+            "option-value", expected=Containing("cpu, gpu, gpu:N"), got="gpu:-1", option="--device"
+        ),
+    ),
+    (
+        ["--device=gpu:"],
+        2,
+        says("option-value", expected=Containing("cpu, gpu, gpu:N"), got="gpu:", option="--device"),
+    ),
     (["--input=queue"], 2, says("input-style-without-files", got="queue")),
-    (["--kmp-blocktime=-1"], 2, re.escape("'-1' is neither whole milliseconds nor infinite")),
-    (["--omp-num-threads=0"], 2, re.escape("--omp-num-threads")),
-    (["--top=-1"], 2, re.escape("--top")),
-    (["--timeout=0"], 2, re.escape("--timeout")),
-    (["--timeout=-3"], 2, re.escape("--timeout")),
-    (["--timeout=inf"], 2, re.escape("inf is not a number")),
-    (["--memory-limit=0"], 2, re.escape("--memory-limit")),
-    (["--input-range=1,-1"], 2, re.escape("'1,-1' is empty")),
+    (
+        ["--kmp-blocktime=-1"],
+        2,
+        says(
+            "option-value",
+            expected=Containing("whole milliseconds"),
+            got="-1",
+            option="--kmp-blocktime",
+        ),
+    ),
+    (
+        ["--omp-num-threads=0"],
+        2,
+        says(
+            "option-value",
+            expected=Containing("a whole number"),
+            got="0",
+            option="--omp-num-threads",
+        ),
+    ),
+    (
+        ["--top=-1"],
+        2,
+        says("option-value", expected=Containing("0 to 1000000000"), got="-1", option="--top"),
+    ),
+    (
+        ["--timeout=0"],
+        2,
+        says("option-value", expected=Containing("number above 0"), option="--timeout"),
+    ),
+    (
+        ["--timeout=-3"],
+        2,
+        says("option-value", expected=Containing("number above 0"), option="--timeout"),
+    ),
+    (["--timeout=inf"], 2, says("option-value", expected=Containing("a number"), got="inf")),
+    (
+        ["--memory-limit=0"],
+        2,
+        says(
+            "option-value", expected=Containing("1 to 1000000000"), got="0", option="--memory-limit"
+        ),
+    ),
+    (
+        ["--input-range=1,-1"],
+        2,
+        says(
+            "option-value",
+            expected=Containing("numbers, the smaller"),
+            got="1,-1",
+            option="--input-range",
+        ),
+    ),
     (["--shape=x=1,9"], 2, says("input-size-fixed", name="x", shape="?,8", got="1,9")),
-    (["--shape=x=0,8"], 2, re.escape("has a size that is not positive")),
+    (
+        ["--shape=x=0,8"],
+        2,
+        says(
+            "option-value", expected=Containing("sizes above zero"), got="x=0,8", option="--shape"
+        ),
+    ),
     (["--shape=z=1,8"], 2, says("unknown-name", kind="input", name="z", known=["x"])),
-    (["--outputs=gone"], 2, re.escape("'gone'")),
-    (["--data=none.npz"], 4, re.escape("none.npz: No such file or directory")),
-    (["--tuned=none.json"], 4, re.escape("none.json: No such file or directory")),
+    (
+        ["--outputs=gone"],
+        2,
+        says(
+            "outputs-wrong",
+            hint=Containing("model's outputs: out."),
+            problem=Containing("node 'gone', named"),
+        ),
+    ),
+    (
+        ["--data=none.npz"],
+        4,
+        says("file-error", reason=Containing("file or directory"), source="none.npz"),
+    ),
+    (
+        ["--tuned=none.json"],
+        4,
+        says("file-error", reason=Containing("file or directory"), source="none.json"),
+    ),
     (["--plot=plot.jpg"], 2, says("plot-ending", source="plot.jpg")),
     (["-o", "none/result.json"], 4, says("folder-missing", folder="none")),
-    (["--csv=same", "--trace=same"], 2, re.escape("same is given more than once")),
+    (["--csv=same", "--trace=same"], 2, says("given-twice", name="same", what="the path")),
 ]
 
 
@@ -238,14 +381,16 @@ def test_wrong_usage(net, deploykit, options, status, says):
 def test_models_that_are_not_there(net, deploykit):
     found = deploykit("benchmark", net, net.parent / "none.pb")
     assert (found.status, found.printed) == (4, "")
-    assert found.stderr == (
-        f"deploykit: error: {net.parent / 'none.pb'}: No such file or directory\n"
+    assert shows(
+        found.stderr,
+        "file-error",
+        reason=Containing("file or directory"),
+        source=net.parent / "none.pb",
     )
     assert deploykit("benchmark").status == 2
     found = deploykit("benchmark", net, net)
-    assert (found.status, found.stderr) == (
-        2, f"deploykit: error: {net} is given more than once (see deploykit benchmark --help)\n",
-    )  # fmt: skip
+    assert found.status == 2
+    assert_error(found.error, "given-twice", what="the path", name=net)
 
 
 def test_the_model_is_never_the_output(net, deploykit):
@@ -311,9 +456,7 @@ def test_a_model_that_hangs_is_given_up(deploykit, tmp_path):
     path = written(hanging(), tmp_path / "hang.pb")
     found = deploykit("benchmark", path, "--timeout=4", "--allow-op=QueueDequeueV2")
     assert (found.status, found.printed) == (6, "")
-    assert found.stderr == (
-        "deploykit: error: hang.pb: TensorFlow did not finish within 4 seconds (--timeout)\n"
-    )
+    assert shows(found.stderr, "child-timeout", runs="TensorFlow", seconds=4.0, source="hang.pb")
 
 
 def test_no_gpu(deploykit, net):
@@ -321,7 +464,7 @@ def test_no_gpu(deploykit, net):
     if found.status == 0:
         pytest.skip("there is a GPU")
     assert (found.status, found.printed) == (2, "")
-    assert found.stderr.startswith("deploykit: error: --device gpu: TensorFlow sees no GPU: ")
+    assert found.stderr == Containing("--device gpu", "TensorFlow sees", "GPU")
     assert found.stderr.count("\n") == 1
 
 
@@ -354,7 +497,7 @@ def test_ctrl_c_in_the_rounds_keeps_what_was_measured(net):
     assert process.returncode == 130
     assert b"deploykit: interrupted" in shown
     assert "p50 ms" in stdout
-    assert "interrupted: this is what was measured until then" in stdout
+    assert "measured until then" in stdout
     result = load_result(output)
     assert result.interrupted
     assert 0 < sum(result.measurements[0].rounds_seconds) < 8
@@ -394,7 +537,7 @@ def test_a_scenario_says_whether_it_is_valid(served):
         assert "of 662 calls" in told["why"][1]
         assert told["calls"] == each["summary"]["calls"] == len(each["rounds_ms"][0])
         assert told["value"] == each["summary"]["p99"]
-        assert each["summary"]["verdict"].startswith("invalid: it took 0.5 s")
+        assert each["summary"]["verdict"] == Containing("invalid", "0.5 s")
         assert each["summary"]["cpu_ms"] > 0
         assert each["settings"].get("concurrency", 1) == usable_cores()
     first, other = found.document["measurements"]
@@ -413,14 +556,14 @@ def test_a_scenario_is_read_again_and_not_compared(served):
 def test_a_line_of_a_scenario_in_csv(served):
     lines = list(csv.DictReader((served[0] / "result.csv").open()))
     assert [line["scenario_figure"] for line in lines] == ["p99 latency"] * 2
-    assert all("10 are the least; of 662" in line["scenario_why"] for line in lines)
+    assert all(line["scenario_why"] == Containing("10 are", "of 662") for line in lines)
 
 
 @pytest.mark.parametrize(
     ("options", "word"),
     [
         (["--scenario=server"], says("option-needs", option="scenario server")),
-        (["--rate=5"], re.escape("the rate: only for scenario server")),
+        (["--rate=5"], says("only-for", option="the rate", what="scenario server")),
         (
             ["--scenario=single", "--concurrency=2"],
             says("scenario-single-concurrency", concurrency=2),

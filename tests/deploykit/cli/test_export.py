@@ -25,7 +25,7 @@ from deploykit.transforms.core.protos import SavedModel
 from deploykit.transforms.core.tensors import DType, decode
 from tests.deploykit.conftest import FASHION
 from tests.loading import answers
-from tests.support import build, raises, random, run, says, shows
+from tests.support import Containing, build, raises, random, run, says, shows
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -477,7 +477,13 @@ def test_a_batch_that_is_recommended_is_refused_where_requests_cannot_share_it(d
     options = ("--outputs=y", "--manifests=docker", "--tuned", tuned)
     found = deploykit("export", model, tmp_path / "base", *options)
     assert found.status == 2
-    assert f'{tuned} recommends batch 8: take "batch" out of its settings' in found.stderr
+    assert shows(
+        found.stderr,
+        "input-shape-not-batchable",
+        advice=Containing("recommends batch 8"),
+        alias="x",
+        shape=[2, 3],
+    )
     assert not (tmp_path / "base").exists()
 
 
@@ -497,15 +503,49 @@ def fixed_graph() -> Graph:
     [
         (("--name=12",), 2, says("model-name-number")),
         (("--name=a/b",), 2, says("model-name-invalid")),
-        (("--version=-1",), 2, re.escape("--version")),
-        (("--manifests=helm",), 2, re.escape("'helm' is none of: config, docker")),
+        (
+            ("--version=-1",),
+            2,
+            says(
+                "option-value",
+                expected=Containing("0 to 9223372036854775807"),
+                got="-1",
+                option="--version",
+            ),
+        ),
+        (
+            ("--manifests=helm",),
+            2,
+            says(
+                "option-value",
+                expected=Containing("config, docker"),
+                got="helm",
+                option="--manifests",
+            ),
+        ),
         (("--batching",), 2, says("input-shape-not-batchable", alias="x", shape=[2, 3])),
         (("--method=classify",), 2, says("method-outputs-ambiguous", count=2, alias="scores")),
         (("--method=regress", "--outputs=y"), 2, says("regress-output")),
         (("--method=classify", "--outputs=y"), 2, says("examples-shape")),
-        (("--warmup=missing.npz",), 4, re.escape("missing.npz: No such file")),
-        (("--outputs=w",), 2, re.escape("no node 'w'")),
-        (("--tuned=missing.json",), 4, re.escape("missing.json")),
+        (
+            ("--warmup=missing.npz",),
+            4,
+            says("file-error", reason=Containing("No such file"), source="missing.npz"),
+        ),
+        (
+            ("--outputs=w",),
+            2,
+            says(
+                "outputs-wrong",
+                hint=Containing("model's outputs: y"),
+                problem=Containing("no node 'w'"),
+            ),
+        ),
+        (
+            ("--tuned=missing.json",),
+            4,
+            says("file-error", reason=Containing("file or directory"), source="missing.json"),
+        ),
     ],
 )
 def test_bad_options(deploykit, tmp_path, options, status, said):

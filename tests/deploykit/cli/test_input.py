@@ -13,7 +13,7 @@ from deploykit.storage.arrays import load_data
 from tests.deploykit.benchmarking.nets import hanging, written
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.input import made_up
-from tests.support import build, random, says, shows
+from tests.support import Containing, build, random, says, shows
 
 RATES = ("items_per_second", "compute_only", "input_only", "ceiling", "floor", "share_of_ceiling")
 
@@ -75,7 +75,7 @@ def test_a_simulated_accelerator_as_a_table(model, tmp_path, deploykit):
         "benchmark", model, "--data", data.path, "--seconds=0.5", "--batch=4",
         "--simulated-compute-ms=5", "--preprocess", steps,
     )  # fmt: skip
-    assert (found.status, found.stderr) == (0, "deploykit: x: float32 6 from csv, as they are\n")
+    assert (found.status, found.stderr) == (0, Containing("float32 6", "csv, as they"))
     for word in ("items/s", "ceiling", "floor", "share", "CPU", *STYLES,
                  "each step waits 5 ms instead of computing"):  # fmt: skip
         assert word in found.stdout
@@ -102,7 +102,7 @@ def test_a_training_step_and_one_style(tmp_path, deploykit):
     found = deploykit(*common, "--init=start")
     assert found.status == 0, found.stderr
     assert found.document["fed"] == {
-        "x": "float32 6 from records, as they are", "id": "int64 from records, as they are",
+        "x": Containing("float32 6", "records, as they"), "id": Containing("int64 from records"),
     }  # fmt: skip
     assert [each["style"] for each in found.document["styles"]] == ["tfdata"]
     found = deploykit(*common)
@@ -162,7 +162,9 @@ def test_damaged_images_in_records_are_counted(tmp_path, deploykit):
     assert [each["style"] for each in found.document["styles"]] == list(STYLES)
     found = deploykit(*common, "--input=tfdata")
     assert (found.status, found.printed) == (2, "")
-    assert f"{data.files[1]}: record 1: the record cannot be used" in found.stderr
+    assert shows(
+        found.stderr, "record-not-usable", reason=Containing("jpeg::Uncompress failed. Invalid")
+    )
 
 
 @pytest.mark.slow
@@ -188,22 +190,45 @@ WRONG = [
     (["--input=all"], 2, says("input-style-without-files", got="all")),
     (["--simulated-compute-ms=20"], 2, says("option-needs", needed="data, a path (--data)")),
     (["--run-ops=out"], 2, says("option-needs", needed="data, a path (--data)")),
-    (["--data=none"], 4, says("file-error", source="none", reason="No such file or directory")),
-    (["--data=DIR", "--input=disk"], 2, re.escape("'disk' is not one of")),
-    (["--data=DIR", "--simulated-compute-ms=-1"], 2, re.escape("--simulated-compute-ms")),
-    (["--data=DIR", "--on-error=ignore"], 2, re.escape("'ignore' is not one of 'stop', 'skip'")),
+    (["--data=none"], 4, says("file-error", source="none", reason=Containing("file or directory"))),
+    (["--data=DIR", "--input=disk"], 2, says("usage", reason=Containing("'disk' is not"))),
+    (
+        ["--data=DIR", "--simulated-compute-ms=-1"],
+        2,
+        says(
+            "option-value",
+            expected=Containing("0 to 1e+09"),
+            got="-1",
+            option="--simulated-compute-ms",
+        ),
+    ),
+    (["--data=DIR", "--on-error=ignore"], 2, says("usage", reason=Containing("of 'stop', 'skip'"))),
     (["--data=DIR", "--runs=3"], 2, says("option-conflicts-files", option="runs")),
-    (["--data=DIR", "--plot=a.svg"], 2, re.escape("--plot does not go with")),
+    (["--data=DIR", "--plot=a.svg"], 2, says("option-conflicts-files", option="--plot")),
     (
         ["--data=DIR", "--shape=x=1,6"],
         2,
-        re.escape("--shape has no effect here, only without --data"),
+        says("option-no-effect", option="--shape", where="without --data"),
     ),
     (["--data=DIR", "--batch=1,2"], 2, says("files-one-measurement")),
     (["--data=DIR", "--concurrency=2"], 2, says("files-one-measurement")),
-    (["--data=DIR", "--preprocess=none.json"], 4, re.escape("none.json: No such file")),
+    (
+        ["--data=DIR", "--preprocess=none.json"],
+        4,
+        says("file-error", reason=Containing("No such file"), source="none.json"),
+    ),
     (["--data=DIR", "--run-ops=gone"], 2, says("graph-node-missing", name="gone")),
-    (["--data=DIR", "--inputs=out"], 2, re.escape("for Tensor out:0")),
+    (
+        ["--data=DIR", "--inputs=out"],
+        2,
+        says(
+            "runtime-failed",
+            action="run this",
+            reason=Containing("for Tensor out:0"),
+            runtime="TensorFlow",
+            source="feed",
+        ),
+    ),
     (["--data=DIR", "-o", "none/x.json"], 4, says("folder-missing", folder="none")),
     (["--data=EMPTY"], 4, says("data-folder-kind", got="is empty")),
     (["--data=NARROW"], 2, says("does-not-fit", got="[?, 2]", expected="[?, 6]")),
@@ -233,7 +258,7 @@ def test_wrong_usage_is_said_before_anything_runs(
     assert re.search(says, found.stderr)
     *fed, error = found.stderr.splitlines()
     assert error.startswith("deploykit: error: ")
-    assert all("from DIR, as they are" in line for line in fed)
+    assert all(line == Containing("DIR", "they are") for line in fed)
 
 
 def test_arrays_of_another_type_are_refused(model, tmp_path, deploykit):

@@ -17,7 +17,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from tests.deploykit.cli.test_headings import ROOT_CONTEXT
 from tests.hidden_packages import TENSORFLOW, hiding
-from tests.support import raises
+from tests.support import Containing, raises
 
 WITHOUT_TENSORFLOW = {
     "inspect", "diff", "transforms", "input", "compare", "records", "serve", "predict", "status",
@@ -77,7 +77,7 @@ def test_graphs_are_read_without_tensorflow(hidden, model):
     assert (found.returncode, found.stderr) == (0, "")
     assert "MatMul" in found.stdout
     same = hidden("diff", model, model)
-    assert (same.returncode, same.stdout) == (0, "Graphs are equal: 3 nodes.\n")
+    assert (same.returncode, same.stdout) == (0, Containing("equal: 3 nodes"))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_what_is_missing_is_named_with_status_2(hidden, model, arguments, extra)
     assert found.returncode == (2 if extra else 4)
     assert "Traceback" not in found.stderr
     if extra:
-        assert f"In a clone of deploykit, run pip install '.[{extra}]'\n" in found.stderr
+        assert found.stderr == Containing("deploykit, run pip", f"'.[{extra}]'")
 
 
 def test_doctor_lists_the_extras(hidden):

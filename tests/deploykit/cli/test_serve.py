@@ -20,13 +20,13 @@ from deploykit.cli.serving_flags import WITHOUT_EFFECT, Flags
 from deploykit.cli.value_types import TrueOrFalse
 from deploykit.serving.lifecycle.base_path import models_in
 from deploykit.serving.lifecycle.model_config import ModelSettings
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.errors import Error, FileError, GraphError
 from tests.deploykit.hardware.stand_in import stands_in
 from tests.serving.certificates import Authority
 from tests.serving.served import Served, free_port
 from tests.serving.server.test_server import count
 from tests.serving.slow_model import LONG, slow
-from tests.support import raises, says
+from tests.support import Containing, raises, says
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 DRAINING = "deploykit: draining: new calls are refused, those in flight are answered\n"
@@ -77,23 +77,22 @@ def test_flags(arguments, name, value):
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
-        ("--model_nam=m", "there is no flag --model_nam (did you mean --model_name?)"),
-        ("--nomodel_name", "there is no flag --nomodel_name (did you mean --model_name?)"),
-        ("--noenable_batching=true", "--noenable_batching takes no value"),
-        ("--zzz", "there is no flag --zzz"),
+        ("--model_nam=m", says("missing", name="--model_nam", hint=Containing("--model_name?"))),
+        ("--nomodel_name", says("missing", name="--nomodel_name", hint=Containing("--model_name"))),
+        ("--noenable_batching=true", says("flag-takes-no-value", name="--noenable_batching")),
+        ("--zzz", says("missing", name="--zzz")),
     ],
 )
 def test_wrong_flags(argument, words):
-    with pytest.raises(click.UsageError) as error:
+    with pytest.raises(Error, match=words):
         parsed(argument)
-    assert error.value.message == words
 
 
 @pytest.mark.parametrize("name", WITHOUT_EFFECT)
 def test_a_flag_without_effect_says_so_unless_it_asks_for_what_is(deploykit, name):
     held, reason = WITHOUT_EFFECT[name]
     found = deploykit("serve", f"--{name}=7")
-    assert f"deploykit: warning: --{name} has no effect here: {reason}\n" in found.stderr
+    assert found.stderr == Containing(f"--{name}", "effect here", f"{reason}")
     if held:
         assert "has no effect" not in deploykit("serve", f"--{name}={held}").stderr
 
@@ -223,12 +222,12 @@ def test_a_base_path_may_be_empty_yet(tmp_path):
         (
             ["/nowhere"],
             4,
-            says("base-path-unreadable", source="/nowhere", reason="No such file or directory"),
+            says("base-path-unreadable", source="/nowhere", reason=Containing("file or directory")),
         ),
         (
             ["--model_config_file=/nowhere"],
             4,
-            says("file-error", source="/nowhere", reason="No such file or directory"),
+            says("file-error", source="/nowhere", reason=Containing("file or directory")),
         ),
         (
             ["--model_config_file={file}"],
@@ -244,7 +243,12 @@ def test_a_base_path_may_be_empty_yet(tmp_path):
         (
             ["{base}", "--enable_batching", "--batching_parameters_file={file}"],
             2,
-            re.escape("Batching"),
+            says(
+                "config-not-parsed",
+                name="BatchingParameters",
+                package="tensorflow.serving",
+                reason=Containing('Message type "tensorflow.serving.BatchingParameters"'),
+            ),
         ),
         (
             ["{base}", "--tensorflow_session_parallelism=1", "--tensorflow_intra_op_parallelism=1"],
@@ -252,17 +256,18 @@ def test_a_base_path_may_be_empty_yet(tmp_path):
             says("parallelism-options"),
         ),
         (["{base}", "--workers=2", "--grpc_socket_path=/s"], 2, says("socket-path-one-worker")),
-        (["{base}", "--use_alts_credentials"], 2, re.escape("use --ssl_config_file")),
+        (
+            ["{base}", "--use_alts_credentials"],
+            2,
+            says("usage", reason=Containing("use --ssl_config_file")),
+        ),
         (["{base}", "--rest_api_port=8500"], 2, says("ports-equal")),
         (["{base}", "--grpc_channel_arguments=x"], 2, says("unexpected", got="x")),
         (["{base}", "--tuned={file}"], 2, says("json-expected")),
         (
             ["{base}", "--file_system_poll_wait_second=1"],
             2,
-            re.escape(
-                "there is no flag --file_system_poll_wait_second (did you mean "
-                "--file_system_poll_wait_seconds or "
-            ),
+            says("missing", kind="flag", name="--file_system_poll_wait_second"),
         ),
     ],
 )
@@ -324,7 +329,7 @@ def test_what_grpc_says_is_a_line_without_a_traceback(empty):
         assert status == 0
         lines = said.splitlines()
         assert len(lines) == 2, said
-        assert lines[0].startswith("deploykit: warning: gRPC: Exception deserializing message!")
+        assert lines[0] == Containing("gRPC", "Exception deserializing message!")
         assert lines[1].startswith("deploykit: draining")
     finally:
         server.kill()
@@ -376,7 +381,7 @@ def test_a_second_signal_ends_at_once_and_a_long_call_is_cut_off(tmp_path):
         [call] = fill(server, LONG, 1)
         status, said = server.end()
         assert (status, call.code()) == (0, UNAVAILABLE)
-        assert said.endswith("calls were cut off that took longer than --drain_seconds\n")
+        assert said == Containing("took longer than", "--drain_seconds")
     finally:
         server.kill()
 
@@ -405,8 +410,9 @@ def test_tuned_settings_and_those_that_the_c_library_reads(tmp_path, empty):
         status, said = server.end()
         assert status == 0
         assert said == (
-            f"deploykit: {tuned} recommends oneDNN off; TF_ENABLE_ONEDNN_OPTS=1 is set, and stays\n"
-            f"{DRAINING}"
+            Containing(
+                f"{tuned} recommends oneDNN", "TF_ENABLE_ONEDNN_OPTS=1 is set", f"{DRAINING}"
+            )
         )
     finally:
         server.kill()
@@ -424,7 +430,7 @@ def test_rest_plain_is_said_and_makes_no_sense_alone(tmp_path):
         assert url.startswith("http://")
         with urllib.request.urlopen(f"{url}/models", timeout=20) as answer:
             assert json.load(answer) == {"models": []}
-        assert "REST is plain HTTP, as --rest_plain says; TLS is for gRPC alone" in server.said
+        assert server.said == Containing("REST is plain", "HTTP", "--rest_plain says", "gRPC alone")
     finally:
         server.kill()
     status, said = Served(*arguments, "--rest_plain", ready=False).ended()

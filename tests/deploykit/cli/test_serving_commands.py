@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.serving.official import Official, pixels
-from tests.support import says, shows
+from tests.support import Containing, says, shows
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_an_image_is_decoded_and_resized(deploykit, official, address, tmp_path)
     assert "give --preprocess 0..1 or --preprocess -1..1\n" in refused.stderr
     found = deploykit(*asked, "--preprocess", "0..1")
     assert (found.status, found.stderr) == (
-        0, "deploykit: image: photos 12x8 -> 6x4 bilinear, 0..1 (as --preprocess says)\n",
+        0, Containing("12x8 -> 6x4", "0..1 (as --preprocess"),
     )  # fmt: skip
     assert sent(official, "image").shape == (1, 4, 6, 3)
     assert np.allclose(sent(official, "image"), color.astype(np.float32) / 255)
@@ -130,7 +130,12 @@ def test_a_number_that_is_none_is_null(deploykit, official, address):
     [
         ("y=1", [], 2, says("input-argument-form", source="y=1")),
         ("x=nothing.npy", [], 4, says("input-file-missing", source="nothing.npy")),
-        ('x="text"', [], 2, re.escape("the value is <U4, but it must be float32[?, 2]")),
+        (
+            'x="text"',
+            [],
+            2,
+            says("does-not-fit", expected="float32[?, 2] for 'x'", got="<U4", what="the value"),
+        ),
         (
             "x=[[1, 2, 3]]",
             [],
@@ -156,14 +161,20 @@ def test_a_missing_input_is_named(deploykit, official, address):
     official.shapes = {"x": (1, [-1]), "y": (9, None)}
     found = deploykit("predict", address, "echo", "--input", "x=[1]")
     assert found.status == 2
-    assert shows(found.stderr, "input-missing", name="y", inputs="x float32[?], y int64")
+    assert shows(found.stderr, "input-missing", name="y", inputs=["x float32[?]", "y int64"])
 
 
 def test_fractions_are_not_cut_off(deploykit, official, address):
     official.shapes = {"x": (3, [-1, 2])}
     found = deploykit("predict", address, "echo", "--input", "[1.5, 2]")
     assert found.status == 2
-    assert "the value is float64, but it must be int32[?, 2]" in found.stderr
+    assert shows(
+        found.stderr,
+        "does-not-fit",
+        expected="int32[?, 2] for 'x'",
+        got="float64",
+        what="the value",
+    )
     assert deploykit("predict", address, "echo", "--input", "[1, 2]").status == 0
     assert sent(official).tolist() == [[1, 2]]
     assert sent(official).dtype == np.int32
@@ -196,13 +207,15 @@ def test_the_health_of_a_server(deploykit, official, health, said, status):
     official.health = health
     found = deploykit("status", f"127.0.0.1:{official.listen()}", "--json")
     assert (found.status, found.document["health"]) == (status, said)
-    assert ("the server says that it does not serve now" in found.stderr) == (status == 5)
+    assert (shows(found.stderr, "server-not-serving", reason=Containing("the server says"))) == (
+        status == 5
+    )
 
 
 def test_a_model_that_is_not_ready_is_status_5(deploykit, official, address):
     found = deploykit("status", address, "loading", "--json")
     assert (found.status, found.document["signatures"]) == (5, {})
-    assert f"{address}: no version of loading answers now" in found.stderr
+    assert shows(found.stderr, "server-not-serving", reason=Containing("loading answers now"))
     assert "GetModelMetadata" not in official.calls
 
 
@@ -225,7 +238,7 @@ def test_a_load_of_callers(deploykit, official, address, data, tmp_path):
     plot = tmp_path / "load.svg"
     found = deploykit("load-test", address, "echo", "--data", data, "--concurrency", "1,3",
                       "--seconds", "0.4", "--plot", plot, "--json")  # fmt: skip
-    assert found.stderr.endswith("x: float32 2 from x.npz, as they are\n")
+    assert found.stderr == Containing("float32 2", "x.npz, as they")
     assert found.stderr.count("\n") == 1
     loads = found.document["loads"]
     assert [each["callers"] for each in loads] == [1, 3]
@@ -278,11 +291,19 @@ def test_refusals_are_counted(deploykit, official, address, data, monkeypatch):
 @pytest.mark.parametrize(
     ("more", "status", "said"),
     [
-        (["--rate", "5", "--concurrency", "2"], 2, re.escape('--concurrency has no effect here')),
+        (
+            ["--rate", "5", "--concurrency", "2"],
+            2,
+            says(
+                "option-no-effect",
+                option="--concurrency",
+                where="without --rate and --search-latency-limit",
+            ),
+        ),
         (["--plot", "load.jpg"], 2, says("plot-ending")),
-        (["--rate", "0"], 2, re.escape('--rate')),
+        (["--rate", "0"], 2, re.escape("--rate")),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_load_test(deploykit, address, data, more, status, said):
     found = deploykit("load-test", address, "echo", "--data", data, *more)
     assert found.status == status

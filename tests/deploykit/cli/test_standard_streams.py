@@ -10,7 +10,7 @@ import pytest
 
 from deploykit.cli.value_types import PathName, TextOutput
 from tests.deploykit.cli.test_outputs import LEAVES, VALUES, filled, shown
-from tests.support import raises
+from tests.support import Containing, raises, shows
 
 PATH = re.compile(r"FILE|DIR\b|DATA|MODEL|PATH|SOURCE|IMAGE|FIRST|SECOND\b|REFERENCE|RESULT|\.json")
 ON_A_SERVER = {("predict",), ("status",), ("load-test",), ("plan",)}
@@ -67,7 +67,7 @@ def test_it_is_no_path(deploykit, words, name):
     for value in values:
         found = deploykit(*line_with(words, name, value, "nothing.pb"))
         assert (found.status, found.printed) == (2, "")
-        assert "- does not stand for standard input or output here" in found.stderr
+        assert shows(found.stderr, "option-value", got=Containing("-"))
         assert found.stderr.count("\n") == 1
 
 
@@ -85,11 +85,11 @@ def test_two_texts_do_not_share_it(deploykit, words, name):
             line = [*filled(words, name, "-", garbage="x.pb"), other.opts[0], "-"]
             found = deploykit(*line)
             assert (found.status, found.printed) == (2, "")
-            assert "cannot both write to standard output" in found.stderr
+            assert "cannot both write" in found.stderr
     if not option.type.is_report:
         found = deploykit(*filled(words, name, "-", "--json", garbage="x.pb"))
         assert (found.status, found.printed) == (2, "")
-        assert f"{option.opts[0]} and --json cannot both write" in found.stderr
+        assert found.stderr == Containing(f"{option.opts[0]} and --json", "cannot both write")
 
 
 def test_what_commands_say_of_a_model(deploykit, small):

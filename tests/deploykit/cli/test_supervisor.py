@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import Containing
+
 HERE = "tests.deploykit.cli.test_supervisor"
 START = "import sys; from {here} import {name}; from deploykit.cli.supervisor import supervise; "
 
@@ -204,13 +206,13 @@ def test_a_share_of_the_available_memory_is_the_cap_where_none_is_given(tmp_path
 def test_a_library_that_ends_the_process_under_a_cap_has_reached_it(how, tmp_path):
     code, log = ended("dies_under_a_cap", int(how), folder=tmp_path)
     assert code == 6
-    assert "because --memory-limit allows no more memory" in log
+    assert "--memory-limit allows" in log
 
 
 def test_a_library_that_ends_the_process_is_no_status_of_the_command(tmp_path):
     code, log = ended("leaves_at_once", folder=tmp_path)
     assert code == 2
-    assert "the command was ended with status 0 on what it was given to read" in log
+    assert log == Containing("command was ended", "status 0")
 
 
 def test_in_a_process_that_nobody_watches_nothing_is_bounded():

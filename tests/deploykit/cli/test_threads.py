@@ -1,10 +1,11 @@
 """Threads as users write them: one number, or two."""
 
-import click
 import pytest
 
 from deploykit.benchmarking.sweep import Sweep
 from deploykit.cli.value_types import Threads
+from deploykit.transforms.core.errors import Error
+from tests.support import raises
 
 
 @pytest.mark.parametrize(
@@ -17,7 +18,7 @@ def test_one_number_is_that_of_threads_inside_an_op(text, pairs):
 
 @pytest.mark.parametrize("text", ["", "x", "x2", "2x", "0", "1,", "5000"])
 def test_anything_else_is_refused(text):
-    with pytest.raises(click.BadParameter):
+    with raises(Error, "option-value", got=text.split(",")[-1]):
         Threads().convert(text, None, None)
 
 

@@ -71,8 +71,8 @@ def test_verify_names_the_step_that_broke_the_numbers(here, deploykit, small, in
 def test_it_is_explained(here, deploykit):
     found = deploykit("transforms", "transforms:swap")
     assert found.status == 0, found.stderr
-    assert "Put another op in the place of each Relu." in found.stdout
-    assert "the op that computes instead." in found.stdout
+    assert "Put another op" in found.stdout
+    assert "computes instead" in found.stdout
 
 
 def test_a_mistake_is_told_in_a_sentence(here, deploykit, small):

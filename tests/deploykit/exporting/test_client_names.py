@@ -13,7 +13,7 @@ from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
 from deploykit.serving.saved_model.warmup_requests import read_requests
 from tests.deploykit.conftest import FASHION
 from tests.loading import answers
-from tests.support import random, run, shows
+from tests.support import random, run, says, shows
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -87,21 +87,65 @@ def two_ends(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--input-alias=images=y"], "no input 'y'.* the inputs are: x, z"),
-        (["--output-alias=scores=x"], "no output 'x'.* the outputs are: a, b"),
-        (["--input-alias=p=x", "--input-alias=q=x:0"], "has the alias 'p' already"),
-        (["--input-alias=p=x", "--input-alias=p=z"], "'p' is given twice"),
-        (["--input-alias=z=x"], "'z' stands for two inputs"),
-        (["--output-alias=scores"], "is not ALIAS=TENSOR"),
-        (["--output-alias=a\x1b[1m=b"], "is not a name"),
-        (["--signature-name=p,p"], "'p' is given twice"),
+        (
+            ["--input-alias=images=y"],
+            says(
+                "alias-unknown-name", alias="images", name="y", option="--input-alias", side="input"
+            ),
+        ),
+        (
+            ["--output-alias=scores=x"],
+            says(
+                "alias-unknown-name",
+                alias="scores",
+                name="x",
+                option="--output-alias",
+                side="output",
+            ),
+        ),
+        (
+            ["--input-alias=p=x", "--input-alias=q=x:0"],
+            says(
+                "alias-twice",
+                alias="q",
+                existing="p",
+                name="x:0",
+                option="--input-alias",
+                side="input",
+            ),
+        ),
+        (["--input-alias=p=x", "--input-alias=p=z"], "'p' is given"),
+        (
+            ["--input-alias=z=x"],
+            says("alias-ambiguous", alias="z", side="input", source="--input-alias"),
+        ),
+        (
+            ["--output-alias=scores"],
+            says(
+                "option-value",
+                expected="ALIAS=TENSOR, such as images=x",
+                got="scores",
+                option="--output-alias",
+            ),
+        ),
+        (
+            ["--output-alias=a\x1b[1m=b"],
+            says("name-not-printable", name="a\u001b[1m", source="--output-alias"),
+        ),
+        (["--signature-name=p,p"], "'p' is given"),
         (
             ["--signature-name=classify", "--method=classify", "--output-alias=scores=a"],
-            "another signature of that name",
+            says("signature-name-taken", name="classify", taken=["classify"]),
         ),
-        (["--signature-name="], "names no signature"),
-        (["--signature-name=__saved_model_init_op"], "TensorFlow reserves names"),
-        (["--signature-name=p,__saved_model_train_op"], "'__saved_model_train_op'; choose"),
+        (["--signature-name="], says("signature-name-empty")),
+        (
+            ["--signature-name=__saved_model_init_op"],
+            says("signature-name-reserved", prefix="__saved_model"),
+        ),
+        (
+            ["--signature-name=p,__saved_model_train_op"],
+            says("signature-name-reserved", name="__saved_model_train_op", prefix="__saved_model"),
+        ),
     ],
 )
 def test_wrong_names(deploykit, two_ends, tmp_path, options, said):

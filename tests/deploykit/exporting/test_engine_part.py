@@ -21,7 +21,7 @@ from deploykit.transforms.core.engines.session import cut
 from deploykit.transforms.core.errors import GraphError, VerificationError
 from deploykit.transforms.core.protos import GraphDef
 from tests.loading import answers
-from tests.support import raises, random, run
+from tests.support import Containing, raises, random, run
 from tests.transforms.int8_nets import C, ranges_of
 from tests.transforms.test_quantize_static import residual
 
@@ -136,7 +136,7 @@ def test_without_openvino_its_graph_is_not_written_and_the_reason_is_said(
     monkeypatch.setattr(engines, "is_installed", lambda name: False)
     found = deploykit.export(str(codes), tmp_path / "base")
     assert not (found.folder / FOLDER).exists()
-    assert "OpenVINO was not compared here, as OpenVINO is not installed" in found.engine.why
+    assert found.engine.why == Containing("not compared", "OpenVINO", "not installed")
     assert found.engine.why in caplog.text
     with raises(GraphError, "engine-unavailable"):
         deploykit.export(str(codes), tmp_path / "base", engine="openvino")
@@ -144,7 +144,7 @@ def test_without_openvino_its_graph_is_not_written_and_the_reason_is_said(
 
 
 @pytest.mark.parametrize(("function", "kind", "words"), [
-    ("lgamma", GraphError, "OpenVINO has no op for Lgamma"),
+    ("lgamma", GraphError, "op for Lgamma"),
     ("loop", VerificationError, "output 'output_0'"),
 ])  # fmt: skip
 def test_what_is_not_right_is_an_error_or_left_to_tensorflow(tmp_path, function, kind, words):
@@ -195,7 +195,7 @@ def test_signatures_that_openvino_cannot_compute_are_left_to_tensorflow(tmp_path
     assert sorted(content.signatures) == ["one", "serving_default"]
     assert set(content.signatures["serving_default"].inputs) == {"left", "right"}
     assert set(content.bars["serving_default"]) == {"total", "far"}
-    assert content.left == {"texts": "its input 'words' is of type string"}
+    assert content.left == {"texts": Containing("'words'", "type string")}
     plain = document(found.engine)
     assert plain["left_to_tensorflow"] == content.left
     fed = [each.feeds["left"] for each in content.answers

@@ -9,7 +9,7 @@ import deploykit as public
 from deploykit.exporting.in_turn import refused_in_turn
 from deploykit.transforms.core.graph import Graph
 from tests.serving.small_models import half_plus
-from tests.support import build
+from tests.support import Containing, build
 
 
 def condition() -> Graph:
@@ -62,12 +62,11 @@ def test_the_files_follow_the_models(deploykit, tmp_path, tuned):
     options = ("--manifests=all", "--tuned", tuned)
     found = deploykit("export", tmp_path / "straight.pb", base, *options)
     assert found.status == 0
-    assert "it may be of another one" in found.stderr  # no model was tuned for it
+    assert "another one" in found.stderr  # no model was tuned for it
     assert "SINGLE_THREADED_EXECUTOR" in (base / "session.config").read_text()
     found = deploykit("export", tmp_path / "condition.pb", base, *options, "--force")
     assert found.status == 0
-    assert (f"deploykit: {tuned} recommends executor caller; TensorFlow Serving cannot have it "
-            "for the model condition (") in found.stderr  # fmt: skip
+    assert found.stderr == Containing(f"{tuned} recommends executor", "TensorFlow Serving cannot")
     assert "session.config" not in (base / "Dockerfile").read_text()
     assert "--tensorflow_inter_op_parallelism=2" in (base / "Dockerfile").read_text()
     own = (base / "Dockerfile.deploykit").read_text()

@@ -21,7 +21,7 @@ from deploykit.transforms.core.protos import BundleEntryProto, BundleHeaderProto
 from deploykit.transforms.core.running.checkpoint_values import read_checkpoint
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tfrecord import masked_crc
-from tests.support import raises
+from tests.support import Containing, raises
 
 DATA = np.arange(16, dtype=np.float32).tobytes()  # of a [3, 4] and of b [4]
 END = ".data-00000-of-00001"
@@ -191,7 +191,7 @@ def test_names_that_unfold_take_no_memory(tmp_path, monkeypatch):
     longer = (number(1000 + n) + number(1) + number(0) + b"a" for n in range(3000))
     first = number(0) + number(1000) + number(0) + b"a" * 1000
     prefix = written(tmp_path, table([], content=first + b"".join(longer)))
-    with raises(GraphError, "not-a", reason="its names take more than any names do"):
+    with raises(GraphError, "not-a", reason=Containing("names take more")):
         list(read_table(f"{prefix}.index", "index"))
 
 

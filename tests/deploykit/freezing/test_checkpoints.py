@@ -107,7 +107,7 @@ def test_a_variable_that_the_checkpoint_lacks_is_named(tmp_path):
     (tmp_path / "less").mkdir()
     save(tmp_path / "less", dropped=["half"])
     shutil.copy(tmp_path / "model.ckpt.meta", tmp_path / "less")
-    with raises(GraphError, "checkpoint-lacks", count=1, names="'half'"):
+    with raises(GraphError, "checkpoint-lacks", count=1, names=["half"]):
         freeze(tmp_path / "less")
 
 

@@ -9,7 +9,7 @@ from deploykit.transforms.core.errors import GraphError, RefusedError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
 from tests.deploykit.conftest import small_graph
-from tests.support import build, ops, raises, random
+from tests.support import Containing, build, ops, raises, random
 
 HERE = "tests.deploykit.freezing.test_freeze"
 
@@ -103,7 +103,13 @@ def test_contents_that_no_file_holds_are_refused_by_name(tmp_path):
 
     path = written(tmp_path / "graph.pb", build(body))
     message = r"node 'queue' \(FIFOQueueV2\) holds the elements of a queue, .*with --inputs taken$"
-    with pytest.raises(RefusedError, match=r"QueueDequeueV2 waits for .* --inputs taken, or "):
+    with raises(
+        RefusedError,
+        "acts-beyond",
+        cut=Containing("--inputs taken, or"),
+        op="QueueDequeueV2",
+        what=Containing("QueueDequeueV2 waits for"),
+    ):
         freeze(path, outputs=["y"])
     with pytest.raises(GraphError, match=message):
         freeze(path, outputs=["y"], allow_ops=["QueueDequeueV2"])
@@ -138,7 +144,7 @@ def test_a_switch_that_hides_batch_norms_is_named_with_its_pin(new, name, value,
     with caplog.at_level("INFO", "deploykit"):
         graph = deploykit.optimize(freeze(path, outputs=["y"]))
     (told,) = [each.getMessage() for each in caplog.records if "--pin" in each.getMessage()]
-    assert told.startswith(f"placeholder '{name}' keeps batch norms in branches")
+    assert told == Containing(f"'{name}' keeps batch")
     assert told.endswith(f"(--pin {name}={value})")
     assert ops(graph).keys() & {"If", "StatelessIf", "Merge"}
     caplog.clear()

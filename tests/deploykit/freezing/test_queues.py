@@ -7,7 +7,7 @@ import deploykit
 from deploykit.transforms.core.errors import GraphError, RefusedError
 from deploykit.verification.sample_inputs import made_up_feeds
 from tests.deploykit.conftest import command_line
-from tests.support import build, raises, random, run, shows
+from tests.support import Containing, build, raises, random, run, shows
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -69,7 +69,13 @@ def test_a_switch_that_takes_from_a_queue_is_an_input(tmp_path):
 
 def test_what_to_feed_counts_only_what_the_outputs_need(tmp_path):
     path = written(tmp_path / "net.pb", beside=True)
-    with pytest.raises(RefusedError, match=r"waits for .* with --inputs rate,taken:1, or allow"):
+    with raises(
+        RefusedError,
+        "acts-beyond",
+        cut=Containing("with --inputs rate,taken:1"),
+        op="QueueDequeueManyV2",
+        what=Containing("waits for"),
+    ):
         deploykit.freeze(path, outputs=["scores"])
     with raises(GraphError, "state-not-frozen", name="queue", advice="--inputs rate,taken:1"):
         deploykit.freeze(path, outputs=["scores"], allow_ops=["QueueDequeueManyV2"])
@@ -86,7 +92,7 @@ def test_a_graph_that_waits_is_rewritten_and_not_run(tmp_path):
     assert shows(refused.stderr, "acts-beyond")
     done = command_line(*arguments)
     assert done.status == 0, done.stderr
-    assert f"{path}: node 'taken': QueueDequeueManyV2 waits for another thread" in done.stderr
+    assert done.stderr == Containing(f"{path}: ", "'taken': QueueDequeueManyV2 waits")
     assert "QueueDequeueManyV2" in {node.op for node in deploykit.load_graph(out)}
 
 

@@ -8,7 +8,7 @@ import pytest
 import deploykit
 from deploykit.transforms.core.errors import FileError, GraphError, RefusedError
 from deploykit.transforms.core.protos import SavedModel
-from tests.support import ops, raises, run, says
+from tests.support import Containing, ops, raises, run, says
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -181,7 +181,7 @@ def test_a_function_that_is_no_signature(new):
             says(
                 "saved-model-tags-missing",
                 wanted="the tags train",
-                known="its graphs have: serve; gpu,serve",
+                known=["serve", "gpu,serve"],
             ),
         ),
         (
@@ -189,8 +189,8 @@ def test_a_function_that_is_no_signature(new):
             says(
                 "unknown-meta-signature",
                 name="word",
-                hint=" (did you mean words?)",
-                signatures="its signatures: numbers, words",
+                hint=Containing("you mean words?)"),
+                signatures=["numbers", "words"],
             ),
         ),
     ],
@@ -252,7 +252,7 @@ def test_keras_3_inside_a_module_without_a_signature(net, kinds, tmp_path, caplo
         return
     with caplog.at_level("INFO", "deploykit"):
         graph = deploykit.freeze(tmp_path / "model")
-    assert "it has no signature; its function '__call__' is frozen" in caplog.text
+    assert "'__call__' is frozen" in caplog.text
     assert graph.inputs == ("x",)
     assert graph.outputs == ("doubled",)
     for each in (graph, deploykit.optimize(graph)):
@@ -345,7 +345,7 @@ def test_a_constant_that_is_an_output_or_is_named_as_one_is_kept(tmp_path, caplo
         np.testing.assert_array_equal(run(graph, {"x": X})[1], tagger.moves)
     with caplog.at_level("INFO", "deploykit"):
         deploykit.freeze(path, signature="scores")
-    assert "dropped, as no output needs it: 'crf/transitions' (--outputs keeps it)" in caplog.text
+    assert "'crf/transitions' (--outputs keeps" in caplog.text
 
 
 def copy(source: str, folder) -> SavedModel:

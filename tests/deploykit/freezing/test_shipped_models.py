@@ -17,7 +17,7 @@ from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from tests.support import raises, says
+from tests.support import Containing, raises, says
 
 FLOAT = DType("float32")
 SETTINGS = api.Settings(batch=8, threads=(2, 1), concurrency=3, keep_memory=True, omp_num_threads=2)
@@ -127,8 +127,8 @@ def test_settings_come_from_the_file_or_else_from_the_folder(ship, tmp_path, cap
     for model in (ship, str(ship), api.Source(ship), api.open_model(ship)):
         caplog.clear()
         assert tuned_settings(model, None, "") == expected
-        assert "holds no SHA-256 of a model" in caplog.messages[0]
-        assert f"{ship / 'tuned.json'} is taken: batch 8, keep memory on" in caplog.messages[1]
+        assert caplog.messages[0] == Containing("SHA-256", "a model")
+        assert caplog.messages[1] == Containing(f"{ship / 'tuned.json'} is taken", "8")
     tuned(tmp_path / "other.json", api.Settings(batch=2))
     assert tuned_settings(ship, tmp_path / "other.json", "") == api.Settings(batch=2)
     assert tuned_settings(ship / "model.pb", tmp_path / "other.json", "") == api.Settings(batch=2)
@@ -141,7 +141,7 @@ def test_settings_come_from_the_file_or_else_from_the_folder(ship, tmp_path, cap
 def test_settings_of_another_machine_are_warned_of(ship, caplog):
     tuned(ship / "tuned.json", cpu="Another CPU")
     tuned_settings(ship, None, "")
-    assert "was found on another machine (CPU Another CPU there, " in caplog.text
+    assert "CPU Another CPU" in caplog.text
 
 
 @pytest.mark.parametrize("content", ["{", "{}", json.dumps({"kind": "tuned", "format": 1})])

@@ -21,7 +21,7 @@ from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from tests.support import raises, shows
+from tests.support import Containing, raises, shows
 
 FLOAT = DType("float32")
 
@@ -79,7 +79,7 @@ def test_what_was_written_for_another_graph_is_left_aside(tmp_path, caplog):
     found = load_graph(tmp_path / "m.pb")
     assert (found.inputs, found.about) == (("x", "y"), None)
     path = tmp_path / "m.pb"
-    assert f"{path}.json was written for another {path} and is ignored" in caplog.text
+    assert caplog.text == Containing(f"{path}.json was written", f"{path}")
 
 
 def test_a_file_without_a_hash_is_used_with_a_warning(tmp_path, caplog):
@@ -89,7 +89,7 @@ def test_a_file_without_a_hash_is_used_with_a_warning(tmp_path, caplog):
     del written["sha256"]
     sidecar_path(path).write_text(json.dumps(written))
     assert load_graph(path).about is not None
-    assert f"{path}.json holds no SHA-256, so it may be of another graph than {path}" in caplog.text
+    assert caplog.text == Containing(f"{path}.json holds", "SHA-256", f"{path}")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"mine": 1}', b'{"kind": "benchmark"}'])

@@ -6,7 +6,7 @@ import pytest
 import deploykit
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.freezing.test_updates import X, save
-from tests.support import run
+from tests.support import raises, run
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -105,7 +105,7 @@ def test_what_becomes_infinite_is_refused(function, tmp_path):
     import tensorflow as tf
 
     path = save(function, tmp_path)
-    with pytest.raises(GraphError, match=r"it changes '\w+' at each call, and the answers depend"):
+    with raises(GraphError, "variable-not-frozen"):
         deploykit.freeze(path)
     model = tf.saved_model.load(path)
     answers = [model(X * 2).numpy() for _ in range(1000)]

@@ -11,7 +11,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from tests.support import build, run, says
+from tests.support import Containing, build, run, says
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -50,7 +50,7 @@ def path(tmp_path) -> str:
 def test_a_cut_leaves_an_unknown_op_out(path, caplog):
     caplog.set_level("INFO", "deploykit")
     model = deploykit.open_model(path, inputs=["scaled"], outputs=["hidden"])
-    assert "TensorFlow has no op 'SentenceTokens' (node 'tokens' and 1 more)" in caplog.text
+    assert caplog.text == Containing("TensorFlow", "'SentenceTokens' (node 'tokens'", "1 more)")
     assert {"SentenceTokens", "LogScores"}.isdisjoint(node.op for node in model.graph)
     assert model.file_of(model.graph) is None  # TensorFlow does not import that file
     np.testing.assert_allclose(run(deploykit.optimize(model), {"scaled": X})[0], X)

@@ -89,7 +89,7 @@ def takes_batch(path, batch):
     return None
 """
 WRONG = [
-    ("other_name", says("pipeline-inputs-differ", got="y", expected="x")),
+    ("other_name", says("pipeline-inputs-differ", got=["y"], expected=["x"])),
     (
         "other_shape",
         says("pipeline-input-differs", name="x", got="float32 [8, 5]", expected="float32 [?, 6]"),
@@ -99,7 +99,7 @@ WRONG = [
         says("pipeline-input-differs", name="x", got="int32 [8, 6]", expected="float32 [?, 6]"),
     ),
     ("ragged", says("pipeline-gives-no-tensor", name="x", got="RaggedTensorSpec")),
-    ("several", says("pipeline-inputs-differ", got="tuples of 4 values", expected="x")),
+    ("several", says("pipeline-inputs-differ", got="tuples of 4 values", expected=["x"])),
     ("nothing", says("pipeline-empty")),
     ("number", says("pipeline-returned", got="int")),
     ("raises", says("transform-raised")),
@@ -151,7 +151,7 @@ def test_data_that_only_it_can_read(place, name, caplog):
     found = measured(data="strange", pipeline=f"mine:{name}")
     assert [each.style for each in found.styles] == ["pipeline"]
     assert found.styles[0].rates.both > 0
-    assert "is measured alone, because tfdata cannot read its data" in caplog.text
+    assert "measured alone, because" in caplog.text
     with pytest.raises(FileError):
         measured(data="strange", pipeline=f"mine:{name}", input="all")
 

@@ -8,7 +8,7 @@ from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Preprocessing, steps_for
 from deploykit.input.service import check_epoch, distributed, reachable, service
 from deploykit.transforms.core.errors import GraphError, VerificationError
-from tests.support import raises, shows
+from tests.support import assert_error, raises, shows
 
 FILES, LINES = 5, 7
 
@@ -154,7 +154,7 @@ def test_benchmark_runs_behind_a_service_that_runs_already(deploykit, lines, net
     found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata", "--service-address",
                       address, "--seconds", "1")  # fmt: skip
     assert found.status == 0, found.stderr
-    assert f"an epoch has {count} records, each once" in found.stdout
+    assert f"{count} records" in found.stdout
 
 
 def test_a_service_feeds_tfdata_alone(deploykit, lines, net):
@@ -165,11 +165,14 @@ def test_a_service_feeds_tfdata_alone(deploykit, lines, net):
     found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata",
                       "--service-workers", "2", "--service-address", "localhost:5000")  # fmt: skip
     assert found.status == 2
-    assert "give one of the workers of a tf.data service, its address" in found.stderr
+    options = ["the workers of a tf.data service", "its address"]
+    assert_error(found.error, "give-one", options=options)
     found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata",
                       "--service-address", "localhost:1")  # fmt: skip
     assert found.status == 2
-    assert "localhost:1: no tf.data service answers there" in found.stderr
+    assert shows(
+        found.stderr, "service-unreachable", reason="Connection refused", source="localhost:1"
+    )
 
 
 def test_texts_of_a_model_that_demands_its_batch_are_refused(tmp_path):

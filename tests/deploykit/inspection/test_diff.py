@@ -10,7 +10,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import FunctionDef, GraphDef
 from deploykit.transforms.core.tensors import DType
-from tests.support import assert_golden, random, transform
+from tests.support import Containing, assert_golden, random, shows, transform
 
 FLOAT = DType("float32")
 
@@ -193,7 +193,7 @@ def test_the_command(deploykit, small):
     other = small.parent / "other.pb"
     assert deploykit("optimize", small, "-o", other).status == 0
     same = deploykit("diff", small, small)
-    assert (same.status, same.stdout) == (0, "Graphs are equal: 16 nodes.\n")
+    assert (same.status, same.stdout) == (0, Containing("equal: 16 nodes"))
     found = deploykit("diff", small, other)
     assert found.status == 5
     lines = found.stdout.splitlines()
@@ -219,7 +219,7 @@ def test_the_summary_names_the_changed_signature():
     found = list(lines(differences(*pair), *pair))
     assert "nodes:     4 -> 5" in found
     assert "ops:       Relu 1 -> 2" in found
-    assert "weights:   16 values, 64 B, the same" in found
+    assert Containing("weights:", "16 values", "64 B", "the same") in found
     start = found.index("signature: differs")
     assert found[start + 1 : start + 3] == ["  - output b float32", "  + output c float32"]
 
@@ -239,7 +239,7 @@ def test_a_graph_needs_no_output(deploykit, tmp_path):
         path.write_bytes(b"".join(Graph([node]).serialized()))
     found = deploykit("diff", *paths)
     assert found.status == 5
-    assert "~ c: attribute value: 0.0 -> 1.0 (1 of 1 values differ, by at most 1)" in found.stdout
+    assert found.stdout == Containing("~ c: attribute value", "0.0 -> 1.0", "1 of 1", "at most 1")
 
 
 def test_a_text_proto_is_the_same_graph(deploykit, small):
@@ -270,6 +270,4 @@ def test_an_unsound_graph(deploykit, small):
     bad.write_bytes(b"".join(Graph(nodes).serialized()))
     found = deploykit("diff", small, bad)
     assert (found.status, found.printed) == (2, "")
-    assert found.stderr == (
-        f"deploykit: error: {bad}: node 'a': its input 'gone' is not in the graph\n"
-    )
+    assert shows(found.stderr, "input-missing-in-graph", node="a", source=bad, tensor="gone")

@@ -16,7 +16,7 @@ from deploykit.text.results.placement import lines
 from deploykit.text.tables import drawn
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
-from tests.support import build, random, says
+from tests.support import Containing, build, random, says, shows
 
 CPU0, CPU1 = (f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in (0, 1))
 
@@ -87,11 +87,9 @@ def test_a_fallback_is_marked_also_where_the_node_was_fused(here):
     assert "exp" not in {node.name for node in found.executed}
     (node,) = found.fallbacks
     assert (node.name, node.op, node.asked, node.got) == ("exp", "Exp", "/device:GPU:0", CPU0)
-    assert found.why(node) == "there is no such device"
+    assert found.why(node) == Containing("such device")
     text = "\n".join(drawn(lines(found)))
-    assert (
-        "fell back from /device:GPU:0 to CPU:0, there is no such device: 1 node: exp (Exp)" in text
-    )
+    assert text == Containing("from /device:GPU:0 to CPU:0", "1 node: exp (Exp)")
     assert placement(two_devices(third="/device:CPU:1"), cpu_devices=2).fallbacks == ()
     names = {node.name for node in placement(two_devices(), cpu_devices=1).fallbacks}
     assert {"mm", "bias", "relu", "exp"} <= names  # neither has its device now
@@ -266,7 +264,7 @@ def test_a_branch_that_is_not_taken_copies_nothing(here, taken, bytes_):
     found = placement(graph, data=data, cpu_devices=2)
     (back,) = (copy for copy in found.copies if copy.source == CPU1)
     assert (back.bytes, back.times) == (bytes_, int(taken))
-    assert any("(not in this run)" in line for line in drawn(lines(found))) == (not taken)
+    assert any("(not in this" in line for line in drawn(lines(found))) == (not taken)
 
 
 def test_a_graph_without_inputs(here):
@@ -352,8 +350,20 @@ def test_a_graph_of_a_cluster_says_what_takes_its_processes_out(deploykit, tmp_p
     found = deploykit("placement", path, "--outputs=out", *options)
     assert (found.status, found.printed) == (2, "")
     assert "/job:" in found.stderr
-    assert "a process of the cluster that trained the model" in found.stderr
-    assert "deploykit transform --transforms remove_device takes that out" in found.stderr
+    assert shows(
+        found.stderr,
+        "runtime-failed",
+        action="run the graph",
+        reason=Containing("cluster that trained"),
+        runtime="TensorFlow",
+    )
+    assert shows(
+        found.stderr,
+        "runtime-failed",
+        action="run the graph",
+        reason=Containing("deploykit transform --transforms"),
+        runtime="TensorFlow",
+    )
     assert "soft-placement" not in found.stderr
     free = tmp_path / "free.pb"
     arguments = (f"--in_graph={path}", f"--out_graph={free}", "--inputs=x", "--outputs=out")
@@ -366,9 +376,7 @@ def test_no_soft_placement(deploykit, tmp_path):
     arguments = ("placement", path, "--outputs=out", "--cpu-devices=2")
     found = deploykit(*arguments, "--no-soft-placement")
     assert (found.status, found.printed) == (2, "")
-    assert found.stderr.startswith(
-        "deploykit: error: node exp was explicitly assigned to /device:GPU:0 but available devices"
-    )
+    assert found.stderr == Containing("/device:GPU:0 but available")
     assert found.stderr.count("\n") == 1
     path = written(two_devices(third="/device:CPU:0"), tmp_path)
     assert deploykit(*arguments, "--no-soft-placement").status == 0
@@ -380,26 +388,76 @@ def test_no_gpu(deploykit, tmp_path):
     path = written(two_devices(), tmp_path)
     found = deploykit("placement", path, "--outputs=out", "--device=gpu")
     assert (found.status, found.printed) == (2, "")
-    assert found.stderr.startswith("deploykit: error: TensorFlow sees no GPU: ")
+    assert found.stderr == Containing("TensorFlow sees", "GPU")
     assert found.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("options", "status", "says"),
     [
-        (["--batch=0"], 2, re.escape("--batch")),
-        (["--batch=-1"], 2, re.escape("--batch")),
-        (["--cpu-devices=0"], 2, re.escape("--cpu-devices")),
-        (["--cpu-devices=65"], 2, re.escape("--cpu-devices")),
-        (["--timeout=0"], 2, re.escape("--timeout")),
-        (["--memory-limit=0"], 2, re.escape("--memory-limit")),
+        (
+            ["--batch=0"],
+            2,
+            says("option-value", expected=Containing("1 to 1048576"), option="--batch"),
+        ),
+        (
+            ["--batch=-1"],
+            2,
+            says("option-value", expected=Containing("1 to 1048576"), option="--batch"),
+        ),
+        (
+            ["--cpu-devices=0"],
+            2,
+            says("option-value", expected=Containing("a whole number"), option="--cpu-devices"),
+        ),
+        (
+            ["--cpu-devices=65"],
+            2,
+            says("option-value", expected=Containing("a whole number"), option="--cpu-devices"),
+        ),
+        (
+            ["--timeout=0"],
+            2,
+            says(
+                "option-value", expected=Containing("number above 0"), got="0", option="--timeout"
+            ),
+        ),
+        (
+            ["--memory-limit=0"],
+            2,
+            says(
+                "option-value",
+                expected=Containing("1 to 1000000000"),
+                got="0",
+                option="--memory-limit",
+            ),
+        ),
         (["-o", "none/out.json"], 4, says("folder-missing", folder="none")),
-        (["--device=tpu"], 2, re.escape("'tpu' is neither cpu, gpu, gpu:N nor all")),
-        (["--log", "--json"], 2, re.escape("give either --log or --json")),
+        (
+            ["--device=tpu"],
+            2,
+            says(
+                "option-value", expected=Containing("cpu, gpu, gpu:N"), got="tpu", option="--device"
+            ),
+        ),
+        (["--log", "--json"], 2, says("give-one", options=["--log", "--json"])),
         (["--shape=x=1,9"], 2, says("input-size-fixed", name="x", shape="?,8", got="1,9")),
-        (["--shape=x=1,-8"], 2, re.escape("has a size that is not positive")),
+        (
+            ["--shape=x=1,-8"],
+            2,
+            says(
+                "option-value",
+                expected=Containing("sizes above zero"),
+                got="x=1,-8",
+                option="--shape",
+            ),
+        ),
         (["--shape=y=1"], 2, says("unknown-name", kind="input", name="y", known=["x"])),
-        (["--data=none.npz"], 4, re.escape("none.npz")),
+        (
+            ["--data=none.npz"],
+            4,
+            says("file-error", reason=Containing("file or directory"), source="none.npz"),
+        ),
     ],
 )
 def test_wrong_usage(deploykit, tmp_path, options, status, says):

@@ -8,7 +8,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import FunctionDef
 from deploykit.transforms.core.tensors import DType
-from tests.support import assert_golden, build, random, transform
+from tests.support import Containing, assert_golden, build, random, transform
 
 
 def training_graph() -> Graph:
@@ -103,7 +103,7 @@ def test_batch_norms_that_cannot(deploykit, tmp_path):
     path.write_bytes(b"".join(graph.serialized()))
     text = deploykit("inspect", path).stdout
     assert "run fold_batch_norms" not in text
-    assert "\n2 batch norms that no layer can take in: " in text
+    assert "2 batch norms" in text
     # each of them becomes a Mul and an Add instead
     assert inspect_graph(transform(graph, "fold_batch_norms"))["other_batch_norms"] == 0
 
@@ -191,7 +191,7 @@ def test_long_lists_are_cut_in_the_text(deploykit, tmp_path):
     path = tmp_path / "many.pb"
     path.write_bytes(b"".join(Graph(nodes).serialized()))
     text = deploykit("inspect", path).stdout
-    assert "v9 float32 [2] and 2 more (--json has all)" in text
+    assert text == Containing("v9 float32 [2]", "2 more (--json")
     assert "variables:  12: v0 float32 [2], " in text
     assert "24 in variables" in text
     assert len(deploykit("inspect", path, "--json").document["variables"]) == 12

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from deploykit.quantization.budget import DEPTHS, GRAPHS, OBSERVED, Budget
 from deploykit.quantization.search import LEAST
 from deploykit.quantization.sensitivity import JUDGED
+from tests.support import Containing
 
 ROUNDS = 6
 
@@ -90,8 +91,8 @@ def test_with_little_time_the_least_is_done():
     budget = budget_of(0.1, 4, 0.05)
     said = budget.shortfall(LEAST)
     assert said.startswith("this needs about 1.")
-    assert "TensorFlow starts 10 times more, 4.0 seconds each" in said
-    assert "a sample takes 50 ms" in said
+    assert said == Containing("TensorFlow starts 10", "4.0 seconds each")
+    assert "50 ms" in said
     found = spend(budget, 50, 12)
     assert found == {"ranked": 0, "trials": 1, "rounds": 0, "depth": 3, "samples": LEAST}
 

@@ -13,7 +13,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.verification.samples import Samples
 from tests.deploykit.quantization.conftest import by_numpy, conv_net
-from tests.support import build, raises, random, says
+from tests.support import Containing, build, raises, random, says
 
 
 def samples(count: int = 7) -> np.ndarray:
@@ -174,8 +174,8 @@ def test_idle_tensors_are_kept_and_said(in_process):
     graph = build(body, ["x"], ["dead", "same"])
     found = ranges_of(graph, {"x": random(3, 4)}, method="mse")
     assert (found.ranges.of("dead").min, found.ranges.of("dead").max) == (0, 0)
-    assert found.notes[0] == "never active on these samples: dead"
-    assert found.notes[1].startswith("of one value on these samples: same")
+    assert found.notes[0] == Containing("never active", ": dead")
+    assert found.notes[1] == Containing("of one value", ": same")
 
 
 def conditional(version: int):
@@ -216,7 +216,7 @@ def test_layers_in_loops_and_branches_are_left_out(in_process, version):
     expected = x @ weights @ weights @ weights @ weights
     np.testing.assert_allclose(found.ranges.of("after").max, expected.max(), 1e-5)
     (note,) = found.notes
-    assert note.startswith("layers in loops, branches or functions are left out: ")
+    assert note == Containing("branches or functions")
     for name in ("taken", "other", "looped"):
         assert name in note
         assert not any(name in tensor for tensor in found.ranges.tensors)
@@ -255,7 +255,7 @@ def fixed_batch():
 def test_a_graph_that_demands_a_batch(in_process, caplog):
     found = ranges_of(fixed_batch(), {"x": random(10, 3)})
     assert found.ranges.samples == 8
-    assert "the last 2 of 10 samples" in caplog.text
+    assert caplog.text == Containing("the last", "2 of 10")
     with pytest.raises(GraphError, match=says("data-batch-fixed", count=3, batch=4)):
         ranges_of(fixed_batch(), {"x": random(3, 3)})
     with raises(GraphError, "batch-fixed", fixed=4, batch=2):
@@ -323,7 +323,7 @@ def test_the_command(deploykit, tmp_path):
     assert "--force" in again.stderr
     again = deploykit("calibrate", model, "--data", data, "--batch", 3, "--force")
     assert again.status == 0
-    assert "ranges of 6 tensors on 7 samples" in again.stdout
+    assert again.stdout == Containing("6 tensors", "7 samples")
     assert output.read_text() == text, "the same text for the same data"
 
 

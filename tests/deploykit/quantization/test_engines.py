@@ -32,7 +32,7 @@ from deploykit.verification.engines.engine_check import EngineCheck
 from tests.deploykit.benchmarking.made_up_results import measurement
 from tests.deploykit.quantization.conftest import InProcess
 from tests.deploykit.quantization.test_search import LAYERS, Clock, int8_of, residual_net, why
-from tests.support import build, ops, raises, random, says
+from tests.support import Containing, build, ops, raises, random, says
 
 pytest.importorskip("openvino")
 OTHERWISE = "the outputs of OpenVINO differ from TensorFlow's"
@@ -259,7 +259,7 @@ def test_an_engine_that_computes_all_layers_wrong_gets_the_float_graph(
     Wrong(monkeypatch, LAYERS, 1.5)
     found = quantize_calibrated(net, data, WANTED)
     assert (found.is_float, found.graph, found.use.engine) == (True, net, "openvino")
-    assert found.reason == "every int8 layer differs from TensorFlow in OpenVINO"
+    assert found.reason == Containing("int8 layer differs", "TensorFlow in OpenVINO")
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_a_float_graph_that_the_engine_does_not_compute(net, data, clock, monkey
         quantize_calibrated(net, data, WANTED)
     found = quantize_calibrated(net, data, Quantization(min_sqnr=20, engine="auto"))
     assert found.use is None
-    assert found.engine_reason == f"TensorFlow is to compute the graph: {check.why}"
+    assert found.engine_reason == Containing("TensorFlow", "compute the graph", f"{check.why}")
     assert set(clock.asked[-1]) == {PLAIN, INT8}, "TensorFlow's graphs alone are compared"
 
 
@@ -288,16 +288,21 @@ def test_strings_are_refused_before_anything_runs(data):
         tf.as_string(tf.identity(y, name="out"), name="said")
 
     graph = made(body, ("out", "said"))
-    with pytest.raises(GraphError, match=r"output 'said' \(AsString\) is of type string"):
+    with raises(
+        GraphError,
+        "engine-not-for-graph",
+        engine="OpenVINO",
+        reason=Containing("output 'said' (AsString"),
+    ):
         quantize_calibrated(graph, data, WANTED)
 
 
 @pytest.mark.parametrize(
     ("ms", "engine", "said"),
     [
-        (4.0, "openvino", "OpenVINO with its best graph is 2.50x"),
-        (10.0, "tensorflow", "OpenVINO with its best graph is 1.00x"),
-        (30.0, "tensorflow", "OpenVINO with its best graph is 0.33x"),
+        (4.0, "openvino", Containing("OpenVINO", "is 2.50x")),
+        (10.0, "tensorflow", Containing("OpenVINO", "is 1.00x")),
+        (30.0, "tensorflow", Containing("OpenVINO", "is 0.33x")),
     ],
 )
 def test_auto_takes_the_engine_that_is_faster(net, data, clock, ms, engine, said):
@@ -305,7 +310,7 @@ def test_auto_takes_the_engine_that_is_faster(net, data, clock, ms, engine, said
     found = quantize_calibrated(net, data, Quantization(min_sqnr=20, engine="auto"))
     document = found.document()
     assert (document["engine"], holds_codes(found.graph)) == (engine, engine == "openvino")
-    assert found.engine_reason.startswith(said)
+    assert found.engine_reason == said
     assert document["engine_speed"]["verdict"] == found.engine_verdict.verdict
     assert found.engine_reason in lines(found)
     asked = [each for each in clock.asked if each != ("times",)]
@@ -318,7 +323,7 @@ def test_auto_takes_the_only_engine_with_int8_unless_it_is_slower(net, data, clo
     how = Quantization(min_sqnr=20, engine="auto")
     found = quantize_calibrated(net, data, how)
     assert (found.precision, found.use.engine) == ("int8", "openvino")
-    assert found.engine_reason.endswith("OpenVINO, the only engine with an int8 graph, runs it")
+    assert found.engine_reason == Containing("OpenVINO", "only engine", "int8")
     clock.ms["8 bits in OpenVINO"] = 20.0
     found = quantize_calibrated(net, data, how)
     assert (found.precision, found.use) == ("float32", None)
@@ -343,7 +348,7 @@ def test_the_best_of_an_engine_may_be_in_float(net, data, clock):
     clock.ms |= {"8 bits in OpenVINO": 9.0, "float in OpenVINO": 5.0}
     found = quantize_calibrated(net, data, Quantization(min_sqnr=20, engine="auto"))
     assert (found.is_float, found.use.engine) == (True, "openvino")
-    assert found.engine_reason.startswith("OpenVINO with its best graph is 2.00x")
+    assert found.engine_reason == Containing("OpenVINO", "best graph is", "2.00x")
 
 
 def test_an_engine_that_is_not_there(net, data, clock, monkeypatch):
@@ -356,7 +361,7 @@ def test_an_engine_that_is_not_there(net, data, clock, monkeypatch):
         deploykit.quantize("there is no such file", calibration=data, engine="openvino")
     found = deploykit.quantize(net, calibration=data, engine="auto", min_sqnr=20).report
     assert found.use is None
-    assert "OpenVINO is not installed (pip ...)" in found.engine_reason
+    assert found.engine_reason == Containing("OpenVINO", "installed (pip ...)")
 
 
 @pytest.mark.parametrize(
@@ -396,7 +401,7 @@ def test_a_result_that_departs_is_not_written(net, data, clock, tmp_path, monkey
         return EngineCheck(departs="output 'out' at batch 1: expected 1, got 2")
 
     monkeypatch.setattr(command, "compared_in", compared_in)
-    with pytest.raises(VerificationError, match="'out' at batch 1: expected 1, got 2"):
+    with raises(VerificationError, "engine-outputs-differ", reason=Containing("'out' at batch")):
         deploykit.quantize(
             net, calibration=data, engine="openvino", min_sqnr=20, output=tmp_path / "out.pb"
         )

@@ -15,7 +15,7 @@ from deploykit.transforms.core.errors import GraphError, NotQuantizedError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.samples import Samples
 from tests.deploykit.conftest import command_line
-from tests.support import build, raises, random, says
+from tests.support import Containing, build, raises, random, says
 from tests.transforms.fake_quant_nets import SIZE, Block, C, feeds, image, layer, made, net
 from tests.transforms.test_fake_quants import LEAST_DB, of_four_bits, residual
 
@@ -53,10 +53,10 @@ def test_a_partly_annotated_model(images, in_process):
     found = quantized(graph, feeds=[images], calibrating=[images])
     why = {each.layer.split("/")[-2]: each.why_float for each in found.layers}
     assert why == {
-        "quant_first": "its weights have no fake-quant",
+        "quant_first": Containing("no fake-quant"),
         "quant_second": "",
         "quant_third": "",
-        "last": "its weights have no fake-quant",
+        "last": Containing("no fake-quant"),
     }
     assert found.judgement.sqnr_db >= LEAST_DB
 
@@ -80,11 +80,11 @@ def test_missing_ranges_are_calibrated(in_process):
     graph = without_ranges()
     before = quantized(graph, feeds=[feeds()])
     assert before.is_float
-    assert before.reason == "no layer can run in int8"
+    assert before.reason == Containing("no layer", "int8")
     assert [bool(each.why_float) for each in before.layers] == [True] * 5
     found = quantized(graph, feeds=[feeds()], calibrating=[feeds(64)])
     assert (found.int8_layers, found.is_float) == (5, False)
-    assert "so they are calibrated: x, concat, first/activation and 1 more" in found.notes[0]
+    assert found.notes[0] == Containing("they are calibrated", "first/activation and 1")
     stated = next(each.range for each in found.layers if each.layer == "third")
     assert stated == pytest.approx((0, 1.9), rel=1e-3)
     assert found.judgement.sqnr_db >= 25
@@ -96,7 +96,9 @@ def test_what_cannot_be_int8_is_not_written(in_process, tmp_path):
 
     graph = net(nothing, ("out/activation",))
     output = tmp_path / "q.pb"
-    with raises(NotQuantizedError, "float32-is-right", reason="no layer can run in int8") as raised:
+    with raises(
+        NotQuantizedError, "float32-is-right", reason=Containing("no layer", "int8")
+    ) as raised:
         deploykit.quantize(graph, output=output)
     assert not output.exists()
     assert "no fake-quant behind" in raised.value.report.layers[0].why_float
@@ -106,16 +108,31 @@ def test_what_cannot_be_int8_is_not_written(in_process, tmp_path):
 
 def test_noise_is_never_written(in_process):
     graph = net(residual, ("out/out",))
-    with pytest.raises(NotQuantizedError, match=r"too inaccurate: SQNR .* expected at least 199"):
+    with raises(
+        NotQuantizedError, "float32-is-right", reason=Containing("at least 199"), source="a graph"
+    ):
         deploykit.quantize(graph, min_sqnr=199)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"prefer": "speed"}, "--prefer does nothing for a model that states its int8 scales"),
-        ({"minimum_size": 1}, "--minimum-size is for --mode weights"),
-        ({"keep_float": ["second"]}, "there is no layer 'second'"),
+        (
+            {"prefer": "speed"},
+            says("option-reason", option="prefer", reason=Containing("states its int8")),
+        ),
+        (
+            {"minimum_size": 1},
+            says("option-reason", option="minimum-size", reason="is for --mode weights"),
+        ),
+        (
+            {"keep_float": ["second"]},
+            says(
+                "inside-with-hint",
+                hint=Containing("layers are first"),
+                reason=Containing("no layer 'second'"),
+            ),
+        ),
         ({"engine": "abacus"}, says("not-one-of")),
     ],
 )
@@ -168,7 +185,7 @@ def test_fake_quants_of_activations_alone_need_calibration(in_process):
         tf.add(tf.matmul(y, random(16, 4, seed=2)), random(4, seed=3), name="out")
 
     graph = build(make, ["x"], ["out"])
-    with raises(NotQuantizedError, "float32-is-right", reason="no layer can run in int8"):
+    with raises(NotQuantizedError, "float32-is-right", reason=Containing("no layer", "int8")):
         deploykit.quantize(graph)
     samples = {"x": random(128, 8, seed=4)}
     found = deploykit.quantize(graph, calibration=samples, allow_float=True, min_sqnr=10)

@@ -20,7 +20,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import DType
-from tests.support import build, ops, raises, random, run, says
+from tests.support import Containing, build, ops, raises, random, run, says
 
 LAYERS = ("conv", "depthwise", "linear", "dense")
 INT8_OPS = frozenset(quantize_static.OPS.values())
@@ -138,7 +138,7 @@ def test_a_layer_that_is_slow_stays_float(net, data, clock):
     clock.int8_ns["dense"] = 80_000
     found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
     assert int8_of(found) == {"conv", "depthwise", "linear"}
-    assert why(found, "dense") == "it is no faster in 8 bits"
+    assert why(found, "dense") == Containing("no faster")
     assert not clock.is_decided
     assert "MatMul" in ops(found.graph)
     assert clock.asked == [("times",), (INT8, FEWER)]
@@ -171,9 +171,9 @@ def test_what_there_was_no_time_for_is_said(net, data, clock, monkeypatch):
     monkeypatch.setattr(Budget, "calibrating_samples", lambda *arguments: 20)
     monkeypatch.setattr(Budget, "ranking_samples", lambda *arguments: 4)
     short = quantize_calibrated(net, data, Quantization(min_sqnr=50))
-    said = [note for note in short.notes if "no time for more" in note]
+    said = [note for note in short.notes if "time for more" in note]
     assert [note.split(",")[0] for note in said] == [
-        "calibrated with 20 of 48 samples", "layers were ranked by 4 samples"
+        Containing("calibrated with", "20 of 48"), Containing("ranked by 4")
     ]  # fmt: skip
     assert not [note for note in whole.notes if "no time" in note]
 
@@ -185,7 +185,7 @@ def test_where_the_whole_is_significantly_slower_float_is_kept(net, data, clock,
     assert found.is_float
     assert found.graph is net
     assert (found.precision, found.reason) == (
-        "float32", "int8 is significantly slower than float32: 0.90x (99.8 % CI 0.855-0.945)"
+        "float32", Containing("significantly slower", "0.90x (99.8 %", "CI 0.855-0.945)")
     )  # fmt: skip
     assert clock.asked == [("times",), (INT8,)], "none at all in 8 bits is the float graph"
     assert {tuple(each.times_us.items()) for each in found.layers} == {
@@ -218,14 +218,14 @@ def test_speed_is_preferred_with_more_noise(net, data, clock, monkeypatch):
     )
     assert int8_of(exact) < int8_of(fast) == set(LAYERS)
     assert exact.judgement.certain_db >= 50 > fast.judgement.certain_db >= 15
-    assert "--prefer speed: the answers are to keep 15 dB" in fast.notes
+    assert Containing("--prefer speed", "15 dB") in fast.notes
     assert not [note for note in exact.notes if "--prefer" in note]
 
 
 def test_layers_that_are_to_stay_float(net, data, clock):
     found = quantize_calibrated(net, data, Quantization(keep_float=("linear",), min_sqnr=15))
     assert int8_of(found) == {"conv", "depthwise", "dense"}
-    assert why(found, "linear") == "it is to stay float"
+    assert why(found, "linear") == Containing("stay float")
     assert "Conv2D" in ops(found.graph) or "_MklNativeFusedConv2D" in ops(found.graph)
 
 
@@ -257,7 +257,7 @@ def test_a_budget_that_is_over_still_ends_with_a_result(net, data, clock, monkey
     assert "--budget" in found.notes[-1]
     bound = quantize_calibrated(net, data, Quantization(min_sqnr=60, budget=1e-9))
     assert bound.is_float, "nothing noisier than what is asked for is the result"
-    assert bound.reason.startswith("int8 is too inaccurate, and the search")
+    assert bound.reason == Containing("too inaccurate", "the search")
     with pytest.raises(AssertionError):  # with time, more layers are float
         assert quantize_calibrated(net, data, Quantization(min_sqnr=60)).int8_layers == 4
 
@@ -281,7 +281,7 @@ def test_without_the_private_ops_float_is_kept(net, data, monkeypatch):
     found = quantize_calibrated(net, data)
     assert found.graph is net
     assert found.reason == (
-        "this TensorFlow lacks the ops _FusedQuantizedConv2D, _FusedQuantizedDepthwiseConv2D"
+        Containing("TensorFlow lacks", "_FusedQuantizedConv2D", "_FusedQuantizedDepthwiseConv2D")
     )
 
 
@@ -381,7 +381,7 @@ def test_a_wrong_order_of_ends_never_leaves(net, data, clock, monkeypatch, swap)
         assert found.judgement.sqnr_db >= 24
     found = quantize_calibrated(net, data, Quantization(min_sqnr=-1000))
     assert found.is_float
-    assert found.reason.startswith("int8 is too inaccurate: SQNR ")
+    assert found.reason == Containing("too inaccurate", "SQNR")
 
 
 def run_everywhere(content: bytes, batches: list[np.ndarray], folder: str) -> list[np.ndarray]:
@@ -417,12 +417,21 @@ def test_the_result_runs_in_stock_tensorflow(net, data, clock, tmp_path):
             lambda x: {"y": x, "z": x},
             says("unknown-name", kind="array for input", name="x", known=["y", "z"]),
         ),
-        (lambda x: {"x": x[:, :4]}, r"shape \[64, 4, 8, 3\], but it takes \[None, 8, 8, 3\]"),
-        (lambda x: {"x": np.full(x.shape, "a")}, "it takes float32: 'a' is not a number"),
-        (lambda x: {"x": np.where(x == x[9, 0, 0, 0], np.nan, x)}, "hold NaN in sample 9 "),
-        (lambda x: {"x": np.where(x == x[63, 0, 0, 0], np.inf, x)}, "hold Inf in sample 63 "),
+        (lambda x: {"x": x[:, :4]}, says("data-shape", name="x", shape=[64, 4, 8, 3])),
+        (
+            lambda x: {"x": np.full(x.shape, "a")},
+            says("data-not-number", got="a", index=0, name="x", type="float32"),
+        ),
+        (
+            lambda x: {"x": np.where(x == x[9, 0, 0, 0], np.nan, x)},
+            says("data-hold-kind", kind="NaN", name="x", where=" in sample 9 (from 0)"),
+        ),
+        (
+            lambda x: {"x": np.where(x == x[63, 0, 0, 0], np.inf, x)},
+            says("data-hold-kind", kind="Inf", name="x", where=" in sample 63 (from 0)"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_data_that_do_not_fit(net, data, tmp_path, change, said, clock):
     state = tmp_path / "state"
     with pytest.raises(GraphError, match=said):
@@ -467,8 +476,22 @@ def test_metrics_and_labels(net, data, tmp_path, metric, labels, said, clock):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("cnv", r"there is no layer 'cnv' \(did you mean conv"),
-        ("b", "node 'b' is a Relu, not a layer; layers are conv, depthwise, linear"),
+        (
+            "cnv",
+            says(
+                "inside-with-hint",
+                hint=Containing("did you mean"),
+                reason=Containing("no layer 'cnv'"),
+            ),
+        ),
+        (
+            "b",
+            says(
+                "inside-with-hint",
+                hint=Containing("conv, depthwise, linear"),
+                reason=Containing("node 'b' is"),
+            ),
+        ),
     ],
 )
 def test_layers_that_are_none(net, data, name, said, clock):
@@ -512,7 +535,7 @@ def test_idle_tensors_and_layers_of_zeros(data, clock):
     assert not found.is_float
     assert {"conv", "zeros"} <= int8_of(found)
     assert "never active" in why(found, "behind")
-    assert any(note.startswith("never active on these samples") for note in found.notes)
+    assert any(note == Containing("never active") for note in found.notes)
 
 
 def test_nothing_to_quantize(clock):
@@ -523,7 +546,7 @@ def test_nothing_to_quantize(clock):
     graph = Graph(nodes, ["text"], ["out"])
     found = quantize_calibrated(graph, {"text": np.array([b"A"] * 9)})
     assert found.graph is graph
-    assert found.reason.startswith("there is nothing to quantize: no convolution or matrix")
+    assert found.reason == Containing("nothing to quantize")
 
     def body():
         import tensorflow as tf
@@ -550,7 +573,7 @@ def test_layers_in_branches_stay_float(data, clock):
 
     found = quantize_calibrated(build(body, ["x"], ["out"]), data, Quantization(min_sqnr=15))
     assert int8_of(found) == {"conv"}
-    assert any(note.startswith("layers in loops, branches or") for note in found.notes)
+    assert any(note == Containing("loops, branches or") for note in found.notes)
 
 
 def test_in_python(net, data, clock):

@@ -19,7 +19,7 @@ from deploykit.records.resuming import alone
 from deploykit.records.tables import Numbers
 from deploykit.transforms.core.errors import Error, FileError, GraphError, LimitError
 from tests.deploykit.records.conftest import numbers, parsed
-from tests.support import raises, says, shows
+from tests.support import Containing, raises, says, shows
 
 SMALL = Options(shard_bytes=20_000, processes=2)
 
@@ -83,7 +83,7 @@ def test_what_was_finished_is_not_written_again(tmp_path, source, caplog):
     whole, out = tmp_path / "whole", tmp_path / "out"
     convert(source, whole, SMALL)
     options = Options(shard_bytes=20_000, processes=1)
-    with pytest.raises(FileError, match="the disk is gone"):
+    with raises(FileError, "file-error"):
         convert(failing_after(Numbers(list(source.files)), 20), out, options)
     done = {path: path.stat().st_ino for path in out.glob("*.tfrecord")}
     assert 1 < len(done) < len(contents(whole)) - 1
@@ -116,7 +116,7 @@ def test_another_source_or_other_options_begin_anew(tmp_path, source, caplog, ch
     with caplog.at_level("INFO", "deploykit"):
         outcome = convert(again, out, options)
     assert outcome.kept == 0
-    assert "so the work begins anew" in caplog.text
+    assert "work begins anew" in caplog.text
     convert(again, tmp_path / "fresh", options)
     assert contents(out) == contents(tmp_path / "fresh")
 
@@ -175,7 +175,7 @@ def test_a_full_disk_leaves_whole_shards_and_the_rest_follows(tmp_path):
     )
     assert ended.returncode == 4
     assert ended.stderr.count("\n") == 1
-    assert "data-00000-of-00001.tfrecord: cannot be written: File too large" in ended.stderr
+    assert ended.stderr == Containing("data-00000-of-00001.tfrecord", "cannot be written")
     assert not (tmp_path / "out").exists()
     subprocess.run(command, check=True, capture_output=True)
     assert len(parsed(tmp_path / "out")["x"]) == 4000
@@ -306,8 +306,8 @@ def test_skipped_items_are_counted_and_named(deploykit, tmp_path):
     assert outcome.document["skipped"] == 2
     assert outcome.document["records"] == 1998 == load_index(tmp_path / "out").records
     assert outcome.document["problems"] == [
-        f"{path}: line 4: 2 columns, expected 3 as in the first line",
-        f"{path}: line 1901: column 1, 'x', is no number",
+        Containing(f"{path}: line 4: 2 columns", "expected 3"),
+        Containing(f"{path}: line 1901: column 1", "'x'", "no number"),
     ]
     assert len(parsed(tmp_path / "out")["x"]) == 1998
 

@@ -13,6 +13,7 @@ from deploykit.records import encoding
 from deploykit.records.features import Feature
 from deploykit.transforms.core import tfrecord
 from deploykit.transforms.core.errors import VerificationError
+from tests.support import says
 
 NAMES = st.text(min_size=1, max_size=20)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -116,7 +117,7 @@ def test_a_packed_record_of_far_more_than_its_file(kib, tmp_path, monkeypatch):
     if kib < 64:
         assert list(tfrecord.read_records(path, True)) == [record]
     else:
-        with pytest.raises(VerificationError, match=r"record 0: .* more than 10 times its file"):
+        with pytest.raises(VerificationError, match=says("tfrecord-damaged", number=0, source="a")):
             list(tfrecord.read_records(path, True))
     path.write_bytes(tfrecord.framed(record))
     assert list(tfrecord.read_records(path, False)) == [record]

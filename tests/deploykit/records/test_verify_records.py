@@ -12,7 +12,7 @@ from deploykit.records.verify_records import check_folder
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.tfrecord import framed
 from tests.deploykit.records.conftest import numbers
-from tests.support import raises, says, shows
+from tests.support import Containing, raises, says, shows
 
 
 @pytest.fixture(scope="module", params=["", "GZIP"])
@@ -47,7 +47,7 @@ def test_whole_shards_pass(folder, deploykit):
     assert outcome.status == 0
     assert outcome.document["passed"]
     assert outcome.document["records"] == 12
-    assert "count, size and SHA-256 of every shard" in outcome.document["checked"]
+    assert Containing("SHA-256 of every") in outcome.document["checked"]
     assert outcome.document["unknown"] == ""
     assert len(outcome.document["shards"]) > 2
 
@@ -86,7 +86,7 @@ def test_a_cut_between_records_which_tensorflow_reads_as_an_end(folder, deployki
     assert len(list(tf.data.TFRecordDataset(str(path)))) == len(records) - 1  # and no error
     outcome = deploykit("records", "verify", folder)
     assert outcome.status == 5
-    assert f"{len(records) - 1} records, but the index says {len(records)}" in outcome.stderr
+    assert shows(outcome.stderr, "records-invalid", problem=Containing("records, but the"))
     assert outcome.stderr.count("\n") == 1
 
 
@@ -97,8 +97,8 @@ def test_missing_and_extra_shards(folder, deploykit):
     outcome = deploykit("records", "verify", folder, "--json", "--processes", 2)
     assert outcome.status == 5
     assert outcome.document["problems"] == [
-        f"{shards[1]}: this shard is missing",
-        f"{folder / 'train-00000-of-00099.tfrecord'}: the index does not list it",
+        Containing(f"{shards[1]}", "shard is missing"),
+        Containing(f"{folder / 'train-00000-of-00099.tfrecord'}", "index does not"),
     ]
 
 
@@ -114,13 +114,13 @@ def test_a_folder_without_an_index(folder, deploykit):
     (folder / "train.index.json").unlink()
     outcome = deploykit("records", "verify", folder)
     assert outcome.status == 0
-    assert "cut between two records looks whole" in outcome.stdout
+    assert "records looks whole" in outcome.stdout
     path = sorted(folder.glob("*.tfrecord"))[0]
     path.write_bytes(path.read_bytes()[:-1])
     outcome = deploykit("records", "verify", folder, "--json")
     assert outcome.status == 5
     assert outcome.document["indexed"] is False
-    assert "whether records are missing: there is no index" in outcome.document["unknown"]
+    assert Containing("records are missing") in outcome.document["unknown"]
     assert f"{path}: record" in outcome.stderr
 
 
@@ -130,9 +130,9 @@ def test_without_an_index_names_tell_of_missing_shards(folder, deploykit):
     shards[1].unlink()
     outcome = deploykit("records", "verify", folder)
     assert outcome.status == 5
-    assert f"{shards[1]}: this shard is missing" in outcome.stderr
+    assert shows(outcome.stderr, "records-invalid", problem=Containing("shard is missing"))
     shards[0].unlink()
-    assert f"{shards[0]}: this shard is missing (and 1 more of them)" in problems(folder)
+    assert problems(folder) == [Containing(f"{shards[0]}", "1 more")]
 
 
 def test_no_record_is_no_success(tmp_path, deploykit):
@@ -185,7 +185,16 @@ def test_what_is_no_folder_of_records(tmp_path, deploykit, command):
         ('"format": 1', '"format": 2', says("not-records-index", format=1)),
         ('"format": 1', "", says("json-expected")),
         ('"records": 12', '"records": 13', says("index-invalid")),
-        ('"float32"', '"float31"', re.escape("the type of feature 'x' must be one of")),
+        (
+            '"float32"',
+            '"float31"',
+            says(
+                "not-one-of",
+                got="float31",
+                known=["float32", "int64", "string"],
+                what=Containing("of feature 'x'"),
+            ),
+        ),
         ('"file": "train', '"file": "../train', says("unexpected", what="shards[0].file")),
         ('"sha256": "', '"sha256": "x', says("unexpected", what="shards[0].sha256")),
         ('"shards"', '"shard"', says("key-missing", key="shards")),

@@ -15,7 +15,7 @@ from deploykit.reporting.load_plot import plot_loads
 from deploykit.reporting.plots import check_plot, plot
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.made_up_results import measurement, result
-from tests.support import raises
+from tests.support import Containing, raises
 
 BATCHES = [measurement(f"batch {n}", 2.0 + n, Settings(batch=n), model="a.pb") for n in (1, 8, 32)]
 
@@ -42,7 +42,7 @@ def test_an_svg_holds_the_names_and_figures():
     assert {"first.pb", "second.pb", "second.pb: speed"} <= set(found)
     assert any(each.startswith("p50 6.00 ms, p99 ") for each in found)
     assert any(each.startswith("p50 3.00 ms, p99 ") for each in found)
-    assert "AMD EPYC 7R13 Processor, 2 cores, TensorFlow 2.21.0, oneDNN on" in found
+    assert Containing("AMD EPYC 7R13", "2 cores", "TensorFlow 2.21.0", "oneDNN") in found
     assert {"Latencies", "Warm-up", "First run 444 ms, then 3 calls in 39.0 ms, p50 later 6.00 ms",
             } <= set(found)  # fmt: skip
     assert "Items a second" not in found
@@ -81,7 +81,7 @@ def test_a_single_slow_call_does_not_stretch_the_axis_and_is_counted():
     )
     assert latency_scale([slow]).high < 15
     found = words(plot(result(slow), "a.svg"))
-    assert any("max 6.00 s, 411 calls, 1 beyond" in each for each in found)
+    assert Containing("max 6.00 s", "411 calls", "1 beyond") in found
 
 
 def test_the_same_result_gives_the_same_bytes():

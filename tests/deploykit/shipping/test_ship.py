@@ -18,7 +18,7 @@ from deploykit.text.results.shipped import lines
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.benchmarking.nets import dense, written
 from tests.deploykit.conftest import command_line
-from tests.support import raises, says, shows
+from tests.support import Containing, raises, says, shows
 
 OPTIONS = ("--budget=0.3", "--engine=tensorflow")
 
@@ -94,7 +94,7 @@ def test_five_figures_are_compared(shipped):
     for name in ("accuracy", "size", "p50", "rate"):
         assert figures[name]["before"]["value"] > 0 or name == "accuracy"
         assert figures[name]["after"] is not None
-    assert "net is shipped in float32" in shipped["verdict"]
+    assert shipped["verdict"] == Containing("net is shipped", "float32")
 
 
 def test_float32_and_its_reason_come_first(home, shipped):
@@ -152,7 +152,10 @@ def test_a_plan_tells_times(home, shipped):
     [
         (["--from-stage=tun"], says("unknown-name", kind="stage", name="tun")),
         (["--name=1"], says("model-name-number")),
-        (["--manifests=compose"], f"'compose' is none of: {', '.join(KINDS)}, all"),
+        (
+            ["--manifests=compose"],
+            says("option-value", expected=Containing(" all"), got="compose", option="--manifests"),
+        ),
         (["--device=gpu", "--engine=openvino"], says("openvino-cpu-only")),
     ],
 )
@@ -221,7 +224,7 @@ def test_a_project_file_holds_options(home, tmp_path):
         (
             "[ship]\nbudget = true\n",
             2,
-            says("unexpected", what="budget", expected="a text, a number or a list"),
+            says("unexpected", what="budget", expected=Containing("text, a number")),
         ),
         ("[ship]\nbudget = -1\n", 2, re.escape("--budget")),
         ("[shop]\nport = 3\n", 2, says("project-table-expected", got="shop")),

@@ -9,7 +9,7 @@ import pytest
 from deploykit.storage import swap_folders
 from deploykit.storage.swap_folders import can_swap, link_missing, next_to, recover, swap
 from deploykit.transforms.core.errors import FileError
-from tests.support import raises
+from tests.support import Containing, raises
 
 
 def folder(path, **files):
@@ -91,7 +91,9 @@ def test_what_cannot_be_renamed_stays(tmp_path, monkeypatch):
         raise OSError(16, "Device or resource busy")
 
     monkeypatch.setattr(swap_folders, "_exchange", refuse)
-    with raises(FileError, "folder-not-replaced", reason="Device or resource busy", source=old):
+    with raises(
+        FileError, "folder-not-replaced", reason=Containing("Device or resource"), source=old
+    ):
         swap(new, old)
     assert (content(old), content(new)) == ({"x": "old"}, {"x": "new"})
 

@@ -10,7 +10,7 @@ import pytest
 from deploykit.storage.arrays import load_data
 from deploykit.storage.tables import column, is_table
 from deploykit.transforms.core.errors import GraphError
-from tests.support import raises, says
+from tests.support import Containing, raises, says
 
 
 def csv(tmp_path, text: str) -> str:
@@ -47,8 +47,8 @@ def test_the_columns_of_a_parquet_file_have_types(tmp_path, caplog):
     assert found["text"].tolist() == [b"a", "bå".encode()]
     assert found["raw"].tolist() == [b"\0", b""]
     np.testing.assert_array_equal(found["row"], [[1, 2], [3, 4]])
-    assert "column 'gap' is not used: it holds no value in row 1" in caplog.text
-    assert "column 'ragged' is not used: it holds lists of several lengths" in caplog.text
+    assert caplog.text == Containing("'gap'", "no value", "row 1")
+    assert caplog.text == Containing("'ragged'", "several lengths")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_which_csv_files_have_columns_by_name(text, names, expected, tmp_path):
     [
         ("a,b\n1,x\n2\n", says("csv-row-length", number=2, count=1, expected=2)),
         ("a,a\nx,y\n", says("two-columns-same-name")),
-        ('a\n"x\n', says("not-a", what="a CSV file in UTF-8")),
+        ('a\n"x\n', says("not-a", what=Containing("CSV file", "UTF-8"))),
     ],
 )
 def test_a_damaged_csv_file_is_refused(text, said, tmp_path):

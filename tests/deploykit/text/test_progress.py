@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from deploykit.text import progress
 from deploykit.text.durations import clock_time, rounded_up
 from deploykit.text.progress import Work, unseen, watch_with, working
+from tests.support import Containing
 
 
 class Clock:
@@ -63,7 +64,7 @@ def test_the_line_says_step_part_and_times(seen):
         work.expect({"calibrate": 190})
         seen.clock.now += 120
         work("values", 0)
-    assert seen.lines[-2] == "[2/3] calibrate: values  2:10 of about 3:50"
+    assert seen.lines[-2] == Containing("[2/3] calibrate: values", "2:10", "3:50")
     assert seen.events[0] == ("began", "ship")
     assert seen.events[-1] == ("ended", "ship")
 
@@ -127,14 +128,14 @@ def test_work_within_other_work_shows_as_its_part(seen):
         work.begin("open")
         with working("freeze") as inner:
             inner("run the file", 0)
-            assert seen.lines[-1].startswith("[1/2] open: freeze: run the file")
+            assert seen.lines[-1] == Containing("[1/2] open: freeze", "the file")
             assert seen.work is work
         assert work.part == ""
         work.begin("quantize")
         with working("quantize", "time layers", "judge") as inner:
             inner.begin("time layers")("dense", 4)
             inner("conv", 4)
-            assert seen.lines[-1] == "[2/2] quantize: time layers: conv  0:00 of about 0:25"
+            assert seen.lines[-1] == Containing("[2/2] quantize", "layers: conv", "0:00", "0:25")
             inner.begin("judge")
             assert work.done == pytest.approx((10 + 0.5 * 30) / 40)
             with working("benchmark") as third:

@@ -21,7 +21,7 @@ from deploykit.transforms.core.running.session import Session
 from deploykit.verification.engines import engine_check
 from deploykit.verification.engines.engine_check import bar_of, compared, compared_in
 from deploykit.verification.engines.engine_feeds import engine_feeds
-from tests.support import says, shows
+from tests.support import Containing, says, shows
 
 pytest.importorskip("openvino")
 RANDOM = np.random.default_rng(0)
@@ -123,12 +123,14 @@ def test_shapes_of_all_kinds_are_right(name):
         assert 0 not in batches
     elif "rows" in name:
         assert batches == [3, 1]
-        assert "no output has a row for each sample" in found.left_out[0]
+        assert "each sample" in found.left_out[0]
     else:
         assert batches == [3, 1, 0]
         assert all(len(case.expected[name]) == case.batch for case in found.cases
                    for name in graph.outputs if "several" not in name)  # fmt: skip
-    assert all((bar is None) == (name == "a choice behind codes") for bar in found.bars.values())
+    assert all(
+        (bar is None) == (name == Containing("choice behind codes")) for bar in found.bars.values()
+    )
 
 
 def wrong():
@@ -214,7 +216,7 @@ def test_products_of_long_whole_numbers_are_refused_as_samples_would_not_show_th
 
     for function, dtype in ((hashed, "int64"), (widened, "int32")):
         said = compared_in(frozen(function, (None,), dtype=dtype)).refused
-        assert "multiplies int64 that depend on what is fed" in said
+        assert "int64 that depend" in said
 
     def of_sizes(values):
         sizes = tf.shape(values, out_type=tf.int64)
@@ -230,7 +232,7 @@ def test_sums_at_places_that_are_fed_are_refused_as_one_may_come_twice():
         return tf.scatter_nd(places, tf.cast(places[:, 0] + 1, tf.float32), [8])
 
     graph = frozen(scattered, (None, 1), dtype="int32")
-    assert "(ScatterNd) sums what comes to one place" in compared_in(graph).refused
+    assert "ScatterNd) sums" in compared_in(graph).refused
     twice = {graph.inputs[0]: np.array([[1], [2], [1]], np.int32)}  # why it is refused
     assert "expected 4 at [1], got 2" in check(graph, data=twice).departs
 
@@ -242,7 +244,7 @@ def test_an_engine_that_takes_no_empty_batch_is_given_a_row():
     assert found.why == ""
     assert not found.takes_empty
     assert [case.batch for case in found.cases] == [3, 1]
-    assert "a row of zeros" in found.left_out[0]
+    assert "row of zeros" in found.left_out[0]
 
 
 @pytest.mark.parametrize("in_branch", [False, True])
@@ -266,7 +268,7 @@ def test_random_numbers_are_refused_by_name_as_a_seed_may_make_the_first_ones_eq
         return function.get_concrete_function(tf.TensorSpec((None, 3), tf.float32))
 
     found = compared_in(frozen(made, (None, 3)))
-    assert "(RandomUniform) draws random numbers" in found.refused
+    assert "RandomUniform) draws random" in found.refused
 
 
 def test_answers_that_change_prove_nothing():
@@ -275,7 +277,7 @@ def test_answers_that_change_prove_nothing():
 
     graph = frozen(lambda x: x + tf.random.uniform(tf.shape(x)), (None, 3))
     found = changed_check(graph, lambda a: a + 1)
-    assert "other values each time" in found.not_compared
+    assert "other values each" in found.not_compared
     with pytest.raises(UnverifiedError):
         found.require()
 
@@ -315,7 +317,7 @@ def test_codes_that_lose_more_than_a_decibel_to_the_float_model_depart():
     floats = Session(b"".join(near.serialized()))
     assert changed_check(graph, lambda a: a, floats=floats).why == ""
     assert (
-        "at most 1 dB may be lost"
+        Containing("1 dB may")
         in changed_check(graph, lambda a: a * np.float32(0.93), floats=floats).departs
     )
 

@@ -8,7 +8,7 @@ import pytest
 
 from deploykit.transforms.core.errors import GraphError
 from deploykit.verification.fitting import of_rank, of_type
-from tests.support import raises, says
+from tests.support import Containing, raises, says
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "float32", "float64"]
@@ -63,7 +63,15 @@ def test_each_value_is_kept_or_refused():
 
 @pytest.mark.parametrize("value", [2.0**63, 2.0**64, -(2.0**63) * 1.01])
 def test_floats_at_the_end_of_64_bits_do_not_wrap(value):
-    with pytest.raises(GraphError, match="is not a whole number of this type"):
+    with raises(
+        GraphError,
+        "data-value-misfit",
+        dtype="float64",
+        expected="int64",
+        index=[0],
+        misfit=Containing("a whole number"),
+        name="x",
+    ):
         of_type("x", np.array([value]), "int64")
     if value == 2.0**63:
         assert of_type("x", np.array([value]), "uint64")[0].item() == 2**63
@@ -73,7 +81,9 @@ def test_floats_at_the_end_of_64_bits_do_not_wrap(value):
 @pytest.mark.parametrize("target", INTEGERS)
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_what_is_no_number_is_no_integer(source, target, value):
-    with pytest.raises(GraphError, match="is not a whole number"):
+    with raises(
+        GraphError, "data-value-misfit", index=[1], misfit=Containing("a whole number"), name="x"
+    ):
         of_type("x", np.array([1, value], source), target)
 
 
@@ -126,4 +136,4 @@ def test_one_sequence_is_read_as_samples_of_one_value_with_a_message(caplog):
         assert of_rank("x", np.arange(4), (-1, 1)).shape == (4, 1)
         assert not caplog.records
         assert of_rank("x", np.arange(4), (-1, -1)).shape == (4, 1)
-    assert "read as 4 samples of 1 value" in caplog.text
+    assert caplog.text == Containing("4 samples", "1 value")

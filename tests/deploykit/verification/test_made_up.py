@@ -9,7 +9,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from deploykit.verification.sample_inputs import BATCH, made_up_feeds, made_up_shapes
 from deploykit.verification.verify import verify
-from tests.support import build, raises, random, run
+from tests.support import Containing, build, raises, random, run
 
 RANGE = (-1.0, 1.0)
 ANY = "any"
@@ -645,7 +645,7 @@ def test_what_cannot_be_made_up_is_said():
     for type_ in ("resource", "variant"):
         node = Node("x", "Placeholder").with_attrs(dtype=DType(type_), shape=())
         found = made_up_feeds(Graph([node], ["x"], ["x"]), RANGE)
-        assert found == ([], f"input 'x' is of type {type_}, which cannot be made up")
+        assert found == ([], Containing("'x'", f"{type_}", "cannot be made"))
 
 
 @pytest.mark.parametrize(("batch", "count"), [(None, 1), (1, 4), (2, 2), (3, 2), (4, 1), (9, 1)])

@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core.errors import CrashError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import verify
-from tests.support import build, random, transform
+from tests.support import Containing, build, random, transform
 
 OUTPUTS = {
     "values": lambda tf, y: y,
@@ -151,7 +151,7 @@ def test_an_empty_output_counts_only_if_what_it_is_made_of_was_compared(kind, be
         if kind == "sliced" or behind == 7:
             assert not other.verified
     if kind == "sliced" and beside:
-        assert "output 'out' is empty on all samples" in other.reason
+        assert "'out' is empty" in other.reason
 
 
 @pytest.mark.usefixtures("in_process")
@@ -185,7 +185,7 @@ def test_what_changes_from_run_to_run_cannot_be_compared():
 
     found = verify(build(body, ["x"], ["out"]), build(body, ["x"], ["out"]))
     assert (found.verified, found.passed) == (False, False)
-    assert "other values each time" in found.reason
+    assert "other values each" in found.reason
 
 
 def dies(when: bool) -> Graph:
@@ -232,4 +232,4 @@ def test_an_output_of_one_value_for_all_samples_is_compared_on_several_feeds():
 def test_an_input_too_large_to_be_made_up_is_not_verified():
     found = verify(times(1, "values"), times(1, "values"), shapes={"x": (1 << 40, 3)})
     assert not found.verified
-    assert "too large to be made up" in found.not_possible
+    assert Containing("too large to") in found.not_possible

@@ -11,7 +11,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from deploykit.verification.samples import Samples
-from tests.support import build, raises, random, says
+from tests.support import Containing, build, raises, random, says
 
 X = random(20, 4)
 LABELS = np.arange(20) % 3
@@ -70,7 +70,7 @@ def test_every_form_gives_the_same_samples(graph, name):
             {"x": X, "labels": LABELS[:5]},
             says("counts-differ", what="labels", count=5, other="samples", other_count=20),
         ),
-        ((X, LABELS, LABELS), says("samples-by-name", inputs="x")),
+        ((X, LABELS, LABELS), says("samples-by-name", inputs=["x"])),
     ],
 )
 def test_what_does_not_fit_is_said(graph, data, said):
@@ -160,7 +160,7 @@ def test_the_only_array_is_taken_under_any_name(caplog):
     caplog.set_level("INFO", "deploykit")
     found = Samples.of(graph, {"embeddings": X, "labels": LABELS})
     np.testing.assert_array_equal(found.arrays["x"], X)
-    assert caplog.messages == ["input 'x' takes the only fitting array of the data, 'embeddings'"]
+    assert caplog.messages == [Containing("'x' takes", "'embeddings'")]
     for names, inputs in ((("a", "b"), graph), (("a",), placeholders(x=X4, y=X4))):
         with raises(GraphError, "unknown-name", kind="array for input", name="x"):
             Samples.of(inputs, dict.fromkeys(names, X))
@@ -175,9 +175,7 @@ def test_whole_floats_are_integers(caplog):
     found = Samples.of(graph, {"ids": np.array([[1.0, 2.0], [-3.0, 4.0]])})
     assert found.arrays["ids"].dtype == np.int32
     assert found.arrays["ids"].tolist() == [[1, 2], [-3, 4]]
-    assert caplog.messages == [
-        "input 'ids' takes int32: the float64 values are whole numbers and are converted"
-    ]
+    assert caplog.messages == [Containing("'ids' takes int32", "float64 values")]
 
 
 @pytest.mark.parametrize("value", [2.5, np.nan, np.inf, 2.0**40])

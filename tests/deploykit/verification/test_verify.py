@@ -122,7 +122,7 @@ def test_a_result_may_have_fewer_inputs_but_not_others():
     assert verify(with_switch(), net()).passed
     found = verify(net(), with_switch())
     assert (found.verified, found.passed) == (True, False)
-    assert "its inputs are x, switch, those of the reference x" in found.reason
+    assert "x, switch, those" in found.reason
 
 
 def test_labels_must_be_as_many_as_the_samples():

@@ -14,7 +14,7 @@ from tests.deploykit.conftest import command_line
 from tests.serving.echo_model import echo
 from tests.serving.served import Served, free_port
 from tests.serving.small_models import half_plus
-from tests.support import raises, says
+from tests.support import Containing, raises, says, shows
 
 WAYS = ["tensorflow grpc", "v2 grpc", "v2 http"]
 EACH = pytest.mark.parametrize("way", WAYS)
@@ -138,7 +138,7 @@ def test_files_of_a_model_that_takes_bytes(command, tmp_path):
     found = command("predict", "bytes", *given, "--json")
     assert found.status == 0, found.stderr
     assert found.document["values"]["y"]["values"] == [2, 4]
-    assert found.document["fed"] == {"x": "2 files, as they are"}
+    assert found.document["fed"] == {"x": Containing("2 files")}
 
 
 @EACH
@@ -213,7 +213,7 @@ def test_exit_status_of_status(command, model, status):
     ended = command("status", model)
     assert ended.status == status, ended.stderr
     if status == 5:
-        assert "no version of broken answers now" in ended.stderr
+        assert shows(ended.stderr, "server-not-serving", reason=Containing("broken answers now"))
 
 
 def test_status_is_the_same_over_each(server):
@@ -239,7 +239,7 @@ def test_a_server_is_live_and_ready(command):
     assert ended.status == 0
     assert (ended.document["health"], ended.document["live"]) == ("SERVING", True)
     assert ended.document["server"] == f"deploykit {api.__version__}"
-    assert f"deploykit {api.__version__} is live and ready" in command("status").stdout
+    assert f"{api.__version__} is live" in command("status").stdout
 
 
 @EACH
@@ -270,4 +270,4 @@ def test_a_client_speaks_one_protocol(server):
         api.predict(server.url, "half", {"x": 1})
     ended = command_line("predict", server.address, "half", "1", "--protocol=v1")
     assert ended.status == 2
-    assert "'v1' is not one of 'tensorflow', 'v2'" in ended.stderr
+    assert shows(ended.stderr, "usage", reason=Containing("of 'tensorflow', 'v2'"))

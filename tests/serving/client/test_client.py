@@ -15,7 +15,7 @@ from deploykit.serving.protocol.version_status import VersionStatus
 from deploykit.transforms.core.errors import Error, FileError
 from tests.serving.certificates import Authority
 from tests.serving.official import Official, credentials, pixels
-from tests.support import raises, shows
+from tests.support import Containing, raises, shows
 
 
 @pytest.fixture
@@ -128,14 +128,14 @@ def test_an_answer_of_5_mb_passes(client):
 def test_a_damaged_answer_is_said_to_be_one(client):
     error = failed(client.predict, "damaged", {"x": pixels(2)})
     assert error.status == "DATA_LOSS"
-    assert shows(error, "response-damaged", reason="tensor parsing error: x")
+    assert shows(error, "response-damaged", reason=Containing("tensor parsing error"))
 
 
 def test_the_status_of_the_server_is_kept(client, official):
     error = failed(client.predict, "missing", {})
     assert error.status == "NOT_FOUND"
     assert str(error).startswith("127.0.0.1:")
-    assert shows(error, "call-not-found", reason="Servable not found for request: Latest(missing)")
+    assert shows(error, "call-not-found", reason=Containing("found for request"))
     assert str(error).endswith("--model_config_file (NOT_FOUND)")
     assert failed(client.predict, "full", {}).status == "RESOURCE_EXHAUSTED"
     assert official.calls == ["Predict", "Predict"]
@@ -194,7 +194,7 @@ def test_no_server():
     assert error.status == "UNAVAILABLE"
     start = f"127.0.0.1:{port}: no server can be reached, or it refuses for now: Failed to connect"
     assert str(error).startswith(start)
-    assert str(error).endswith("Failed to connect to remote host: Connection refused (UNAVAILABLE)")
+    assert shows(str(error), "server-unavailable", reason=Containing("host: Connection refused"))
 
 
 def test_a_server_that_starts_meanwhile_answers(official):

@@ -16,7 +16,7 @@ from tests.deploykit.conftest import command_line
 from tests.serving.certificates import Authority
 from tests.serving.client.other_server import OtherServer
 from tests.serving.served import free_port
-from tests.support import raises
+from tests.support import Containing, raises
 
 X = np.float32([[1, 2.5], [3, -4]])
 V2 = {"protocol": "v2", "retries": 0, "timeout": 20}
@@ -117,7 +117,7 @@ def test_a_server_that_is_not_ready(started, transport):
     server.ready, server.describes = True, False
     ended = command_line("status", address, "--protocol=v2")
     assert (ended.status, ended.stdout.splitlines()[0]) == (
-        0, f"{address}: the server is live and ready"
+        0, Containing(f"{address}", "server is live")
     )  # fmt: skip
 
 

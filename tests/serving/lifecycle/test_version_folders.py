@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from deploykit.serving.lifecycle.version_folders import All, Latest, Specific, find_versions
 from deploykit.serving.protocol.version_numbers import number_of
 from deploykit.transforms.core.errors import FileError
-from tests.support import raises
+from tests.support import Containing, raises
 
 
 @pytest.fixture
@@ -88,9 +88,7 @@ def test_a_policy_that_names_nothing_is_told(base):
     folder = base("1")
     found = find_versions(folder, Specific(()))
     assert not found.versions
-    assert found.warnings == (
-        f"{folder}: the policy names no specific versions, so none is served",
-    )
+    assert found.warnings == (Containing(f"{folder}", "specific versions, so"),)
 
 
 def test_two_names_of_one_number(base):
@@ -98,8 +96,8 @@ def test_two_names_of_one_number(base):
     found = find_versions(folder, All())
     assert found.versions == {1: folder / "1", 2: folder / "2"}
     assert found.warnings == (
-        f"{folder / '001'}: it is ignored, as {folder / '01'} is version 1 too",
-        f"{folder / '01'}: it is ignored, as {folder / '1'} is version 1 too",
+        Containing(f"{folder / '001'}", f"{folder / '01'} is version", "1 too"),
+        Containing(f"{folder / '01'}", f"{folder / '1'} is version", "1 too"),
     )
 
 
@@ -121,8 +119,7 @@ def test_an_empty_base_path_is_no_error_but_told(base):
     found = find_versions(folder, Latest())
     assert not found.versions
     assert found.warnings == (
-        f"{folder}: it holds no version, expected folders whose names are numbers, as in "
-        f"{folder / '1'}",
+        Containing(f"{folder}", "version, expected folders", f"{folder / '1'}"),
     )
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from tests.serving.infer_callers import (
     http_ask,
 )
 from tests.serving.infer_messages import raw_of
+from tests.support import Containing, says
 
 INFER = "/v2/models/half_plus_two/infer"
 ECHO = "/v2/models/echo/infer"
@@ -55,74 +57,145 @@ def test_paths_and_methods(inference, method, path, status):
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        (b"", "The document is empty"),
+        (b"", says("json-empty")),
         (b"{", "JSON Parse error"),
-        (b"[]", "Is not object"),
-        ({}, "the request has no inputs"),
-        ({"inputs": None}, "the request has no inputs"),
-        ({"inputs": [1]}, "expected a list of objects"),
-        ({"inputs": [{}]}, "inputs[0]: its name is null, expected a string"),
-        ({"inputs": [{"name": "x"}]}, "inputs[0]: its datatype is null, expected a string"),
-        ({"inputs": [{**X, "datatype": "FLOAT"}]}, "'x' has datatype 'FLOAT', expected one of BOO"),
-        ({"inputs": [{"name": "x", "datatype": "FP32", "data": [1]}]}, "'x' has shape null, expec"),
-        ({"inputs": [{**X, "shape": [1, True], "data": [1]}]}, "expected a list of whole numbers"),
-        ({"inputs": [{**X, "shape": [1.0, 1], "data": [1]}]}, "expected a list of whole numbers"),
-        ({"inputs": [{**X, "shape": [1, -1], "data": [1]}]}, "'x' has shape [1, -1], expected"),
-        ({"inputs": [{**X, "shape": [1 << 40, 1], "data": [1]}]}, "takes more than 2 GiB"),
-        ({"inputs": [{**X, "shape": [1] * 65, "data": [1]}]}, "expected at most 64 sizes"),
-        ({"inputs": [X]}, "input 'x' has no data"),
+        (b"[]", says("json-not-object")),
+        ({}, says("infer-without-inputs")),
+        ({"inputs": None}, says("infer-without-inputs")),
+        ({"inputs": [1]}, "list of objects"),
+        (
+            {"inputs": [{}]},
+            says("infer-field-type", got="null", expected="a string", what="inputs[0]: its name"),
+        ),
+        (
+            {"inputs": [{"name": "x"}]},
+            says(
+                "infer-field-type", got="null", expected="a string", what="inputs[0]: its datatype"
+            ),
+        ),
+        (
+            {"inputs": [{**X, "datatype": "FLOAT"}]},
+            says("infer-datatype-unknown", name="x", got="FLOAT"),
+        ),
+        (
+            {"inputs": [{"name": "x", "datatype": "FP32", "data": [1]}]},
+            says("infer-shape-type", name="x", got="null"),
+        ),
+        ({"inputs": [{**X, "shape": [1, True], "data": [1]}]}, says("infer-shape-type", name="x")),
+        ({"inputs": [{**X, "shape": [1.0, 1], "data": [1]}]}, says("infer-shape-type", name="x")),
+        (
+            {"inputs": [{**X, "shape": [1, -1], "data": [1]}]},
+            says("infer-shape-invalid", name="x", shape="[1, -1]"),
+        ),
+        (
+            {"inputs": [{**X, "shape": [1 << 40, 1], "data": [1]}]},
+            says("infer-input-too-large", name="x", datatype="FP32", most=2),
+        ),
+        (
+            {"inputs": [{**X, "shape": [1] * 65, "data": [1]}]},
+            says("infer-shape-invalid", name="x", most=64),
+        ),
+        ({"inputs": [X]}, says("infer-input-without-data", name="x")),
         (
             {"inputs": [{**X, "data": [1, 2]}]},
-            "input 'x' has data of shape [2], expected [1, 1] or one list of 1 values",
+            says("infer-data-shape", name="x", got="[2]", expected="[1, 1]", count=1),
         ),
-        ({"inputs": [{**X, "data": [[[1]]]}]}, "'x' has data of shape [1, 1, 1], expected [1, 1]"),
+        (
+            {"inputs": [{**X, "data": [[[1]]]}]},
+            says("infer-data-shape", name="x", got="[1, 1, 1]", expected="[1, 1]"),
+        ),
         ({"inputs": [{**X, "data": [[1], [2, 3]]}]}, "input 'x'"),
-        ({"inputs": [{**X, "data": ["1"]}]}, "is not of expected type: float32"),
-        ({"inputs": [{**X, "data": [None]}]}, "is not of expected type: float32"),
-        ({"inputs": [{**X, "data": [1e39]}]}, "is out of the range of type: float32"),
-        ({"inputs": [{**X, "datatype": "INT8", "data": [128]}]}, "out of the range of type: int8"),
-        ({"inputs": [{**X, "datatype": "UINT8", "data": [-1]}]}, "out of the range of type: uint8"),
-        ({"inputs": [{**X, "datatype": "INT8", "data": [1.5]}]}, "not of expected type: int8"),
-        ({"inputs": [{**X, "datatype": "BOOL", "data": [1]}]}, "not of expected type: bool"),
-        ({"inputs": [{**X, "data": [1]}, {**X, "data": [1]}]}, "input 'x' occurs twice"),
-        ({"inputs": [{**X, "data": [1]}], "id": 7}, "the id of the request is 7, expected"),
+        (
+            {"inputs": [{**X, "data": ["1"]}]},
+            says("json-value-not-of-type", name="x", dtype="float32"),
+        ),
+        (
+            {"inputs": [{**X, "data": [None]}]},
+            says("json-value-not-of-type", name="x", dtype="float32"),
+        ),
+        ({"inputs": [{**X, "data": [1e39]}]}, says("json-value-range", name="x", dtype="float32")),
+        (
+            {"inputs": [{**X, "datatype": "INT8", "data": [128]}]},
+            says("json-value-range", name="x", dtype="int8"),
+        ),
+        (
+            {"inputs": [{**X, "datatype": "UINT8", "data": [-1]}]},
+            says("json-value-range", name="x", dtype="uint8"),
+        ),
+        (
+            {"inputs": [{**X, "datatype": "INT8", "data": [1.5]}]},
+            says("json-value-not-of-type", name="x", dtype="int8"),
+        ),
+        (
+            {"inputs": [{**X, "datatype": "BOOL", "data": [1]}]},
+            says("json-value-not-of-type", name="x", dtype="bool"),
+        ),
+        (
+            {"inputs": [{**X, "data": [1]}, {**X, "data": [1]}]},
+            says("infer-twice", what="input", name="x"),
+        ),
+        ({"inputs": [{**X, "data": [1]}], "id": 7}, "is 7, expected"),
         (
             {"inputs": [{**X, "data": [1]}], "parameters": []},
-            "the value of parameters is a list of 0",
+            "value of parameters",
         ),
-        ({"inputs": [{**X, "data": [1]}], "parameters": {"signature_name": 1}}, "is no string"),
+        (
+            {"inputs": [{**X, "data": [1]}], "parameters": {"signature_name": 1}},
+            says("infer-parameter-not-string", name="signature_name"),
+        ),
         (
             {"inputs": [{**X, "data": [1]}], "parameters": {"binary_data_output": "false"}},
-            "'binary_data_output' is \"false\", expected true or false",
+            "'binary_data_output' is \"false\"",
         ),
-        ({"inputs": [{**X, "data": [1]}], "outputs": "y"}, "'outputs' is \"y\", expected a list"),
-        ({"inputs": [{**X, "data": [1]}], "outputs": [{}]}, "outputs[0]: its name is null"),
-        ({"inputs": [{**X, "parameters": {"binary_data_size": -1}}]}, "data_size is -1, exp"),
-        ({"inputs": [{**X, "parameters": {"binary_data_size": "4"}}]}, 'is "4", expected a nu'),
-        ({"inputs": [{**X, "parameters": {"binary_data_size": 4}, "data": [1]}]}, "and no data"),
+        (
+            {"inputs": [{**X, "data": [1]}], "outputs": "y"},
+            says("infer-field-type", got='"y"', what="'outputs'"),
+        ),
+        (
+            {"inputs": [{**X, "data": [1]}], "outputs": [{}]},
+            says("infer-field-type", got="null", what="outputs[0]: its name"),
+        ),
+        (
+            {"inputs": [{**X, "parameters": {"binary_data_size": -1}}]},
+            says("infer-binary-size-type", name="x", got=-1),
+        ),
+        (
+            {"inputs": [{**X, "parameters": {"binary_data_size": "4"}}]},
+            says("infer-binary-size-type", name="x", got='"4"'),
+        ),
+        (
+            {"inputs": [{**X, "parameters": {"binary_data_size": 4}, "data": [1]}]},
+            says("infer-binary-size-type", name="x"),
+        ),
         (
             {"inputs": [{**X, "parameters": {"binary_data_size": 4}}]},
-            "0 bytes follow the JSON document, but binary_data_size adds up to 4",
+            says("infer-binary-size", size=0, expected=4),
         ),
     ],
 )
 def test_documents_that_are_refused(inference, document, words):
     status, found = post(inference, document)
     assert (status, list(found)) == (400, ["error"])
-    assert words in found["error"]
+    assert re.search(words, found["error"])
 
 
 @pytest.mark.parametrize(
     ("length", "words"),
     [
-        ("-1", "is -1, expected"), ("many", "is many, expected"), ("", "is , expected"),
-        ("9" * 30, "expected the bytes of the JSON document, of"), ("٣", "expected"),
+        ("-1", "is -1, expected"),
+        ("many", "is many, expected"),
+        ("", "is , expected"),
+        ("9" * 30, says("infer-header-length")),
+        ("٣", "expected"),
         ("1e2", "is 1"),
-        ("0", "The document is empty"), ("10", "JSON Parse error"), (None, "0 bytes follow"),
-        ("+1", "bytes follow the JSON document, but binary_data_size adds up to 4"),
-        ("+2", "binary_data_size adds up to 4"), ("=999999", "expected the bytes of the JSON"),
+        ("0", says("json-empty")),
+        ("10", "JSON Parse error"),
+        (None, "0 bytes follow"),
+        ("+1", says("infer-binary-size", expected=4)),
+        ("+2", "binary_data_size adds up to 4"),
+        ("=999999", says("infer-header-length", got="999999")),
     ],
-)  # fmt: skip
+)
 def test_a_length_of_the_document_that_is_wrong(inference, length, words):
     """`None`: none; `+1`: the document and one byte of space."""
     text, content = document_of("binary", {"x": ("FP32", [[2.0]])}, (), {})
@@ -134,7 +207,7 @@ def test_a_length_of_the_document_that_is_wrong(inference, length, words):
         headers = {LENGTH: length.removeprefix("=").encode().decode("latin-1")}
     status, found = post(inference, text + content, **headers)
     assert status == 400
-    assert words in found["error"]
+    assert re.search(words, found["error"])
 
 
 @pytest.mark.parametrize("more", [b"\0", b"\0" * 5])
@@ -150,7 +223,7 @@ def test_binary_data_of_another_size_than_its_shape(inference):
     text = json.dumps(document).encode()
     status, found = post(inference, text + bytes(8), **{LENGTH: str(len(text))})
     assert status == 400
-    assert found["error"].endswith("has 8 bytes of raw contents, expected 4")
+    assert found["error"] == Containing("8 bytes", "4")
 
 
 def infer(inference, inputs, outputs=(), parameters=SWAPPED, form="flat", path=ECHO, **headers):
@@ -168,7 +241,7 @@ def test_bodies_may_be_packed(inference, form):
     answer = answer_of(*infer(inference, given, form=form, Content_Encoding="gzip"))
     assert answer.outputs["y"][1].tolist() == [[2.0, 1.0]]
     status, found, _ = infer(inference, given, form=form, Content_Encoding="deflate")
-    assert (status, "expected gzip or none" in found["error"]) == (400, True)
+    assert (status, "expected gzip or" in found["error"]) == (400, True)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +307,7 @@ def test_texts_that_are_none_are_answered_as_binary_data_alone(inference):
         length = {LENGTH: str(len(changed))}
         found, body, _ = http_ask(inference.server, "POST", ECHO, changed + content, **length)
         assert found == status
-    assert "output 'bytes_out' holds bytes that are no UTF-8 text" in body["error"]
+    assert body["error"] == Containing("'bytes_out' holds bytes", "UTF-8 text")
 
 
 @pytest.mark.parametrize("form", ["flat", "nested", "binary"])
@@ -263,4 +336,4 @@ def test_a_large_document_of_each_kind_of_array(inference, datatype):
     assert set(answer.outputs[output][1].reshape(-1).tolist()) == {large[0, 0]}
     small["int8"] = "INT16", np.ones((2, 2))
     status, body, _ = infer(inference, small, (output,), {}, "flat")
-    assert (status, body["error"]) == (400, "input 'int8' has datatype INT16, expected INT8")
+    assert (status, body["error"]) == (400, Containing("'int8' has datatype", "INT16", "INT8"))

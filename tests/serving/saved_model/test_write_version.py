@@ -14,7 +14,7 @@ import pytest
 from deploykit.serving.saved_model import write_version as export
 from deploykit.serving.saved_model.write_version import check_name, versions_in, write_version
 from deploykit.transforms.core.errors import Error, FileError
-from tests.support import raises
+from tests.support import Containing, raises
 
 FILES = {"saved_model.pb": [b"graph", b" and signatures"], "variables/": (), "a/b": [b"c"]}
 EXPORTERS, EXPORTS = 6, 40
@@ -180,7 +180,7 @@ def ask_child(base: Path, limit: str) -> str:
 
 def test_no_room_left(tmp_path):
     said = ask_child(tmp_path, "size")
-    assert said.startswith(f"4 {tmp_path}/m: cannot be written: File too large")
+    assert said == Containing(f"4 {tmp_path}/m", "cannot be written")
     assert not (tmp_path / "m").exists()
 
 
@@ -191,7 +191,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
             parent.chmod(parent.stat().st_mode | stat.S_IXOTH | stat.S_IROTH)
     (tmp_path / "m" / "1").mkdir(parents=True)
     for base in (tmp_path, tmp_path / "new"):
-        assert "cannot be written: Permission denied" in ask_child(base, "user")
+        assert "Permission denied" in ask_child(base, "user")
     assert os.listdir(tmp_path / "m") == ["1"]
 
 

@@ -14,6 +14,7 @@ import pytest
 from deploykit.serving.protocol.protos import GetModelStatusRequest, PredictRequest
 from tests.serving.served import Served
 from tests.serving.small_models import half_plus
+from tests.support import Containing
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 MIB = 1 << 20
@@ -192,7 +193,7 @@ def test_a_broken_new_version_leaves_the_old_one_serving(model, served, tmp_path
     assert "cut short" in found[2].status.error_message
     assert found[1].state == 30
     assert set(callers.codes) == {"OK"}, callers.codes
-    assert "model broken: version 2 cannot be served: FAILED_PREC" in served.said
+    assert served.said == Containing("2 cannot", "FAILED_PREC")
     shutil.rmtree(base / "2")
 
 

@@ -34,7 +34,7 @@ from deploykit.serving.server.tls import CertificateError, server_context
 from deploykit.transforms.core.errors import Error, FileError
 from tests.serving.certificates import Authority
 from tests.serving.official_stubs import ModelServiceStub, PredictionServiceStub
-from tests.support import raises
+from tests.support import Containing, raises
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -84,7 +84,7 @@ def test_a_name_nobody_has_is_not_found():
     with served() as server, connected(server) as channel:
         request = health_pb2.HealthCheckRequest(service="nobody")
         found = code(health_pb2_grpc.HealthStub(channel).Check, request)
-        assert found == ("NOT_FOUND", "there is no service or model 'nobody'")
+        assert found == ("NOT_FOUND", Containing("service or model", "'nobody'"))
 
 
 def test_whoever_watches_is_told_of_the_end_and_does_not_hold_it_up():
@@ -300,7 +300,7 @@ def test_a_call_without_a_request_is_told_so():
     with served() as server, connected(server) as channel:
         predict = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
         found = code(predict, iter(()))
-    assert found == ("UNIMPLEMENTED", "the call brings no request")
+    assert found == ("UNIMPLEMENTED", Containing("brings no request"))
 
 
 def test_connections_have_20_seconds():

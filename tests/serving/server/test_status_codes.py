@@ -347,7 +347,13 @@ def test_status_refuses(served):
     call = served.models.GetModelStatus
     found, details = status(call, spec(GetModelStatusRequest(), "M"))
     assert found == "NOT_FOUND"
-    assert details.startswith("Could not find any versions of model M; models served here: ")
+    assert shows(
+        details,
+        "model-version-missing",
+        model="M",
+        served="models served here: half_plus_three, half_plus_two",
+        what="any versions",
+    )
     assert "half_plus_two" in details
     assert status(call, spec(GetModelStatusRequest(), version=7)) == (
         "NOT_FOUND",

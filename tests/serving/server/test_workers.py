@@ -17,6 +17,7 @@ from tests.serving.infer_callers import ask
 from tests.serving.served import Served
 from tests.serving.server.test_server import half
 from tests.serving.small_models import half_plus
+from tests.support import Containing
 from tests.waiting import until
 
 ALONE = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
@@ -55,7 +56,7 @@ def test_workers(base):
         assert len(started) == 1
         status, said = server.end()
         assert status == 0, said
-        assert "worker 0 ended with SIGKILL; it is replaced" in said
+        assert said == Containing("0 ended", "SIGKILL")
         assert not any(each.is_running() for each in (*first, *started))
     finally:
         server.kill()
@@ -68,7 +69,7 @@ def test_a_worker_that_cannot_begin_ends_all(tmp_path):
     server = Served(f"--model_config_file={config}", "--workers=2", f"--access_log={tmp_path}",
                     ready=False)  # fmt: skip
     status, said = server.ended()
-    assert (status, said) == (4, f"deploykit: error: {tmp_path}: Is a directory\n")
+    assert (status, said) == (4, Containing(f"{tmp_path}", "a directory"))
 
 
 def test_workers_end_with_their_parent(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.grammar import parse
-from tests.support import says
+from tests.support import Containing, says
 
 
 def parsed(text):
@@ -42,17 +42,17 @@ def test_the_original_accepts(text, expected):
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [
-        ("foo,bar", 3, says("syntax-unexpected", expected="the name of a transform", found=",")),
-        ("foo;", 3, says("syntax-unexpected", expected="the name of a transform", found=";")),
+        ("foo,bar", 3, says("syntax-unexpected", expected=Containing("a transform"), found=",")),
+        ("foo;", 3, says("syntax-unexpected", expected=Containing("a transform"), found=";")),
         (
             "foo(op=A,)",
             9,
-            says("syntax-unexpected", expected="the name of a parameter after the comma"),
+            says("syntax-unexpected", expected=Containing("parameter after the")),
         ),
-        ("foo(=A)", 4, says("syntax-unexpected", expected="the name of a parameter", found="=")),
+        ("foo(=A)", 4, says("syntax-unexpected", expected=Containing("a parameter"), found="=")),
         ("foo(op)", 6, says("syntax-unexpected", expected="= after op", found=")")),
-        ("foo(op=)", 7, says("syntax-unexpected", expected="a value for op", found=")")),
-        ("foo(op=", 7, says("syntax-ends", expected="a value for op")),
+        ("foo(op=)", 7, says("syntax-unexpected", expected=Containing("value for op"), found=")")),
+        ("foo(op=", 7, says("syntax-ends", expected=Containing("value for op"))),
     ],
 )
 def test_the_original_refuses(text, column, message):
@@ -90,7 +90,12 @@ def test_accepted_besides(text, expected):
         ("foo(op=A", "foo(op=A", 3, says("parenthesis-open")),
         ("foo\nbar(a=1\n", "bar(a=1", 3, says("parenthesis-open")),
         ('foo(a="b)', 'foo(a="b)', 6, says("quote-open")),
-        ("foo\nbar(a=;)", "bar(a=;)", 6, says("syntax-unexpected", expected="a value for a")),
+        (
+            "foo\nbar(a=;)",
+            "bar(a=;)",
+            6,
+            says("syntax-unexpected", expected=Containing("value for a")),
+        ),
     ],
 )
 def test_mistakes_that_the_original_swallowed_have_a_caret(text, line, column, message):

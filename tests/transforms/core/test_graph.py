@@ -8,7 +8,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, split
 from deploykit.transforms.core.pattern import Any, Const, Op
 from deploykit.transforms.core.protos import GraphDef
-from tests.support import build, raises, says
+from tests.support import Containing, build, raises, says
 
 
 def node(name, *inputs, op="Relu"):
@@ -50,7 +50,7 @@ def test_reading():
     assert not graph.feeds_only(graph["a"], graph["b"])
     assert not graph.feeds_only(graph["d"], graph["b"])  # an output
     assert (graph.is_input("x"), graph.is_output("d"), graph.is_output("x")) == (True, True, False)
-    with raises(GraphError, "missing", name="dd", hint=" (did you mean d?)"):
+    with raises(GraphError, "missing", name="dd", hint=Containing("did you mean")):
         graph["dd"]
 
 

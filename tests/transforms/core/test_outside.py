@@ -9,7 +9,7 @@ import pytest
 from deploykit.rewriting.catalogue import describe
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import GraphError, PipelineError
-from tests.support import build, ops, says, transform
+from tests.support import Containing, build, ops, says, transform
 
 NUMBERS = count()
 
@@ -73,7 +73,7 @@ def test_it_may_lie_in_a_package(module, tmp_path):
 
 def test_it_explains_itself_like_any_other(module):
     found = describe(f"{module(IMPORTS + RELU)}:swap")
-    assert found["summary"] == "Put plain Relus in the place of others."
+    assert found["summary"] == Containing("Put plain Relus")
     assert found["parameters"] == [
         {
             "name": "op",
@@ -81,7 +81,7 @@ def test_it_explains_itself_like_any_other(module):
             "repeatable": False,
             "default": "Relu6",
             "required": False,
-            "help": "the op that is replaced.",
+            "help": Containing("is replaced"),
         }
     ]
 

@@ -164,8 +164,7 @@ class Edges:
                     order.append(reader)
         if len(order) < len(self):
             stuck = [name for name, place in self._places.items() if missing[place]]
-            shown = ", ".join(f"'{name}'" for name in stuck[:3])
-            raise GraphError("cycle", count=len(stuck), nodes=shown)
+            raise GraphError("cycle", count=len(stuck), nodes=stuck[:3])
         return order
 
     def _check_frames(self, order: Iterable[int]) -> None:

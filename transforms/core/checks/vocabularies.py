@@ -109,12 +109,12 @@ class Vocabularies:
             if name not in graph or name not in before or graph.is_input(name):
                 continue
             if (graph[name].op, graph[name].attrs) == (before[name].op, before[name].attrs):
-                readers = ", ".join(f"'{each.name}'" for each in graph.consumers(name))
+                readers = [each.name for each in graph.consumers(name)]
                 raise GraphError(
                     "asset-path-in-graph",
                     node=name,
                     file=path.name,
-                    readers=readers or "the caller",
+                    readers=readers or ["the caller"],
                 )
 
     def _is_own(self, path: str) -> bool:

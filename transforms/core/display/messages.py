@@ -1,7 +1,7 @@
 """The sentences of errors: messages.json holds each once, by code, with places for its fields.
 
-A place is as of `str.format`. Besides, `{names:,}` joins a list by commas, `{names: or }` by
-" or ", and `{count:plural}` is an "s" unless the count is 1.
+A place is as of `str.format`. Besides, `{names:,}` joins a list by commas ("none": it is empty),
+`{names: or }` by " or ", and `{count:plural}` is an "s" unless the count is 1.
 """
 
 import functools
@@ -34,7 +34,8 @@ class _MessageFormatter(string.Formatter):
         if format_spec == "plural":
             return "" if value == 1 else "s"
         if isinstance(value, list) and format_spec:
-            return (", " if format_spec == "," else format_spec).join(map(str, value))
+            between = ", " if format_spec == "," else format_spec
+            return between.join(map(str, value)) or "none"
         try:
             return format(value, format_spec)
         except (TypeError, ValueError):  # such as None, where numbers are shown

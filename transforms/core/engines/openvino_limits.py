@@ -5,7 +5,7 @@ Found with 2026.4.1: float64 becomes float32, complex numbers lose their imagina
 bits become such of 32; those that are fed are looked at in each call, as most are small.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from deploykit.transforms.core.errors import GraphError, LoadError
@@ -53,7 +53,7 @@ def check_fed(feeds: Mapping[str, Any], types: Mapping[str, str]) -> None:
     for tensor, array in feeds.items():
         if tensor not in types:
             raise GraphError(
-                "unknown-name", kind="input", name=tensor, hint="", known=_listed(types)
+                "unknown-name", kind="input", name=tensor, hint="", known=sorted(types)
             )
         found = getattr(getattr(array, "dtype", None), "name", type(array).__name__)
         if types[tensor] and found != types[tensor]:
@@ -62,10 +62,6 @@ def check_fed(feeds: Mapping[str, Any], types: Mapping[str, str]) -> None:
             )
         if found in _WIDE:
             _check_range(tensor, array)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
 
 
 def _check_range(tensor: str, array: Array) -> None:

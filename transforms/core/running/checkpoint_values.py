@@ -42,8 +42,7 @@ def read_checkpoint(prefix: str, wanted: dict[T, tuple[str, str]]) -> dict[T, Ar
         keys = _keys(reader, parts.objects.TrackableObjectGraph)
         missing = [key for key, _ in wanted.values() if key not in keys]
         if missing:
-            shown = ", ".join(f"'{key}'" for key in missing[:3])
-            raise GraphError("checkpoint-lacks", count=len(missing), names=shown)
+            raise GraphError("checkpoint-lacks", count=len(missing), names=missing[:3])
         types = reader.get_variable_to_dtype_map()
         # Many may want the same one, which takes room once.
         places = list(dict.fromkeys((keys[key], part) for key, part in wanted.values()))

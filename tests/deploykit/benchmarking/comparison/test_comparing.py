@@ -10,7 +10,7 @@ from deploykit.api.compare import compare
 from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.made_up import in_turns, measurement, result, times
-from tests.support import raises, says, shows
+from tests.support import Containing, assert_error, raises, says, shows
 
 ON, OFF = Settings(onednn=True), Settings(onednn=False)
 
@@ -56,24 +56,24 @@ def test_b_is_faster_above_1():
 @pytest.mark.parametrize(
     ("b", "warning"),
     [
-        (result(named("x"), cpu="another"), "the machines differ: cpu made up and another"),
-        (result(named("x"), load=[3.5, 1.0, 1.0]), "b was measured beside other work: load 3.5"),
+        (result(named("x"), cpu="another"), Containing("machines differ", "made up", "another")),
+        (result(named("x"), load=[3.5, 1.0, 1.0]), Containing("b was measured", "load 3.5")),
         (
             result(replace(named("x"), facts={"tensorflow": "2.20.0", "inputs": None})),
-            "x: TensorFlow differ: 2.21.0 and 2.20.0",
+            Containing("x: TensorFlow", "2.21.0 and 2.20.0"),
         ),
         (
             result(replace(named("x"), facts={"tensorflow": "2.21.0", "inputs": {"y": "int8"}})),
-            "x: inputs differ: {'x': 'float32 [4]'} and {'y': 'int8'}",
+            Containing("x: inputs", "float32 [4]", "int8"),
         ),
-        (result(named("x", OFF)), "x: settings differ: oneDNN on and oneDNN off"),
-        (result(replace(named("x"), settled=False)), "x: b is unstable: no steady state"),
+        (result(named("x", OFF)), Containing("x: settings", "oneDNN on", "oneDNN off")),
+        (result(replace(named("x"), settled=False)), Containing("x: b", "unstable")),
     ],
 )  # fmt: skip
 def test_warnings(b, warning):
     a = result(named("x"))
     assert compare(a, a).warnings == ()
-    assert any(each.startswith(warning) for each in compare(a, b).warnings)
+    assert warning in compare(a, b).warnings
 
 
 @pytest.fixture
@@ -92,8 +92,7 @@ def test_command(deploykit, file):
     assert outcome.status == 0
     assert "x" in outcome.stdout
     assert "2.000" in outcome.stdout
-    assert "x: faster: 2 times as fast" in outcome.stdout
-    assert outcome.stdout.endswith("only in a: p\nonly in b: q\n")
+    assert outcome.stdout == Containing("x: faster", "2 times", "in a: p", "in b: q")
 
 
 @pytest.mark.parametrize(
@@ -179,19 +178,31 @@ def test_a_missing_file(deploykit, file, tmp_path):
 @pytest.mark.parametrize(
     ("option", "says"),
     [
-        ("--fail-below=0", "--fail-below"),
-        ("--fail-below=-1", "--fail-below"),
-        ("--fail-below=nan", "nan is not a number"),
-        ("--confidence=0", "--confidence"),
-        ("--confidence=1", "--confidence"),
-        ("--confidence=nan", "nan is not a number"),
+        (
+            "--fail-below=0",
+            says("option-value", expected=Containing("number above 0"), option="--fail-below"),
+        ),
+        (
+            "--fail-below=-1",
+            says("option-value", expected=Containing("number above 0"), option="--fail-below"),
+        ),
+        ("--fail-below=nan", says("option-value", got="nan")),
+        (
+            "--confidence=0",
+            says("option-value", expected=Containing("number from 0.5"), option="--confidence"),
+        ),
+        (
+            "--confidence=1",
+            says("option-value", expected=Containing("number from 0.5"), option="--confidence"),
+        ),
+        ("--confidence=nan", says("option-value", got="nan")),
     ],
 )
 def test_wrong_numbers(deploykit, file, option, says):
     a = file("a", named("x"))
     outcome = deploykit("compare", a, a, option)
     assert (outcome.status, outcome.printed) == (2, "")
-    assert says in outcome.stderr
+    assert re.search(says, outcome.stderr)
     assert outcome.stderr.count("\n") == 1
 
 
@@ -211,7 +222,7 @@ def test_a_baseline_grows_by_what_is_not_slower(deploykit, tmp_path):
     first = saved(tmp_path / "first.json", several(1.0, 0))
     outcome = deploykit("compare", first, "--baseline", baseline, "--fail-below", 0.95)
     assert (outcome.status, outcome.stderr) == (0, "")
-    assert outcome.stdout == f"{baseline}: baseline written, nothing compared\n"
+    assert outcome.stdout == Containing(f"{baseline}", "written, nothing compared")
     for seed in (1, 2):
         outcome = deploykit("compare", saved(tmp_path / f"{seed}.json", several(1.0, seed)),
                             "--baseline", baseline, "--fail-below", 0.95, "--json")  # fmt: skip
@@ -235,7 +246,7 @@ def test_a_baseline_is_one_of_this_machine(deploykit, tmp_path):
     assert (first.status, first.document["is_first"]) == (0, True)
     outcome = deploykit("compare", here, "--baseline", baseline, "--fail-below", 0.95)
     assert outcome.status == 5
-    assert "had no result of this machine, so" in outcome.stderr
+    assert shows(outcome.stderr, "nothing-compared")
     assert shows(outcome.stderr, "nothing-compared"), "a green light means a comparison"
     assert deploykit("compare", here, "--baseline", baseline, "--fail-below", 0.95).status == 0
 
@@ -253,7 +264,7 @@ def test_a_baseline_keeps_the_last_ten(tmp_path):
 def test_one_result_is_compared_with_one_thing(deploykit, file, arguments):
     outcome = deploykit("compare", file("a", named("x")), *arguments)
     assert outcome.status == 2
-    assert "give either B.json or --baseline" in outcome.stderr
+    assert_error(outcome.error, "give-one", options=["B.json", "--baseline"])
 
 
 @pytest.mark.parametrize("content", ["{}", '{"kind": "history", "format": 1, "results": [3]}', "x"])

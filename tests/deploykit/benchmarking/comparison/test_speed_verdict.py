@@ -27,6 +27,7 @@ from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio, student
 from deploykit.transforms.core.display.documents import document
 from tests.deploykit.benchmarking.made_up import KINDS, in_turns, measurement, times
+from tests.support import Containing
 
 GPU = Settings(device="gpu:0")
 BUSY = "measured on a loaded machine: other processes used 1.9 of 2 cores"
@@ -97,7 +98,7 @@ def test_one_session_each_tells_nothing():
     assert found.wall.value == pytest.approx(0.5, rel=0.1)
     plain = json.loads(json.dumps(document(found), allow_nan=False))
     assert (plain["ratio"]["low"], plain["significant"]) == (None, False)
-    assert plain["verdict"].startswith("undecided: there are too few sessions")
+    assert plain["verdict"] == Containing("too few sessions")
 
 
 def test_an_interval_is_students_over_sessions():

@@ -17,7 +17,7 @@ from deploykit.transforms.core.running.child import Worker
 from deploykit.verification.engines import engine_check
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.deploykit.conftest import command_line
-from tests.support import raises, shows
+from tests.support import Containing, raises, shows
 
 BOTH = ["tensorflow", "openvino"]
 
@@ -128,7 +128,7 @@ def test_a_model_is_measured_in_the_engine_that_it_was_written_for(
     assert [each.name for each in found.measurements] == [
         "written.pb, OpenVINO", "small.pb, TensorFlow's defaults"
     ]  # fmt: skip
-    (said,) = [each for each in caplog.messages if "was written for OpenVINO" in each]
+    (said,) = [each for each in caplog.messages if each == Containing("written for", "OpenVINO")]
     assert said.startswith(str(written_for_openvino))
     caplog.clear()
     found = deploykit.benchmark(models, engine="tensorflow", runs=4)
@@ -142,7 +142,7 @@ def test_without_openvino_it_is_said_that_tensorflow_only_emulates_it(
     found = deploykit.benchmark(written_for_openvino, runs=4)
     assert found.measurements[0].settings.engine is None
     (said,) = caplog.messages
-    assert "TensorFlow only emulates it, which is slow: OpenVINO is not installed" in said
+    assert said == Containing("TensorFlow only emulates", "OpenVINO")
 
 
 def test_its_precision_is_kept(small):
@@ -154,7 +154,10 @@ def test_its_precision_is_kept(small):
 
 def test_what_its_engine_does_not_have_is_refused(written_for_openvino):
     with raises(
-        GraphError, "settings-other-engine", title="OpenVINO", reason="OpenVINO has no oneDNN off"
+        GraphError,
+        "settings-other-engine",
+        title="OpenVINO",
+        reason=Containing("OpenVINO", "oneDNN off"),
     ):
         deploykit.benchmark(written_for_openvino, onednn=False, runs=4)
     with raises(GraphError, "engine-cpu-only", engine="OpenVINO"):
@@ -165,7 +168,7 @@ def test_what_only_tensorflow_does_is_refused_before_anything_is_measured(small,
     with raises(GraphError, "profile-tensorflow-only"):
         deploykit.benchmark(small, engine=BOTH, profile=True)
     with raises(
-        GraphError, "files-one-path-only", what="files reach TensorFlow alone", engine="OpenVINO"
+        GraphError, "files-one-path-only", what=Containing("TensorFlow alone"), engine="OpenVINO"
     ):
         deploykit.benchmark(small, engine="openvino", data=str(tmp_path))
 
@@ -187,4 +190,10 @@ def test_a_history_keeps_engines_apart(tmp_path):
 def test_the_wrong_usage_is_told():
     found = command_line("benchmark", "no.pb", "--engine", "tflite")
     assert found.status == 2
-    assert "'tflite' is none of: tensorflow, openvino" in found.stderr
+    assert shows(
+        found.stderr,
+        "option-value",
+        expected=Containing("tensorflow, openvino"),
+        got="tflite",
+        option="--engine",
+    )

@@ -10,7 +10,7 @@ from deploykit.benchmarking.tables import tables
 from deploykit.text.tables import Table
 from deploykit.transforms.core.errors import LimitError
 from tests.deploykit.benchmarking.nets import aborting, dense
-from tests.support import raises
+from tests.support import Containing, raises
 
 
 def shown(result):
@@ -43,9 +43,9 @@ def test_each_model_is_measured_alone_and_nothing_is_compared():
     assert set(result.profiles) == {"a", "b"}
     assert result.conditions is not None
     text = shown(result)
-    assert "a: invalid: it took 0.2 s, and 10 are the least" in text
+    assert text == Containing("a: invalid", "0.2 s", "10 are")
     assert "ratio" not in text
-    assert "one call after another" in text
+    assert "call after another" in text
 
 
 def test_what_kills_tensorflow_is_told():

@@ -10,20 +10,38 @@ from deploykit.benchmarking.settings import Settings
 from deploykit.hardware.machine import usable_cores
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.nets import dense
+from tests.support import Containing, says
 
 SERVER = {"scenario": "server", "rate": 10.0}
 WRONG = [
-    ({"scenario": "server"}, "needs a rate"),
-    ({"scenario": "multistream"}, "must be one of single, offline, server"),
-    ({"rate": 10.0}, "the rate: only for scenario server"),
-    ({"scenario": "offline", "rate": 10.0}, "the rate: only for scenario server"),
-    ({"latency_limit": 10.0}, "the latency limit: only for scenario server"),
-    ({"scenario": "single", "latency_limit": 9.0}, "the latency limit: only for scenario server"),
-    (SERVER | {"runs": 10}, "Leave out --runs"),
-    ({"scenario": "single", "rounds": 10}, "Leave out --runs"),
-    (SERVER | {"rate": 0.0}, "the rate must be above 0"),
-    (SERVER | {"rate": math.inf}, "must be above 0"),
-    (SERVER | {"latency_limit": math.nan}, "must be above 0"),
+    (
+        {"scenario": "server"},
+        says("option-needs", needed=Containing("a rate"), option="scenario server"),
+    ),
+    (
+        {"scenario": "multistream"},
+        says(
+            "not-one-of",
+            got="multistream",
+            known=["single", "offline", "server"],
+            what="the scenario",
+        ),
+    ),
+    ({"rate": 10.0}, says("only-for", option="the rate", what="scenario server")),
+    (
+        {"scenario": "offline", "rate": 10.0},
+        says("only-for", option="the rate", what="scenario server"),
+    ),
+    ({"latency_limit": 10.0}, says("only-for", option="the latency limit", what="scenario server")),
+    (
+        {"scenario": "single", "latency_limit": 9.0},
+        says("only-for", option="the latency limit", what="scenario server"),
+    ),
+    (SERVER | {"runs": 10}, says("scenario-needs-duration")),
+    ({"scenario": "single", "rounds": 10}, says("scenario-needs-duration")),
+    (SERVER | {"rate": 0.0}, says("out-of-range", expected="above 0", name="the rate")),
+    (SERVER | {"rate": math.inf}, says("out-of-range", expected="above 0")),
+    (SERVER | {"latency_limit": math.nan}, says("out-of-range", expected="above 0")),
 ]
 
 

@@ -66,7 +66,7 @@ def test_a_column_of_csv_files_without_names(graph, tmp_path):
     steps = json.dumps({"format": 1, "inputs": {}, "columns": {"x": [0, 1], "source": 1}})
     found = open_samples(str(tmp_path / "csv"), graph, steps, group_by="source")
     assert found.groups.tolist() == [str(n % 3) for n in range(COUNT)]
-    with raises(GraphError, "unknown-name", name="sauce", known="source, x"):
+    with raises(GraphError, "unknown-name", name="sauce", known=["source", "x"]):
         open_samples(str(tmp_path / "csv"), graph, steps, group_by="sauce")
 
 

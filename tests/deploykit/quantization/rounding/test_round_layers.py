@@ -15,7 +15,7 @@ from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.transforms.core.int8.weights import saturates
 from deploykit.transforms.core.running.differences import compare
 from tests.deploykit.quantization.test_calibrated_graph import FORMS, residual_net
-from tests.support import build, random, run
+from tests.support import Containing, build, random, run
 from tests.transforms.int8_nets import C, image, layer, relu
 
 
@@ -131,7 +131,7 @@ def test_without_time_the_rest_is_rounded_to_the_nearest(net, in_process):
     asked = iter([False, False, True])
     found, (note,) = round_layers(graph, feeds, path, out_of_time=lambda: next(asked))
     assert len(found) == 2
-    assert "as there was no time for more; a larger --budget" in note
+    assert note == Containing("time for more", "--budget")
     int8_graph(graph, path, "auto", (), found)
 
 

@@ -35,7 +35,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from tests.deploykit.benchmarking.made_up_results import measurement, result
-from tests.support import build, random
+from tests.support import Containing, build, random
 
 BATCH = 2
 LOADED = "measured on a loaded machine: other processes used 1.9 of 2 cores"
@@ -186,7 +186,7 @@ def test_what_is_undecided_is_said(fewer, says):
     said = undecided(found, {"b", "a"}, ())
     assert [line.startswith(says or "?") for line in said] == [True] * (says is not None)
     (line,) = undecided(found, (), {"e", "d", "c", "b", "a"})
-    assert line.startswith("a, b, c and 2 more in float32: inconclusive, faster by its median")
+    assert line == Containing("a, b, c and 2 more", "inconclusive", "faster")
 
 
 def test_measured_conversions_go_before_the_line():
@@ -319,7 +319,7 @@ def test_int8_is_kept_unless_it_is_significantly_slower(wall, cpu, said, busy):
     assert str(found).startswith(SAID[said])
     assert ("inconclusive" in str(found)) == (said == "inconclusive")
     assert (LOADED in str(found)) == bool(busy)
-    assert ("so int8 is kept; a larger --budget" in str(found)) == (said == "inconclusive")
+    assert (str(found) == Containing("int8 is kept", "--budget")) == (said == "inconclusive")
     assert document(found)["verdict"] == found.judgement.verdict
 
 

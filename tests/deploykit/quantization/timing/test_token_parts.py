@@ -98,7 +98,7 @@ def test_the_choice_follows_the_times(name, monkeypatch, in_process):
     result, note = chosen(monkeypatch, graph, Clock(SLOW, parts))
     assert (result is not graph) == is_kept
     assert said in note
-    assert "the tokens of ids" in note
+    assert "tokens of ids" in note
 
 
 def test_times_that_scatter_keep_the_whole(monkeypatch, in_process):
@@ -131,7 +131,7 @@ def test_parts_that_differ_are_not_chosen(monkeypatch, in_process):
     result, note = chosen(monkeypatch, graph, clock)
     assert result is graph
     assert not clock.asked
-    assert "are not computed in two parts: " in note
+    assert "computed in two" in note
 
 
 def test_only_ways_that_were_asked_for_are_measured(monkeypatch, in_process):
@@ -150,7 +150,7 @@ def test_no_time_is_said(monkeypatch, in_process):
     result, note = chosen(monkeypatch, graph, clock, minutes=0.0)
     assert result is graph
     assert not clock.asked
-    assert "a larger --budget would tell" in note
+    assert "--budget would tell" in note
 
 
 def test_time_is_put_aside_for_it(monkeypatch):

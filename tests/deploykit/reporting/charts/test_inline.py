@@ -56,7 +56,7 @@ def test_the_same_chart_is_the_same_text_and_the_figure_stays_as_it_is():
 def test_a_figure_with_clip_paths_is_refused():
     figure = Figure()
     figure.add_subplot().plot([1, 2])
-    with pytest.raises(ValueError, match="a chart for a page has no"):
+    with pytest.raises(ValueError, match="a chart for"):
         inline.svg(figure, "x")
 
 
@@ -110,7 +110,7 @@ def test_marks_of_a_legend_are_not_stretched():
 
 
 def test_only_charts_of_bars_are_stretched():
-    with pytest.raises(ValueError, match="bars, lines and texts"):
+    with pytest.raises(ValueError, match="bars, lines and"):
         inline.svg(chart(_triangle), "x", stretch=True)
 
 

@@ -9,7 +9,7 @@ from deploykit.shipping.stages.graphs import CALIBRATE, CHECK, OPTIMIZE, QUANTIZ
 from deploykit.shipping.stages.proofs import VERIFY
 from deploykit.transforms.core.errors import GraphError, UnverifiedError
 from deploykit.transforms.core.node import Node
-from tests.support import build, random
+from tests.support import Containing, build, raises, random
 from tests.transforms.fake_quant_nets import net
 from tests.transforms.test_fake_quants import residual
 
@@ -66,7 +66,7 @@ def test_an_op_of_no_tensorflow_matters_where_the_outputs_need_it(tmp_path):
     assert document["outputs"] == ["out"]
     assert document["graphs"][0]["warnings"]
     shipped.source = Source(str(file))
-    with pytest.raises(GraphError, match="Mine is no op of TensorFlow"):
+    with raises(GraphError, "graph-invalid", problem=Containing("op of TensorFlow")):
         CHECK.run(shipped)
 
 
@@ -78,7 +78,7 @@ def test_a_quantization_aware_model_needs_no_calibration(tmp_path):
     assert QUANTIZE.left_out(shipped) == "int8 needs --calibration DATA"  # as far as is known
     CHECK.run(shipped)
     OPTIMIZE.run(shipped)
-    assert CALIBRATE.left_out(shipped) == "the model states its int8 scales"
+    assert CALIBRATE.left_out(shipped) == Containing("int8 scales")
     assert QUANTIZE.left_out(shipped) == ""
     found = QUANTIZE.run(shipped).document
     assert (found["result"], found["int8_layers"], found["all_layers"]) == ("int8", 4, 4)

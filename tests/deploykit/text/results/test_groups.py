@@ -4,6 +4,7 @@ import math
 
 from deploykit.text.results.accuracy import group_table
 from deploykit.verification.groups import GroupCloseness
+from tests.support import Containing
 
 
 def rows(groups):
@@ -38,5 +39,5 @@ def test_of_many_groups_the_worst_are_shown():
     groups = [GroupCloseness(f"g{n}", 5, 40.0 - n, 39.0 - n) for n in range(21)]
     table = group_table(groups, "held-out samples by group")
     assert [row[0] for row in table.rows] == [f"g{n}" for n in range(20, 10, -1)]
-    assert table.caption == "held-out samples by group: the 10 worst of 21 groups"
+    assert table.caption == Containing("10 worst", "21 groups")
     assert len(rows(groups[:20])) == 20

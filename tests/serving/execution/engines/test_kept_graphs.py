@@ -55,7 +55,7 @@ def test_the_second_start_tries_nothing_and_answers_the_same(cache, trials, tmp_
     assert len(list(cache.glob("*.blob"))) == 2  # for calls side by side, and for one alone
     assert answers(folder) == first
     assert len(trials) == 1
-    assert "compiled and tried at an earlier start" in caplog.text
+    assert "compiled and tried" in caplog.text
 
 
 @pytest.mark.parametrize("loading", [{"slots": 1}, {"intra_op": 2}, {"allow_ops": ("ReadFile",)}])
@@ -85,7 +85,7 @@ def test_a_damaged_file_is_tried_and_compiled_anew(cache, trials, tmp_path, capl
     blob.write_bytes(content)
     assert answers(folder) == first
     assert len(trials) == 2
-    assert "is damaged and is removed" in caplog.text
+    assert "is removed" in caplog.text
     assert answers(folder) == first
     assert len(trials) == 2
 

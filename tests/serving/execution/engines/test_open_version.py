@@ -22,7 +22,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from tests.serving.engine_versions import NAME, X, alone, content, mixed, needs_openvino
 from tests.serving.small_models import half_plus
-from tests.support import raises, says, shows
+from tests.support import Containing, raises, says, shows
 
 TCMALLOC = Path("/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4")
 
@@ -45,7 +45,7 @@ def test_each_signature_has_its_engine(tmp_path, caplog):
             NAME: "openvino", "classify_x_to_y": "openvino", "regress_x_to_y": "openvino"
         }  # fmt: skip
         assert [each.split()[0] for each in servable.engines] == ["openvino"]
-        assert "tensorflow runs the pre- and postprocessing of 'classify_x_to_y'" in caplog.text
+        assert caplog.text == Containing("pre- and postprocessing", "'classify_x_to_y'")
         assert "OpenVINO" in caplog.text
         for rows in (0, 1, 3, 1000):
             for slot in (1, ALL):
@@ -126,7 +126,7 @@ def test_a_folder_for_another_version(tmp_path):
 def test_a_graph_that_acts_on_files_never_runs(tmp_path):
     read = Node("file", "ReadFile", ("name",)), Node.constant("name", np.array(b"/etc/passwd"))
     folder = alone(tmp_path / "m", more=read)
-    with pytest.raises(Error, match="ReadFile reads or writes files when it runs"):
+    with raises(Error, "acts-beyond", op="ReadFile", what=Containing("ReadFile reads or")):
         opened(folder, engine=OPENVINO)
 
 

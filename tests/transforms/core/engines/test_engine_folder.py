@@ -129,7 +129,10 @@ def misfit(code, **fields):
         (
             lambda d: d.update(use={"engine": "other", "version": "1"}),
             misfit(
-                "unexpected", what="use.engine", got="other", expected="one of tensorflow, openvino"
+                "unexpected",
+                what="use.engine",
+                got="other",
+                expected="one of tensorflow, openvino",
             ),
         ),
         (lambda d: d.pop("answers"), misfit("key-missing", what="it", key="answers")),

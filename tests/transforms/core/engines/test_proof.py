@@ -12,6 +12,7 @@ from deploykit.transforms.core.engines.proof import (
     departure,
     nothing_compared,
 )
+from tests.support import Containing
 
 RANDOM = np.random.default_rng(0)
 VALUES = RANDOM.normal(size=(3, 5)).astype(np.float32)
@@ -41,28 +42,28 @@ def test_what_is_equal_departs_nowhere(expected):
 
 @pytest.mark.parametrize("bar", [FLOAT_BAR, CODES_BAR])
 @pytest.mark.parametrize(("expected", "found", "said"), [
-    (COUNTS, np.array([1, 0, 40]), "1 of 3 values differ, expected 5 at [1], got 0"),
-    (VALUES, VALUES[:2], "expected the shape [3, 5], got [2, 5]"),
-    (VALUES, VALUES.astype(np.float64), "expected float32, got float64"),
-    (COUNTS, COUNTS.astype(np.int32), "expected int64, got int32"),
+    (COUNTS, np.array([1, 0, 40]), Containing("1 of 3", "expected 5", "[1], got 0")),
+    (VALUES, VALUES[:2], Containing("shape [3, 5]", "got [2, 5]")),
+    (VALUES, VALUES.astype(np.float64), Containing("expected float32, got float64")),
+    (COUNTS, COUNTS.astype(np.int32), Containing("expected int64, got int32")),
     (VALUES, changed(VALUES, (1, 2), np.nan),
-     "1 of 15 values differ, expected 0.947081 at [1, 2], got nan"),
+     Containing("1 of 15", "0.947081 at [1, 2]", "got nan")),
     (changed(VALUES, 0, np.inf), changed(VALUES, 0, -np.inf),
-     "5 of 15 values differ, expected inf at [0, 0], got -inf"),
-    (np.array([True]), np.array([False]), "expected True at [0], got False"),
-    (np.array([b"a"], object), np.array([b"b"], object), "expected b'a' at [0], got b'b'"),
-    (VALUES[:0], VALUES[:0, :2], "expected the shape [0, 5], got [0, 2]"),
+     Containing("5 of 15", "inf at [0, 0]", "got -inf")),
+    (np.array([True]), np.array([False]), Containing("True at [0]", "got False")),
+    (np.array([b"a"], object), np.array([b"b"], object), Containing("b'a' at [0]", "got b'b'")),
+    (VALUES[:0], VALUES[:0, :2], Containing("shape [0, 5]", "got [0, 2]")),
 ], ids=str)  # fmt: skip
 def test_what_no_bar_excuses_is_one_sentence(expected, found, said, bar):
     told = found_in(expected, found, bar)
-    assert told.startswith("output 'y' at batch 3: ")
-    assert told.endswith(said)
+    assert told == Containing("'y' at batch 3: ")
+    assert told == said
 
 
 def test_a_missing_output_departs():
     answered = [Answered(1, {"y": VALUES, "z": VALUES}, {"y": VALUES})]
     bars = dict.fromkeys("yz", FLOAT_BAR)
-    assert departure(answered, bars) == "output 'z' at batch 1: it is missing"
+    assert departure(answered, bars) == Containing("'z' at batch 1", "missing")
 
 
 def test_floats_are_held_to_the_largest_value_of_their_batch():
@@ -71,7 +72,7 @@ def test_floats_are_held_to_the_largest_value_of_their_batch():
     assert found_in(VALUES, near) == ""
     said = found_in(VALUES, far)
     assert said.startswith("output 'y': error 0.00")
-    assert "allowed 0.0005; at batch 3, exp" in said
+    assert said == Containing("allowed 0.0005", "batch 3")
     large = Answered(1, {"y": VALUES * 1000}, {"y": VALUES * 1000})
     both = [large, Answered(3, {"y": VALUES}, {"y": far})]  # the first does not hide the second
     assert departure(both, {"y": FLOAT_BAR}) == said
@@ -88,7 +89,7 @@ def test_codes_are_held_to_a_signal_to_noise_ratio(noise, is_right):
     found = VALUES + RANDOM.normal(size=VALUES.shape).astype(np.float32) * noise
     said = found_in(VALUES, found, CODES_BAR)
     assert (said == "") is is_right
-    assert is_right or "wanted 20 dB; at batch 3, expected" in said
+    assert is_right or said == Containing("20 dB", "batch 3")
 
 
 def test_of_a_softmax_the_logarithm_is_judged():
@@ -110,7 +111,9 @@ def test_behind_a_choice_type_and_rank_are_compared():
     assert found_in(VALUES, VALUES[::-1], None) == ""
     assert found_in(VALUES, VALUES[:1], None) == ""
     assert "expected 2 dimensions, got 1" in found_in(VALUES, VALUES[0], None)
-    assert "expected float32, got float64" in found_in(VALUES, VALUES.astype("f8"), None)
+    assert Containing("expected float32, got float64") in found_in(
+        VALUES, VALUES.astype("f8"), None
+    )
 
 
 def test_answers_that_could_not_differ_prove_nothing():

@@ -8,7 +8,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.form import Form
 from deploykit.transforms.core.int8.plan import Plan, plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
-from tests.support import build, random
+from tests.support import Containing, build, random
 from tests.transforms.int8_nets import C, feeds_of, image, layer, ranges_of, relu
 
 
@@ -55,7 +55,7 @@ def test_a_float_branch_keeps_the_join_float():
     found = planned(joined(), keep_float=["b"])
     assert found.passing == set()
     assert found.forms["a/relu"].peak != found.forms["c/relu"].peak
-    assert found.reasons == {"b": "it is to stay float"}
+    assert found.reasons == {"b": Containing("stay float")}
     assert found.reads["last"].peak > 0
 
 
@@ -100,5 +100,5 @@ def test_the_lowest_value_of_an_input_has_a_code_of_its_own(low, high):
 def test_an_input_without_a_range():
     graph = net(lambda: layer("conv", image(), "layer", bias=False), outputs=("layer",))
     found = plan(graph, Ranges("", 1, {"layer": TensorRange(0, 1)}))
-    assert found.reasons == {"layer": "the ranges do not hold 'x'"}
+    assert found.reasons == {"layer": Containing("ranges do not", "'x'")}
     assert not found.chains

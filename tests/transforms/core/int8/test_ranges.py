@@ -1,12 +1,13 @@
 """The file of ranges: what is written is read back, and a slip of an editor's hand is named."""
 
 import json
+import math
 
 import pytest
 
 from deploykit.transforms.core.errors import FileError, GraphError, MismatchError
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, check_ranges, load_ranges
-from tests.support import raises, says
+from tests.support import Containing, raises, says
 
 FOUND = Ranges("ab12", 3, {"x": TensorRange(-1.5, 2.0, (0.25, 0.5), (-1.5, 0.0)),
                            "y:1": TensorRange(0.0, 6.0)})  # fmt: skip
@@ -75,31 +76,43 @@ def test_ranges_are_of_one_model(tmp_path, caplog):
     for old, new in (('"model_sha256": "ab12",', ""), ('"ab12"', '""')):
         path.write_text(TEXT.replace(old, new))
         check_ranges(path, "net.pb", "ab13")
-        assert "holds no SHA-256 of a model, so it may be of another one than net.pb" in caplog.text
+        assert caplog.text == Containing("SHA-256", "another one than")
         caplog.clear()
+
+
+Y = "tensor 'y:1'"
+
+
+def misfit(what, got, expected, source=""):
+    sources = {"source": source} if source else {}
+    return says("unexpected", what=what, got=got, expected=expected, **sources)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"format": 1', '"format": 2', "its format is 2, but this deploykit reads 1"),
-        ('"format": 1,', "", "there is no format"),
-        ('"samples": 3', '"samples": 0', "samples is 0, expected int"),
-        ('"samples": 3', '"samples": true', "samples is True, expected int"),
-        ('"ab12"', "7", "model_sha256 is 7, expected str"),
-        ('"samples": 3,', "", "it lacks 'samples'"),
-        ('"samples"', '"sample"', r"unknown key 'sample' \(did you mean samples\?\)"),
-        ('"min": 0.0', '"min": 7', "tensor 'y:1': min 7 is above max 6"),
-        ('"min": 0.0', '"min": NaN', "tensor 'y:1': min is nan, expected float"),
-        ('"min": 0.0', '"min": "0"', "tensor 'y:1': min is '0', expected float"),
-        ('"max": 6.0', '"max": 6.0, "scale": 2', "tensor 'y:1' has an unknown key 'scale'"),
-        ('"max": 6.0', '"max": 6.0, "max": 5', "'max' occurs twice"),
-        ('"max": 6.0,', "", "tensor 'y:1': it lacks 'max'"),
-        ("[0.25, 0.5]", "0.25", "tensor 'x': channel_mean is 0.25, expected array"),
-        ("[0.25, 0.5]", "[0.25, null]", r"channel_mean\[1\] is None, expected float"),
-        (TEXT, "[]", "not ranges"),
-        (TEXT, "{", "not JSON"),
-        (TEXT, "[" * 100_000, "not JSON"),
+        ('"format": 1', '"format": 2', says("format-unsupported", got=2, known=1)),
+        ('"format": 1,', "", says("ranges-without-format")),
+        ('"samples": 3', '"samples": 0', misfit("samples", 0, "int >= 1")),
+        ('"samples": 3', '"samples": true', misfit("samples", True, "int")),
+        ('"ab12"', "7", misfit("model_sha256", 7, "str")),
+        ('"samples": 3,', "", says("key-missing", what="it", key="samples")),
+        (
+            '"samples"',
+            '"sample"',
+            says("ranges-unknown-key", what="the file", key="sample", hint=Containing("samples?")),
+        ),
+        ('"min": 0.0', '"min": 7', says("ranges-order", source=Y, low=7.0, high=6.0)),
+        ('"min": 0.0', '"min": NaN', misfit("min", math.nan, Containing("float >= -3.4"), Y)),
+        ('"min": 0.0', '"min": "0"', misfit("min", "0", "float", Y)),
+        ('"max": 6.0', '"max": 6.0, "scale": 2', says("ranges-unknown-key", what=Y, key="scale")),
+        ('"max": 6.0', '"max": 6.0, "max": 5', says("json-key-twice", key="max")),
+        ('"max": 6.0,', "", says("key-missing", source=Y, what="it", key="max")),
+        ("[0.25, 0.5]", "0.25", misfit("channel_mean", 0.25, "array", "tensor 'x'")),
+        ("[0.25, 0.5]", "[0.25, null]", misfit("channel_mean[1]", None, "float", "tensor 'x'")),
+        (TEXT, "[]", says("ranges-without-format")),
+        (TEXT, "{", says("json-expected", what="file of ranges")),
+        (TEXT, "[" * 100_000, says("json-expected", reason=Containing("too deep"))),
     ],
 )
 def test_bad_files(tmp_path, old, new, said):

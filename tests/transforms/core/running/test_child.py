@@ -23,7 +23,7 @@ from deploykit.transforms.core.errors import (
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running import child, own_work, session
-from tests.support import raises, says
+from tests.support import Containing, raises, says
 
 HERE = "tests.transforms.core.running.test_child"
 
@@ -98,7 +98,9 @@ def test_values_go_there_and_back():
             "fails_a_check",
             GraphError,
             says(
-                "child-died", signal="SIGABRT", reason="b.cc:5] Check failed: No key 'T' found in"
+                "child-died",
+                signal="SIGABRT",
+                reason=Containing("b.cc:5] Check failed", "'T' found"),
             ),
         ),
         ("out_of_memory", LimitError, says("child-killed")),
