@@ -6,6 +6,7 @@ deploykit.save_graph(deploykit.quantize(graph), "model.quantized.pb")
 """
 
 import importlib
+import warnings
 from typing import Any
 
 __version__ = "0.1.0"
@@ -18,7 +19,7 @@ _HOMES = {
     "Calibration": "quantization.calibration",
     "CallError": "serving.client.endpoint",
     "Client": "serving.client.client",
-    "Comparison": "api.comparison",
+    "VerifyOptions": "api.comparison",
     "Connection": "serving.client.connection",
     "ConvertedSets": "records.sets",
     "CrashError": "transforms.core.errors",
@@ -29,7 +30,7 @@ _HOMES = {
     "Error": "transforms.core.errors",
     "ExportOptions": "exporting.export",
     "Exported": "exporting.export",
-    "Feeding": "benchmarking.feeding",
+    "BenchmarkInputs": "benchmarking.feeding",
     "FileError": "transforms.core.errors",
     "Graph": "transforms.core.graph",
     "GraphError": "transforms.core.errors",
@@ -42,7 +43,7 @@ _HOMES = {
     "LabelOptions": "calling.call_options",
     "LabelsLike": "verification.public_types",
     "LimitError": "transforms.core.errors",
-    "Limits": "transforms.core.running.child",
+    "ResourceLimits": "transforms.core.running.child",
     "LoadError": "transforms.core.errors",
     "LoadTest": "api.loadtest",
     "LoadTestOptions": "calling.call_options",
@@ -56,13 +57,13 @@ _HOMES = {
     "OpenedModel": "freezing.open_model",
     "PathLike": "verification.public_types",
     "PipelineError": "transforms.core.errors",
-    "Piping": "input.piping",
+    "InputPipelineOptions": "input.piping",
     "Placement": "inspection.placement",
     "PlanOptions": "planning.plan_options",
     "PredictOptions": "calling.call_options",
     "Prediction": "api.predict",
     "PreprocessLike": "verification.public_types",
-    "Quantization": "quantization.requested",
+    "QuantizeOptions": "quantization.requested",
     "Quantized": "quantization.result",
     "Recommendation": "benchmarking.tuning.recommendation",
     "RecordOptions": "api.record_options",
@@ -74,20 +75,20 @@ _HOMES = {
     "ResultLike": "verification.public_types",
     "Rewriting": "rewriting.rewrite",
     "RunningServer": "serving.server.process",
-    "Samples": "verification.samples",
+    "Dataset": "verification.samples",
     "Sensitivity": "quantization.sensitivity",
     "ServedModels": "calling.server_status",
     "ServerFlags": "serving.server.server_flags",
     "ServerHealth": "calling.server_status",
-    "Settings": "benchmarking.settings",
+    "RunConfig": "benchmarking.settings",
     "ShipOptions": "shipping.ship_options",
     "Shipped": "shipping.shipped",
-    "Soundness": "api.check",
-    "Source": "freezing.interface",
+    "ValidationReport": "api.check",
+    "ModelSource": "freezing.interface",
     "Speedups": "benchmarking.comparison.comparing",
     "StepError": "transforms.core.errors",
-    "Sweep": "benchmarking.sweep",
-    "Timing": "benchmarking.scenarios.timing",
+    "RunConfigGrid": "benchmarking.sweep",
+    "BenchmarkOptions": "benchmarking.scenarios.timing",
     "TransformGraph": "api.transform",
     "TransformList": "api.list_transforms",
     "TuneOptions": "benchmarking.tuning.tune_options",
@@ -136,12 +137,32 @@ _HOMES = {
 
 __all__ = sorted(_HOMES)
 
+# What public classes were called before 0.2. These names go in the release after it.
+_OLD_NAMES = {
+    "Comparison": "VerifyOptions",
+    "Feeding": "BenchmarkInputs",
+    "Limits": "ResourceLimits",
+    "Piping": "InputPipelineOptions",
+    "Quantization": "QuantizeOptions",
+    "Samples": "Dataset",
+    "Settings": "RunConfig",
+    "Soundness": "ValidationReport",
+    "Source": "ModelSource",
+    "Sweep": "RunConfigGrid",
+    "Timing": "BenchmarkOptions",
+}
+
 
 def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
+    if name in _OLD_NAMES:
+        new = _OLD_NAMES[name]
+        message = f"deploykit.{name} is called deploykit.{new}; the old name will be removed"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        name = new
     if name not in _HOMES:
         raise AttributeError(f"module 'deploykit' has no attribute '{name}'")
     return getattr(importlib.import_module(f"deploykit.{_HOMES[name]}"), name)

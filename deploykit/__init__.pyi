@@ -4,8 +4,8 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from deploykit.api.check import Soundness as Soundness
-from deploykit.api.comparison import Comparison as Comparison
+from deploykit.api.check import ValidationReport as ValidationReport
+from deploykit.api.comparison import VerifyOptions as VerifyOptions
 from deploykit.api.diff import Differences as Differences
 from deploykit.api.doctor import Diagnosis as Diagnosis
 from deploykit.api.inspect import Inspection as Inspection
@@ -24,13 +24,13 @@ from deploykit.api.write_input import WrittenInput as WrittenInput
 from deploykit.batch_inference.infer_options import InferOptions as InferOptions
 from deploykit.batch_inference.inferred import Inferred as Inferred
 from deploykit.benchmarking.comparison.comparing import Speedups as Speedups
-from deploykit.benchmarking.feeding import Feeding as Feeding
+from deploykit.benchmarking.feeding import BenchmarkInputs as BenchmarkInputs
 from deploykit.benchmarking.results import BenchmarkResult as BenchmarkResult
 from deploykit.benchmarking.results import load_result as load_result
 from deploykit.benchmarking.results import load_tuned as load_tuned
-from deploykit.benchmarking.scenarios.timing import Timing as Timing
-from deploykit.benchmarking.settings import Settings as Settings
-from deploykit.benchmarking.sweep import Sweep as Sweep
+from deploykit.benchmarking.scenarios.timing import BenchmarkOptions as BenchmarkOptions
+from deploykit.benchmarking.settings import RunConfig as RunConfig
+from deploykit.benchmarking.sweep import RunConfigGrid as RunConfigGrid
 from deploykit.benchmarking.tuning.recommendation import Recommendation as Recommendation
 from deploykit.benchmarking.tuning.tune_options import TuneOptions as TuneOptions
 from deploykit.calling.call_options import LabelOptions as LabelOptions
@@ -46,18 +46,18 @@ from deploykit.exporting.export import Exported as Exported
 from deploykit.exporting.manifests import ManifestKind
 from deploykit.freezing.graph_files import load_graph as load_graph
 from deploykit.freezing.graph_files import save_graph as save_graph
-from deploykit.freezing.interface import Source as Source
+from deploykit.freezing.interface import ModelSource as ModelSource
 from deploykit.freezing.open_model import OpenedModel as OpenedModel
 from deploykit.freezing.open_model import open_model as open_model
 from deploykit.input.input_result import InputResult as InputResult
-from deploykit.input.piping import Piping as Piping
+from deploykit.input.piping import InputPipelineOptions as InputPipelineOptions
 from deploykit.inspection.engine_placement import EnginePlacement as EnginePlacement
 from deploykit.inspection.placement import Placement as Placement
 from deploykit.planning.plan_options import PlanOptions as PlanOptions
 from deploykit.quantization.calibration import Calibration as Calibration
 from deploykit.quantization.calibration import RangeMethod
-from deploykit.quantization.requested import Quantization as Quantization
 from deploykit.quantization.requested import QuantizationMode
+from deploykit.quantization.requested import QuantizeOptions as QuantizeOptions
 from deploykit.quantization.result import Quantized as Quantized
 from deploykit.quantization.sensitivity import Sensitivity as Sensitivity
 from deploykit.quantization.weights import WeightsInt8 as WeightsInt8
@@ -92,7 +92,7 @@ from deploykit.transforms.core.errors import UnverifiedError as UnverifiedError
 from deploykit.transforms.core.errors import VerificationError as VerificationError
 from deploykit.transforms.core.graph import Graph as Graph
 from deploykit.transforms.core.int8.isa import Isa
-from deploykit.transforms.core.running.child import Limits as Limits
+from deploykit.transforms.core.running.child import ResourceLimits as ResourceLimits
 from deploykit.verification.public_types import DataLike as DataLike
 from deploykit.verification.public_types import ImageLike as ImageLike
 from deploykit.verification.public_types import InputFunction
@@ -102,7 +102,7 @@ from deploykit.verification.public_types import ModelsLike as ModelsLike
 from deploykit.verification.public_types import PathLike as PathLike
 from deploykit.verification.public_types import PreprocessLike as PreprocessLike
 from deploykit.verification.public_types import ResultLike as ResultLike
-from deploykit.verification.samples import Samples as Samples
+from deploykit.verification.samples import Dataset as Dataset
 from deploykit.verification.verify import Verification as Verification
 from numpy.typing import ArrayLike
 from pathlib import Path
@@ -112,6 +112,18 @@ import os
 __version__: str
 __all__: list[str]
 _HOMES: dict[str, str]
+_OLD_NAMES: dict[str, str]
+Comparison = VerifyOptions
+Feeding = BenchmarkInputs
+Limits = ResourceLimits
+Piping = InputPipelineOptions
+Quantization = QuantizeOptions
+Samples = Dataset
+Settings = RunConfig
+Soundness = ValidationReport
+Source = ModelSource
+Sweep = RunConfigGrid
+Timing = BenchmarkOptions
 
 def accuracy(
     models: ModelsLike,
@@ -181,7 +193,7 @@ def accuracy(
 
 def benchmark(
     models: ModelsLike,
-    settings: Sweep | Settings | Iterable[Settings] | Mapping[str, Iterable[Settings]] = ...,
+    settings: RunConfigGrid | RunConfig | Iterable[RunConfig] | Mapping[str, Iterable[RunConfig]] = ...,
     *,
     batch: Sequence[int] | int = (),
     engine: Sequence[Literal['tensorflow', 'openvino']] | Literal['tensorflow', 'openvino'] = (),
@@ -200,13 +212,13 @@ def benchmark(
     bf16: bool = False,
     input: Literal['feed', 'tfdata', 'resident', 'queue', 'pipeline', 'all'] | None = None,
     device: str | None = None,
-    tuned: Settings | str | os.PathLike[str] | None = None,
-    feeding: Feeding = ...,
+    tuned: RunConfig | str | os.PathLike[str] | None = None,
+    feeding: BenchmarkInputs = ...,
     shapes: Mapping[str, Sequence[int]] = ...,
     data: DataLike | None = None,
     input_range: tuple[float, float] = ...,
     allow_ops: Sequence[str] = (),
-    piping: Piping = ...,
+    piping: InputPipelineOptions = ...,
     run_ops: Sequence[str] = (),
     init: Sequence[str] = (),
     simulated_compute_ms: float | None = None,
@@ -219,7 +231,7 @@ def benchmark(
     service_workers: int | None = None,
     service_address: str | None = None,
     pipeline: str | InputFunction | None = None,
-    timing: Timing = ...,
+    timing: BenchmarkOptions = ...,
     seconds: float = 10,
     runs: int | None = None,
     rounds: int | None = None,
@@ -254,7 +266,8 @@ def benchmark(
 
     Args:
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
-        settings: what each is run with; a `Sweep` means every combination, a mapping is by model.
+        settings: what each is run with; a `RunConfigGrid` means every combination, a mapping is by
+            model.
         feeding: data or made-up values. Ops that act on files or processes are refused but for
             `allow_ops`.
         piping: how files reach the model, and what of it is run.
@@ -341,7 +354,7 @@ def check(
     signature: str | None = None,
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
-) -> Soundness:
+) -> ValidationReport:
     """Say whether a model is sound, before anything of it runs.
 
     Exits with 2 if it is not: a node that no op allows, an op that TensorFlow does not know and an
@@ -354,7 +367,7 @@ def check(
     of its own.
 
     Args:
-        model: whatever `open_model` takes; a `Source` may name outputs.
+        model: whatever `open_model` takes; a `ModelSource` may name outputs.
         allow_ops: Accept this op although it acts on files, the network or processes; may be
             repeated.
 
@@ -581,7 +594,7 @@ def export(
 
 def freeze(
     model: ModelLike,
-    how: Comparison = ...,
+    how: VerifyOptions = ...,
     *,
     data: DataLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
@@ -898,7 +911,7 @@ def load_test(
 
 def optimize(
     model: ModelLike,
-    how: Comparison = ...,
+    how: VerifyOptions = ...,
     *,
     data: DataLike | None = None,
     preprocess: PreprocessLike | None = None,
@@ -951,7 +964,7 @@ def optimize(
 def placement(
     model: ModelLike,
     *,
-    feeding: Feeding = ...,
+    feeding: BenchmarkInputs = ...,
     shapes: Mapping[str, Sequence[int]] = ...,
     data: DataLike | None = None,
     input_range: tuple[float, float] = ...,
@@ -1136,7 +1149,7 @@ def predict(
 
 def quantize(
     model: ModelLike,
-    how: Quantization = ...,
+    how: QuantizeOptions = ...,
     *,
     mode: QuantizationMode = 'auto',
     min_sqnr: float | None = None,
@@ -1155,7 +1168,7 @@ def quantize(
     allow_float: bool = False,
     minimum_size: int = 1024,
     skip: Sequence[str] = (),
-    comparison: Comparison = ...,
+    comparison: VerifyOptions = ...,
     data: DataLike | None = None,
     preprocess: PreprocessLike | None = None,
     labels: LabelsLike | None = None,
@@ -1345,7 +1358,7 @@ def serve(
     tensorflow_session_parallelism: int | None = None,
     engine: Literal['auto', 'tensorflow', 'openvino'] = 'auto',
     allow_ops: Sequence[str] = (),
-    tuned: str | os.PathLike[str] | Settings | None = None,
+    tuned: str | os.PathLike[str] | RunConfig | None = None,
 ) -> RunningServer:
     """Serve models over TensorFlow Serving's gRPC and REST API.
 
@@ -1510,7 +1523,7 @@ def status(
 def transform(
     model: ModelLike,
     transforms: str,
-    how: Comparison = ...,
+    how: VerifyOptions = ...,
     *,
     data: DataLike | None = None,
     preprocess: PreprocessLike | None = None,
@@ -1580,7 +1593,7 @@ def tune(
     latency_limit: float | None = None,
     engine: Literal['auto', 'tensorflow', 'openvino'] | None = None,
     budget: float = 2.8,
-    feeding: Feeding = ...,
+    feeding: BenchmarkInputs = ...,
     shapes: Mapping[str, Sequence[int]] = ...,
     data: DataLike | None = None,
     input_range: tuple[float, float] = ...,
@@ -1634,7 +1647,7 @@ def tune(
 def verify(
     reference: ModelLike,
     result: ModelLike,
-    how: Comparison = ...,
+    how: VerifyOptions = ...,
     *,
     data: DataLike | None = None,
     preprocess: PreprocessLike | None = None,
@@ -1715,7 +1728,7 @@ def write_input(
     data: str | os.PathLike[str],
     *,
     model: ModelLike | None = None,
-    piping: Piping = ...,
+    piping: InputPipelineOptions = ...,
     run_ops: Sequence[str] = (),
     init: Sequence[str] = (),
     simulated_compute_ms: float | None = None,

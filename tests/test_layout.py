@@ -357,6 +357,14 @@ def test_public_names():
     assert dir(deploykit) == sorted([*deploykit.__all__, "__version__"])
 
 
+def test_old_names_of_classes_work_with_a_warning():
+    import deploykit
+
+    for old, new in deploykit._OLD_NAMES.items():
+        with pytest.warns(DeprecationWarning, match=f"deploykit.{old} is called deploykit.{new}"):
+            assert getattr(deploykit, old) is getattr(deploykit, new)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -17,7 +17,7 @@ from deploykit.transforms.core.display.flag import ALLOW_OP, Flag
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.public_types import DataLike, ModelsLike, PreprocessLike
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 
 TOP1 = "top1"
 
@@ -127,10 +127,10 @@ def _known(models: Iterable[OpenedModel]) -> ClassNames | None:
 
 
 def _alike(
-    samples: Samples,
+    samples: Dataset,
     first: Graph,
     data: DataLike,
     preprocess: PreprocessLike | None,
     model: OpenedModel,
-) -> Samples:
+) -> Dataset:
     return open_alike(samples, first, data, model.frozen, preprocess)

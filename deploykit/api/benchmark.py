@@ -8,19 +8,19 @@ from typing import Annotated, Any
 
 from deploykit.api.public import INTERFACE, Command, public
 from deploykit.benchmarking.engines.own_engine import in_own_engine, say_emulated
-from deploykit.benchmarking.feeding import MADE_UP, Feeding
+from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
 from deploykit.benchmarking.measuring import ROUNDS, Advance, measure_models
 from deploykit.benchmarking.profiling.traced_calls import RUNS
 from deploykit.benchmarking.results import BenchmarkResult, check_tuned
 from deploykit.benchmarking.scenarios.acting import measure_scenario
-from deploykit.benchmarking.scenarios.timing import Timing
-from deploykit.benchmarking.settings import Settings
-from deploykit.benchmarking.sweep import Sweep, beside_resident
+from deploykit.benchmarking.scenarios.timing import BenchmarkOptions
+from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.sweep import RunConfigGrid, beside_resident
 from deploykit.freezing.open_model import OpenedModel, open_models
 from deploykit.input.input_benchmark import ROUNDS as INPUT_ROUNDS
 from deploykit.input.input_benchmark import measure_input
 from deploykit.input.input_result import InputResult
-from deploykit.input.piping import PLAIN, Piping
+from deploykit.input.piping import PLAIN, InputPipelineOptions
 from deploykit.input.runnable import open_runnable
 from deploykit.input.samples import read_feeding
 from deploykit.text.progress import working
@@ -29,8 +29,8 @@ from deploykit.transforms.core.engines.engines import TITLES
 from deploykit.transforms.core.errors import GraphError
 from deploykit.verification.public_types import ModelLike, ModelsLike, PathLike
 
-DEFAULT = Sweep()
-TURNS = Timing()
+DEFAULT = RunConfigGrid()
+TURNS = BenchmarkOptions()
 _FILES = "files reach TensorFlow alone"
 
 
@@ -43,11 +43,14 @@ _FILES = "files reach TensorFlow alone"
 )
 def benchmark(
     models: Annotated[ModelsLike, Flag(format="paths", metavar="MODEL...")],
-    settings: Sweep | Settings | Iterable[Settings] | Mapping[str, Iterable[Settings]] = DEFAULT,
+    settings: RunConfigGrid
+    | RunConfig
+    | Iterable[RunConfig]
+    | Mapping[str, Iterable[RunConfig]] = DEFAULT,
     *,
-    feeding: Feeding = MADE_UP,
-    piping: Piping = PLAIN,
-    timing: Timing = TURNS,
+    feeding: BenchmarkInputs = MADE_UP,
+    piping: InputPipelineOptions = PLAIN,
+    timing: BenchmarkOptions = TURNS,
     profile: bool = False,
 ) -> BenchmarkResult | InputResult:
     """Measure how fast models run, with one or several settings.
@@ -70,7 +73,8 @@ def benchmark(
 
     Args:
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
-        settings: what each is run with; a `Sweep` means every combination, a mapping is by model.
+        settings: what each is run with; a `RunConfigGrid` means every combination, a mapping is by
+            model.
         feeding: data or made-up values. Ops that act on files or processes are refused but for
             `allow_ops`.
         piping: how files reach the model, and what of it is run.
@@ -94,10 +98,12 @@ def benchmark(
         >>> [each.samples for each in found.measurements]
         [1, 8]
     """
-    if isinstance(settings, Settings):
-        settings = Sweep(tuned=settings)
+    if isinstance(settings, RunConfig):
+        settings = RunConfigGrid(tuned=settings)
     chosen = _chosen(settings, timing)
-    tuned, style = (settings.tuned, settings.input) if isinstance(settings, Sweep) else (None, None)
+    tuned, style = (
+        (settings.tuned, settings.input) if isinstance(settings, RunConfigGrid) else (None, None)
+    )
     with working("benchmark") as advance:
         if piping.reads_files(feeding.data, style):
             _refuse({"runs": timing.runs, "a scenario": timing.scenario, "profile": profile,
@@ -117,7 +123,7 @@ def benchmark(
 
 
 def _opened(
-    models: ModelsLike, feeding: Feeding, tuned: Settings | PathLike | None
+    models: ModelsLike, feeding: BenchmarkInputs, tuned: RunConfig | PathLike | None
 ) -> Mapping[str, OpenedModel]:
     """Return the models by name, of which none acts beyond itself."""
     every = open_models(models)
@@ -127,7 +133,7 @@ def _opened(
     return every
 
 
-def _check_tuned(tuned: Settings | PathLike | None, *models: OpenedModel) -> None:
+def _check_tuned(tuned: RunConfig | PathLike | None, *models: OpenedModel) -> None:
     """Raise MismatchError where a file of `tune` was measured on none of the models."""
     if isinstance(tuned, str | os.PathLike):
         check_tuned(tuned, {each.source: each.sha256 for each in models})
@@ -135,9 +141,9 @@ def _check_tuned(tuned: Settings | PathLike | None, *models: OpenedModel) -> Non
 
 def _measured(
     models: Mapping[str, OpenedModel],
-    settings: Mapping[str, Sequence[Settings]],
-    feeding: Feeding,
-    timing: Timing,
+    settings: Mapping[str, Sequence[RunConfig]],
+    feeding: BenchmarkInputs,
+    timing: BenchmarkOptions,
     profile_runs: int,
     advance: Advance,
 ) -> BenchmarkResult:
@@ -153,32 +159,33 @@ def _measured(
 
 def _settings_of(
     models: Mapping[str, OpenedModel],
-    chosen: tuple[Settings, ...],
-    settings: Sweep | Iterable[Settings] | Mapping[str, Iterable[Settings]],
-    timing: Timing,
-) -> Mapping[str, Sequence[Settings]]:
+    chosen: tuple[RunConfig, ...],
+    settings: RunConfigGrid | Iterable[RunConfig] | Mapping[str, Iterable[RunConfig]],
+    timing: BenchmarkOptions,
+) -> Mapping[str, Sequence[RunConfig]]:
     """Return the settings of each model: in its own engine, where no other is named.
 
     What is fed to a GPU has resident inputs beside it, where nobody says how inputs come.
     GraphError: a mapping names other models than there are.
     """
-    is_open = isinstance(settings, Sweep) and settings.input is None
+    is_open = isinstance(settings, RunConfigGrid) and settings.input is None
     if is_open and timing.scenario is None:
         chosen = beside_resident(chosen)
     if isinstance(settings, Mapping):
         if set(settings) != set(models):
             raise GraphError("settings-models-count", settings=settings, models=models)
         return {name: tuple(settings[name]) for name in models}
-    if not isinstance(settings, Sweep) or settings.names_engine:
+    if not isinstance(settings, RunConfigGrid) or settings.names_engine:
         return dict.fromkeys(models, chosen)
     return {name: in_own_engine(each, chosen) for name, each in models.items()}
 
 
 def _chosen(
-    settings: Sweep | Iterable[Settings] | Mapping[str, Iterable[Settings]], timing: Timing
-) -> tuple[Settings, ...]:
+    settings: RunConfigGrid | Iterable[RunConfig] | Mapping[str, Iterable[RunConfig]],
+    timing: BenchmarkOptions,
+) -> tuple[RunConfig, ...]:
     """Return the settings to measure."""
-    if isinstance(settings, Sweep):
+    if isinstance(settings, RunConfigGrid):
         several, is_chosen = settings.settings(), bool(settings.concurrency)
     else:
         each_one = chain(*settings.values()) if isinstance(settings, Mapping) else settings
@@ -190,7 +197,7 @@ def _chosen(
     return every
 
 
-def _only(models: ModelsLike, settings: tuple[Settings, ...]) -> tuple[ModelLike, Settings]:
+def _only(models: ModelsLike, settings: tuple[RunConfig, ...]) -> tuple[ModelLike, RunConfig]:
     """Return the model and the settings to measure behind files. GraphError: there are several."""
     several = [*models.values()] if isinstance(models, Mapping) else models
     if not isinstance(several, list | tuple):

@@ -10,7 +10,7 @@ from deploykit.api.public import INTERFACE, Command, public
 from deploykit.freezing.checkpoints import Checkpoint, meta_bytes
 from deploykit.freezing.freeze import naming_errors
 from deploykit.freezing.graph_files import graph_bytes, load_graph
-from deploykit.freezing.interface import Interface, Source, source_of
+from deploykit.freezing.interface import Interface, ModelSource, source_of
 from deploykit.freezing.model_files import ModelFiles
 from deploykit.freezing.model_path import Location
 from deploykit.freezing.open_model import open_model, path_of
@@ -31,7 +31,7 @@ from deploykit.verification.public_types import ModelLike
 
 
 @dataclass(frozen=True)
-class Soundness(AsHtml):
+class ValidationReport(AsHtml):
     """What was found out about a model."""
 
     source: Hidden[str]
@@ -92,7 +92,7 @@ def check(
     model: ModelLike,
     *,
     allow_ops: Annotated[Collection[str], ALLOW_OP] = (),
-) -> Soundness:
+) -> ValidationReport:
     """Say whether a model is sound, before anything of it runs.
 
     Exits with 2 if it is not: a node that no op allows, an op that TensorFlow does not know and an
@@ -105,7 +105,7 @@ def check(
     of its own.
 
     Args:
-        model: whatever `open_model` takes; a `Source` may name outputs.
+        model: whatever `open_model` takes; a `ModelSource` may name outputs.
         allow_ops: Accept this op although it acts on files, the network or processes; may be
             repeated.
 
@@ -130,7 +130,7 @@ def check(
             content = b"".join(opened.graph.serialized())
             facts = graph_facts(content, tensorflow, allow_ops)
             facts.judge_custom_ops(are_needed=True)
-            return Soundness(opened.source, (facts,))
+            return ValidationReport(opened.source, (facts,))
         files = ModelFiles(source)
         with naming_errors(files.path):
             try:
@@ -140,10 +140,10 @@ def check(
         are_needed = _needs_custom_ops(source, graphs)
         for facts in graphs:
             facts.judge_custom_ops(are_needed)
-        return Soundness(files.path, graphs, files.bytes)
+        return ValidationReport(files.path, graphs, files.bytes)
 
 
-def _needs_custom_ops(source: Source, graphs: Sequence[GraphFacts]) -> bool:
+def _needs_custom_ops(source: ModelSource, graphs: Sequence[GraphFacts]) -> bool:
     """Say whether outputs need an op that TensorFlow does not have.
 
     GraphError: what the source names is not there.
@@ -162,7 +162,7 @@ def _needs_custom_ops(source: Source, graphs: Sequence[GraphFacts]) -> bool:
 
 
 def _graphs(
-    files: ModelFiles, source: Source, tensorflow: ImportCheck, allow_ops: Collection[str]
+    files: ModelFiles, source: ModelSource, tensorflow: ImportCheck, allow_ops: Collection[str]
 ) -> tuple[GraphFacts, ...]:
     """Look at the graphs in a model's files. GraphError: they cannot be read at all."""
     path = files.location.proto if source.graph is None else source.graph

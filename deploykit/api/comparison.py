@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @takes_former_names
 @dataclass(frozen=True)
-class Comparison:
+class VerifyOptions:
     """The data, or the range of made-up inputs; ops that may act on files; and the bar."""
 
     HEADING: ClassVar = "Data"
 
     data: Annotated[DataLike | None, Flag(metavar="DATA")] = None
-    """Samples on which both graphs are compared: a .npz file of arrays by input name, a folder of
+    """Dataset on which both graphs are compared: a .npz file of arrays by input name, a folder of
     TFRecords, images or CSV files, or DIR/NAME where DIR holds records of several names. With
     labels, the accuracy is shown too [default: random values, always the same]."""
     preprocess: Annotated[PreprocessLike | None, Flag(metavar="FILE.json|LO..HI")] = None
@@ -114,5 +114,5 @@ class Comparison:
         return Proof(model, reference, compare, self.allow_unverified, stops_at_doubt)
 
 
-DEFAULT = Comparison()
+DEFAULT = VerifyOptions()
 _VALUES = ("data", "preprocess", "labels")  # which may be arrays, that cannot be compared with None

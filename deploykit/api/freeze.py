@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from deploykit.api.comparison import DEFAULT, Comparison
+from deploykit.api.comparison import DEFAULT, VerifyOptions
 from deploykit.api.public import Command, public
 from deploykit.freezing.interface import source_of
 from deploykit.freezing.open_model import OpenedModel, open_model
@@ -33,7 +33,7 @@ from deploykit.verification.verify import Verification
 )
 def freeze(
     model: ModelLike,
-    how: Comparison = DEFAULT,
+    how: VerifyOptions = DEFAULT,
     *,
     preprocess: Annotated[PreprocessLike | None, Flag(metavar="FILE.json|LO..HI")] = None,
     labels: LabelsLike | None = None,
@@ -94,7 +94,7 @@ def freeze(
 
 
 def _written(
-    model: OpenedModel, graph: Graph, how: Comparison, target: OutputFiles, work: Work
+    model: OpenedModel, graph: Graph, how: VerifyOptions, target: OutputFiles, work: Work
 ) -> Rewriting:
     """Write a graph once its file was compared with the model, and return what was found."""
     proof = replace(how.proof(model), is_same=model.reference is model.frozen)
@@ -112,7 +112,7 @@ def _written(
     return Rewriting(model, model.nodes, verification=found, bytes=size)
 
 
-def _live_feeds(graph: Graph, how: Comparison) -> list[Feed]:
+def _live_feeds(graph: Graph, how: VerifyOptions) -> list[Feed]:
     """Return feeds of two batch sizes for a live model, of the user's data where there are any."""
     if how.data is None:
         return live_feeds(graph, how.input_range, how.shapes)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from deploykit.api.comparison import DEFAULT, Comparison
+from deploykit.api.comparison import DEFAULT, VerifyOptions
 from deploykit.api.public import Command, public
 from deploykit.freezing.open_model import open_model
 from deploykit.rewriting.pipelines import OPTIMIZE
@@ -23,7 +23,7 @@ from deploykit.verification.public_types import ModelLike, PathLike
 )
 def optimize(
     model: ModelLike,
-    how: Comparison = DEFAULT,
+    how: VerifyOptions = DEFAULT,
     *,
     output: Annotated[
         PathLike | None,

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from deploykit.api.public import INTERFACE, Command, public
 from deploykit.benchmarking.engines.own_engine import say_emulated
-from deploykit.benchmarking.feeding import MADE_UP, Feeding
-from deploykit.benchmarking.settings import CPU_DEVICES, Settings
+from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
+from deploykit.benchmarking.settings import CPU_DEVICES, RunConfig
 from deploykit.freezing.interface import source_of
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.input.samples import read_feeding
@@ -24,7 +24,7 @@ from deploykit.transforms.core.engines.engines import (
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.verification.public_types import ModelLike
 
-_DEVICES = Settings.device, CPU_DEVICES, True
+_DEVICES = RunConfig.device, CPU_DEVICES, True
 _ONE = "one device, the CPU; devices are of --engine tensorflow"
 
 
@@ -38,9 +38,9 @@ _ONE = "one device, the CPU; devices are of --engine tensorflow"
 def placement(
     model: ModelLike,
     *,
-    feeding: Feeding = MADE_UP,
+    feeding: BenchmarkInputs = MADE_UP,
     batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None,
-    device: Annotated[str, Flag(format="device")] = Settings.device,
+    device: Annotated[str, Flag(format="device")] = RunConfig.device,
     cpu_devices: Annotated[int, Flag(at_most=64)] = CPU_DEVICES,
     soft_placement: Annotated[bool, Flag("--no-soft-placement")] = True,
     engine: Literal["tensorflow", "openvino"] | None = None,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, is_dataclass, replace
 from typing import Any, TypeVar
 
-from deploykit.freezing.interface import Source, source_of
+from deploykit.freezing.interface import ModelSource, source_of
 from deploykit.storage.parameters import former_names, option_fields, renamed, with_options
 
 R = TypeVar("R")
@@ -43,8 +43,8 @@ def public(
     Args:
         command: how it appears on the command line; None: it does not.
         models: names of its parameters that take a model, separated by spaces. Fields of
-            `Source` are keyword arguments that hold for all of them.
-        interface: the fields of `Source` that the command line has; default: all.
+            `ModelSource` are keyword arguments that hold for all of them.
+        interface: the fields of `ModelSource` that the command line has; default: all.
 
     The function raises TypeError, as Python does, for a keyword argument that it does not have.
     """
@@ -64,7 +64,7 @@ def public(
             bound = signature.bind(*args, **keywords)
             bound.apply_defaults()
             groups = _groups(bound)
-            values = [*groups.values(), *([Source(None)] if takers else [])]
+            values = [*groups.values(), *([ModelSource(None)] if takers else [])]
             changed = with_options(function.__name__, options, *values)
             bound.arguments.update(zip(groups, changed, strict=False))
             for name in takers:
@@ -112,7 +112,9 @@ def _coerced(kind: Any, value: object) -> Any:
 
 def _with_part(models: Any, options: Mapping[str, Any]) -> Any:
     """Return one or several models of which the part is meant that options name."""
-    part = {each.name: options[each.name] for each in option_fields(Source) if each.name in options}
+    part = {
+        each.name: options[each.name] for each in option_fields(ModelSource) if each.name in options
+    }
     if not part:
         return models
     if isinstance(models, Mapping):
@@ -126,7 +128,7 @@ def expanded(signature: inspect.Signature, has_model: bool) -> inspect.Signature
     """Return a signature with the fields of its option values as keyword arguments."""
     found = dict(signature.parameters)
     kinds: list[Any] = [type(each.default) for each in found.values() if is_dataclass(each.default)]
-    for kind in (*kinds, *([Source] if has_model else [])):
+    for kind in (*kinds, *([ModelSource] if has_model else [])):
         for field in option_fields(kind):
             if field.name not in found:
                 makes = field.default_factory
@@ -140,4 +142,4 @@ def expanded(signature: inspect.Signature, has_model: bool) -> inspect.Signature
 
 
 INTERFACE = ("inputs", "outputs", "tags", "signature")
-"""The fields of `Source` that say which part of a model is meant, and not what it is made of."""
+"""The fields of `ModelSource` that name a part of a model, and not what it is made of."""

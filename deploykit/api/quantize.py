@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from deploykit.api.comparison import DEFAULT as COMPARISON
-from deploykit.api.comparison import Comparison
+from deploykit.api.comparison import VerifyOptions
 from deploykit.api.public import Command, public
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.freezing.sidecar import about, with_engine
@@ -14,7 +14,7 @@ from deploykit.photos.class_names import labels_from
 from deploykit.quantization.budget import Budget
 from deploykit.quantization.fake_quant.search import StatedData, quantize_fake_quants
 from deploykit.quantization.preconditions import is_quantized, refuse_quantized
-from deploykit.quantization.requested import DEFAULT, Quantization
+from deploykit.quantization.requested import DEFAULT, QuantizeOptions
 from deploykit.quantization.result import Quantized
 from deploykit.quantization.search import quantize_calibrated
 from deploykit.quantization.search_task import STEPS
@@ -40,7 +40,7 @@ from deploykit.verification.bar import QUANTIZED_BAR_DB
 from deploykit.verification.engines.engine_check import compared_in
 from deploykit.verification.public_types import DataLike, ModelLike, PathLike
 from deploykit.verification.sample_inputs import made_up_feeds
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 from deploykit.verification.verify import Verification
 
 RUN_ON = 16  # held-out samples, on which the file is run once more
@@ -57,9 +57,9 @@ RUN_BAR_DB = 10.0  # a few samples scatter about the bar of all; a wrong file is
 )
 def quantize(
     model: ModelLike,
-    how: Quantization = DEFAULT,
+    how: QuantizeOptions = DEFAULT,
     *,
-    comparison: Comparison = COMPARISON,
+    comparison: VerifyOptions = COMPARISON,
     calibration: Annotated[
         DataLike | None, Flag(metavar="DATA", heading="With --calibration")
     ] = None,
@@ -125,9 +125,9 @@ def quantize(
 
 def _quantized(
     model: ModelLike,
-    how: Quantization,
+    how: QuantizeOptions,
     data: tuple[DataLike | None, DataLike | None],
-    comparison: Comparison,
+    comparison: VerifyOptions,
     target: OutputFiles,
     budget: Budget,
 ) -> Graph:
@@ -155,9 +155,9 @@ def _quantized(
 
 def _stored(
     opened: OpenedModel,
-    how: Quantization,
+    how: QuantizeOptions,
     mode: str,
-    comparison: Comparison,
+    comparison: VerifyOptions,
     target: OutputFiles,
     work: Work,
 ) -> Graph:
@@ -183,7 +183,7 @@ def _stored(
 
 
 def _require_allowed(
-    opened: OpenedModel, how: Quantization, report: Quantized | WeightsInt8
+    opened: OpenedModel, how: QuantizeOptions, report: Quantized | WeightsInt8
 ) -> None:
     """Raise NotQuantizedError for a float32 graph that is not allowed."""
     if report.is_float and not how.allow_float:
@@ -194,8 +194,8 @@ def _require_allowed(
 
 def _nodes(
     opened: OpenedModel,
-    how: Quantization,
-    comparison: Comparison,
+    how: QuantizeOptions,
+    comparison: VerifyOptions,
     target: OutputFiles,
     work: Work,
 ) -> Graph:
@@ -216,8 +216,8 @@ def _nodes(
 
 def _weights(
     opened: OpenedModel,
-    how: Quantization,
-    comparison: Comparison,
+    how: QuantizeOptions,
+    comparison: VerifyOptions,
     target: OutputFiles,
     work: Work,
 ) -> Graph:
@@ -235,7 +235,7 @@ def _weights(
     return quantize_stored(opened, how, samples, made_up, proof, target, work)
 
 
-def _refuse_uncalibrated(comparison: Comparison) -> None:
+def _refuse_uncalibrated(comparison: VerifyOptions) -> None:
     """Raise GraphError for an option that says what the result is compared on without samples."""
     given = {
         "--data": comparison.data is not None,
@@ -250,9 +250,9 @@ def _refuse_uncalibrated(comparison: Comparison) -> None:
 @reused_children()
 def _calibrated(
     opened: OpenedModel,
-    how: Quantization,
+    how: QuantizeOptions,
     data: tuple[DataLike | None, DataLike | None],
-    comparison: Comparison,
+    comparison: VerifyOptions,
     target: OutputFiles,
     work: Work,
     budget: Budget,
@@ -287,9 +287,9 @@ def _calibrated(
 @reused_children()
 def _stated(
     opened: OpenedModel,
-    how: Quantization,
+    how: QuantizeOptions,
     data: tuple[DataLike | None, DataLike | None],
-    comparison: Comparison,
+    comparison: VerifyOptions,
     target: OutputFiles,
     work: Work,
 ) -> Graph:
@@ -319,9 +319,9 @@ def _stated(
 def _written(
     opened: OpenedModel,
     found: Quantized,
-    how: Quantization,
-    samples: Samples | None,
-    comparison: Comparison,
+    how: QuantizeOptions,
+    samples: Dataset | None,
+    comparison: VerifyOptions,
     target: OutputFiles,
     work: Work,
 ) -> Graph:
@@ -360,7 +360,7 @@ def _written(
     return result
 
 
-def _require_right(opened: OpenedModel, found: Quantized, given: Samples | None) -> None:
+def _require_right(opened: OpenedModel, found: Quantized, given: Dataset | None) -> None:
     """Raise where the engine does not give TensorFlow's answers to all of the graph to be written.
 
     The graph that the search began with was compared before. GraphError: the engine refuses it.

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from deploykit.api.public import Command, public
 from deploykit.api.shipped import ShippedFolder, check_served_models, shipped_in
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.server import process, workers
@@ -35,7 +35,7 @@ def serve(
     flags: ServerFlags = DEFAULT,
     *,
     tuned: Annotated[
-        str | os.PathLike[str] | Settings | None, Flag(heading="Threads and load")
+        str | os.PathLike[str] | RunConfig | None, Flag(heading="Threads and load")
     ] = None,
 ) -> RunningServer:
     """Serve models over TensorFlow Serving's gRPC and REST API.
@@ -85,7 +85,7 @@ def serve(
         base_dir = shipped.model
         flags = replace(flags, model_name=flags.model_name or shipped.name)
         name, tuned = _taken(shipped, tuned)
-    file = None if tuned is None or isinstance(tuned, Settings) else os.fspath(tuned)
+    file = None if tuned is None or isinstance(tuned, RunConfig) else os.fspath(tuned)
     if tuned is not None:
         flags, batch = _with_tuned(flags, tuned, file or name)
     settings = settings_of(base_dir, flags, batch)
@@ -103,12 +103,12 @@ def serve(
 
 # Most servers start without what `tune` found, and so without these imports.
 def _with_tuned(
-    flags: ServerFlags, tuned: str | os.PathLike[str] | Settings, name: str
+    flags: ServerFlags, tuned: str | os.PathLike[str] | RunConfig, name: str
 ) -> tuple[ServerFlags, int | None]:
     from deploykit.api.tuned_flags import tuned_flags
     from deploykit.benchmarking.results import load_tuned
 
-    settings = tuned if isinstance(tuned, Settings) else load_tuned(tuned)
+    settings = tuned if isinstance(tuned, RunConfig) else load_tuned(tuned)
     return tuned_flags(flags, settings, name)
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.exporting.provenance import exported_from
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import Latest, find_versions
@@ -48,9 +48,9 @@ class ShippedFolder:
         found = _tuned_beside(self.report, self._newest())
         return replace(found, settings=found.settings and replace(found.settings, engine=None))
 
-    def settings(self) -> Settings:
+    def settings(self) -> RunConfig:
         """Return what `tune` found for the model that is served; else the defaults."""
-        return self.tuned.settings or Settings()
+        return self.tuned.settings or RunConfig()
 
     def say(self, takes_settings: bool) -> None:
         """Log what is taken of the folder, and why not the settings; others may be given."""
@@ -69,7 +69,7 @@ class ShippedFolder:
 class FoundSettings:
     """What a file of `tune` holds that was found next to a model."""
 
-    settings: Settings | None
+    settings: RunConfig | None
     """None: it cannot be used."""
     warning: str = ""
     """Why not, or what is not known of it."""
@@ -78,7 +78,7 @@ class FoundSettings:
         """Log what is taken of the file, or why it is ignored."""
         if self.warning:
             logger.warning("%s", self.warning)
-        if self.settings not in (None, Settings()):
+        if self.settings not in (None, RunConfig()):
             logger.info("%s is taken: %s; flags and variables that are set win", path,
                         self.settings)  # fmt: skip
             _warn_of_another_machine(path)
@@ -135,11 +135,11 @@ def check_served_models(tuned: str | os.PathLike[str], models: Iterable[ModelSet
 
 def _files_sha256(folder: str) -> str:
     """Return the SHA-256 of a SavedModel's files as `tune` knows it; empty: it has none."""
-    from deploykit.freezing.interface import Source
+    from deploykit.freezing.interface import ModelSource
     from deploykit.freezing.model_files import ModelFiles
 
     try:
-        return ModelFiles(Source(folder)).sha256
+        return ModelFiles(ModelSource(folder)).sha256
     except Error:
         return ""
 
@@ -188,7 +188,7 @@ def _damaged(why: str) -> str:
 
 def tuned_of(
     base_dir: str | os.PathLike[str] | None, tuned: str | os.PathLike[str] | None
-) -> Settings:
+) -> RunConfig:
     """Return the settings that a server takes: those of a file, or else those that were shipped.
 
     FileError, GraphError: they cannot be read.
@@ -198,10 +198,10 @@ def tuned_of(
     if tuned is not None:
         return load_tuned(tuned)
     shipped, _ = shipped_in(base_dir)
-    return Settings() if shipped is None else shipped.settings()
+    return RunConfig() if shipped is None else shipped.settings()
 
 
-def tuned_settings(model: Any, tuned: str | os.PathLike[str] | None, sha256: str) -> Settings:
+def tuned_settings(model: Any, tuned: str | os.PathLike[str] | None, sha256: str) -> RunConfig:
     """Return the settings that a model is run with: those of a file, or else shipped with it.
 
     What `tune` found for several threads and calls at once is left out: a worker has one of each.
@@ -221,12 +221,12 @@ def tuned_settings(model: Any, tuned: str | os.PathLike[str] | None, sha256: str
         return _of_one_thread(load_tuned(tuned, {"".join(paths) or "the model": sha256}))
     report = ship_report(paths[0]) if paths and Path(paths[0]).is_dir() else None
     if report is None or report.tuned is None:
-        return Settings()
+        return RunConfig()
     beside = _tuned_beside(report)
     found = replace(beside, settings=beside.settings and _of_one_thread(beside.settings))
     found.say(report.tuned)
-    return found.settings or Settings()
+    return found.settings or RunConfig()
 
 
-def _of_one_thread(settings: Settings) -> Settings:
+def _of_one_thread(settings: RunConfig) -> RunConfig:
     return replace(settings, threads=None, concurrency=1).without_openmp

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from deploykit.api.comparison import DEFAULT, Comparison
+from deploykit.api.comparison import DEFAULT, VerifyOptions
 from deploykit.api.public import INTERFACE, Command, public
 from deploykit.freezing.open_model import open_model
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
@@ -25,7 +25,7 @@ from deploykit.verification.public_types import ModelLike, PathLike
 def transform(
     model: Annotated[ModelLike, Flag("--in_graph --in-graph", format="home path", heading="Model")],
     transforms: Annotated[str, Flag("--transforms", metavar="STRING")],
-    how: Comparison = DEFAULT,
+    how: VerifyOptions = DEFAULT,
     *,
     output: Annotated[
         PathLike | None,

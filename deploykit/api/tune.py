@@ -1,4 +1,4 @@
-"""Settings with which a model runs faster on this machine."""
+"""RunConfig with which a model runs faster on this machine."""
 
 import json
 import os
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from deploykit.api.public import INTERFACE, Command, public
-from deploykit.benchmarking.feeding import MADE_UP, Feeding
+from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
 from deploykit.benchmarking.tuning.recommendation import Recommendation
 from deploykit.benchmarking.tuning.tune_options import TuneOptions
 from deploykit.benchmarking.tuning.tuning import tune_model
@@ -34,7 +34,7 @@ def tune(
     model: ModelLike,
     how: TuneOptions = DEFAULT,
     *,
-    feeding: Feeding = MADE_UP,
+    feeding: BenchmarkInputs = MADE_UP,
     output: Annotated[
         str | os.PathLike[str] | None,
         Flag("-o --output", format="text output", heading="Output", beside=".tuned.json"),

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.tuning.for_server import check_served, unlike
 from deploykit.serving.execution.batch_rows import may_share
 from deploykit.serving.lifecycle.model_config import ModelSettings
@@ -23,7 +23,7 @@ _BOTH = "tensorflow_session_parallelism"
 _IN_CALL = -1  # ops run one by one in the thread of the call
 
 
-def tuned_flags(flags: ServerFlags, tuned: Settings, name: str) -> tuple[ServerFlags, int | None]:
+def tuned_flags(flags: ServerFlags, tuned: RunConfig, name: str) -> tuple[ServerFlags, int | None]:
     """Return flags with what is recommended and not set otherwise, and the batch to put together.
 
     One line says of each recommendation that gives way to what. GraphError: a server cannot have
@@ -60,7 +60,7 @@ def check_batch(models: Iterable[ModelSettings], batch: int, name: str) -> None:
                 raise GraphError("tuned-batch-fixed", name=name, batch=batch, model=model.name)
 
 
-def _threads(flags: ServerFlags, tuned: Settings, name: str) -> ServerFlags:
+def _threads(flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
     if tuned.threads is None:
         return flags
     found = {}
@@ -79,7 +79,7 @@ def _threads(flags: ServerFlags, tuned: Settings, name: str) -> ServerFlags:
     return replace(flags, **found)  # type: ignore[arg-type]
 
 
-def _engine(flags: ServerFlags, tuned: Settings, name: str) -> ServerFlags:
+def _engine(flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
     """Return flags with the engine, unless another one was asked for."""
     if tuned.engine is None or flags.engine == tuned.engine:
         return flags
@@ -89,7 +89,7 @@ def _engine(flags: ServerFlags, tuned: Settings, name: str) -> ServerFlags:
     return replace(flags, engine=tuned.engine)  # type: ignore[arg-type]
 
 
-def _executor(asked: ServerFlags, flags: ServerFlags, tuned: Settings, name: str) -> ServerFlags:
+def _executor(asked: ServerFlags, flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
     """Return flags that let a call run its ops itself, unless ops at once were asked for."""
     if tuned.executor is None:
         return flags

@@ -4,7 +4,7 @@ import logging
 from dataclasses import replace
 from typing import Annotated
 
-from deploykit.api.comparison import DEFAULT, Comparison
+from deploykit.api.comparison import DEFAULT, VerifyOptions
 from deploykit.api.public import INTERFACE, Command, public
 from deploykit.freezing.open_model import open_model
 from deploykit.text.progress import working
@@ -26,7 +26,7 @@ logger = logging.getLogger("deploykit")
 def verify(
     reference: ModelLike,
     result: ModelLike,
-    how: Comparison = DEFAULT,
+    how: VerifyOptions = DEFAULT,
     *,
     min_sqnr: Annotated[float | None, Flag(metavar="DB")] = None,
 ) -> Verification:

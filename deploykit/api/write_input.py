@@ -5,12 +5,12 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 from deploykit.api.public import INTERFACE, Command, public
-from deploykit.freezing.interface import Source, source_of
+from deploykit.freezing.interface import ModelSource, source_of
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.input.data import open_data
 from deploykit.input.input_benchmark import pipeline_for
 from deploykit.input.pipeline import Pipeline
-from deploykit.input.piping import PLAIN, Piping
+from deploykit.input.piping import PLAIN, InputPipelineOptions
 from deploykit.input.writing import STYLES, written
 from deploykit.storage.files import check_output, write
 from deploykit.text.progress import working
@@ -22,7 +22,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.verification.public_types import ModelLike
 
 WRITTEN = ("preprocess", "shuffle", "cache", "buckets", "private_threads")
-"""What of a `Piping` a written file does."""
+"""What of a `InputPipelineOptions` a written file does."""
 
 
 def _records(pipeline: Pipeline) -> int | None:
@@ -56,7 +56,7 @@ def write_input(
     *,
     model: Annotated[ModelLike | None, Flag(metavar="MODEL", heading="Model")] = None,
     piping: Annotated[
-        Piping, Flag(only="preprocess shuffle cache buckets private_threads")
+        InputPipelineOptions, Flag(only="preprocess shuffle cache buckets private_threads")
     ] = PLAIN,
     batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None,
     style: Literal["tfdata"] = "tfdata",
@@ -99,9 +99,9 @@ def write_input(
         (True, 16)
     """
     source = source_of(model)
-    part = [field.name for field in fields(Source) if field.name != "model"]
+    part = [field.name for field in fields(ModelSource) if field.name != "model"]
     part = [name for name in part if getattr(source, name)]
-    for each in fields(Piping):
+    for each in fields(InputPipelineOptions):
         if each.name not in WRITTEN and getattr(piping, each.name) != getattr(PLAIN, each.name):
             raise GraphError("pipeline-option-conflicts", option=each.name)
     if source.model is None and part:

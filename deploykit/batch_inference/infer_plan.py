@@ -15,11 +15,11 @@ from deploykit.batch_inference.reading.cutting import cut_parts
 from deploykit.batch_inference.reading.data_part import DataPart
 from deploykit.batch_inference.reading.sources import fingerprint, source_name
 from deploykit.batch_inference.results_folder import MadeOf
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.input.data import open_data
 from deploykit.input.input_benchmark import pipeline_for
-from deploykit.input.piping import Piping
+from deploykit.input.piping import InputPipelineOptions
 from deploykit.input.preprocessing import Preprocessing
 from deploykit.photos.class_names import labels_from
 from deploykit.transforms.core.display.documents import document
@@ -62,7 +62,7 @@ def planned(
     data: str | os.PathLike[str],
     out: str | os.PathLike[str],
     how: InferOptions,
-    settings: Settings,
+    settings: RunConfig,
 ) -> InferPlan:
     """Return what is to be done; no more of the data is read than tells what they are.
 
@@ -72,7 +72,7 @@ def planned(
     if not graph.inputs:
         raise GraphError("model-without-input", source=opened.source)
     settings = _of_a_worker(opened, settings)
-    declared = Piping(preprocess=how.preprocess).declared(graph)
+    declared = InputPipelineOptions(preprocess=how.preprocess).declared(graph)
     with naming(path):
         found = open_data(path, declared.columns, graph)
         batch = _rows_at_once(graph, how, settings)
@@ -119,14 +119,14 @@ def planned(
     )
 
 
-def _rows_at_once(graph: Graph, how: InferOptions, settings: Settings) -> int:
+def _rows_at_once(graph: Graph, how: InferOptions, settings: RunConfig) -> int:
     """Return how many rows a run takes."""
     if takes_scalars(graph):
         return 1
     return how.batch or demanded_batch(graph) or settings.batch or BATCH
 
 
-def _of_a_worker(opened: OpenedModel, settings: Settings) -> Settings:
+def _of_a_worker(opened: OpenedModel, settings: RunConfig) -> RunConfig:
     """Return settings of one thread, in the engine that the model was written for."""
     if settings.threads not in (None, (1, 1)) or settings.concurrency != 1:
         logger.info("each worker has one core, so threads and calls in flight are not taken from "

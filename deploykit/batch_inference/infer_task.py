@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deploykit.batch_inference.reading.data_part import BadRow
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.input.pipeline import Pipeline
 from deploykit.records.features import Feature
 
@@ -19,7 +19,7 @@ class InferTask:
     """The tensors that are fetched, by the names of the columns that they become."""
     columns: Mapping[str, Feature]
     """What is known of a row of each column before the model runs."""
-    settings: Settings
+    settings: RunConfig
     """Of the engine; a worker has one thread."""
     pipeline: Pipeline
     """How rows become inputs, over data without files; its batch is what is computed at once."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.hardware.doctor import gpu_refusal
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker
@@ -33,7 +33,7 @@ def check_devices(asked: Iterable[str]) -> Sequence[str]:
     return seen
 
 
-def once_each(settings: Sequence[Settings], seen: Sequence[str]) -> tuple[Settings, ...]:
+def once_each(settings: Sequence[RunConfig], seen: Sequence[str]) -> tuple[RunConfig, ...]:
     """Return settings without those on all GPUs that are the same on the first, if it is alone."""
     if len(seen) != 1 or not any(each.device == "all" for each in settings):
         return tuple(settings)
@@ -48,7 +48,7 @@ def visible_gpus() -> list[str]:
 
     CUDA_VISIBLE_DEVICES counts where the user has set it.
     """
-    asked = Settings(device="all").environment
+    asked = RunConfig(device="all").environment
     with contextlib.closing(Worker("deploykit.benchmarking.devices:gpus", forced=asked)) as worker:
         found: list[str] = worker.created()
     return found

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @takes_former_names
 @dataclass(frozen=True)
-class Feeding:
+class BenchmarkInputs:
     """What a model is run on. Without data, values are made up, seed 0."""
 
     HEADING: ClassVar = "Data"
@@ -39,7 +39,7 @@ class Feeding:
         """Where the data lie; None: they are in memory, or made up."""
         return os.fspath(self.data) if isinstance(self.data, str | os.PathLike) else None
 
-    def read(self) -> "Feeding":
+    def read(self) -> "BenchmarkInputs":
         """Return it with its data in memory. FileError, GraphError: they cannot be read."""
         from deploykit.storage.arrays import load_data
 
@@ -59,4 +59,4 @@ class Feeding:
         return batches(graph, batch, self.shapes, data, self.input_range, most=most)
 
 
-MADE_UP = Feeding()
+MADE_UP = BenchmarkInputs()

@@ -18,7 +18,7 @@ from deploykit.verification.sample_inputs import (
     made_up_shapes,
     type_and_shape,
 )
-from deploykit.verification.samples import Data, Samples
+from deploykit.verification.samples import Data, Dataset
 
 MADE_UP = 4  # different batches
 FROM_DATA = 16  # batches at most, where no more are asked for
@@ -134,7 +134,7 @@ def _check_batch(graph: Graph, batch: int | None) -> None:
 def _of_data(
     graph: Graph, batch: int | None, data: Data, most: int | None
 ) -> tuple[tuple[Array, ...], ...]:
-    samples = Samples.of(graph, data)
+    samples = Dataset.of(graph, data)
     arrays = [*samples.arrays.values()]
     count = max((len(array) for array in arrays if array.ndim), default=1)
     if not all(array.size for array in arrays):

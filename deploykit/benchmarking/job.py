@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.tensors import Array
 
 
@@ -14,7 +14,7 @@ class Job:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     batches: tuple[tuple[Array, ...], ...]
-    settings: Settings
+    settings: RunConfig
     devices: tuple[str, ...] = ()
     """TensorFlow's names of what it runs on, a tower each; default: what the settings ask for.
     From /CPU:1 on they are emulated."""

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Meta
 
 from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.display.documents import ABOVE_ZERO, NOT_NEGATIVE, IfSet
 from deploykit.transforms.core.engines.engines import MOST_BATCH
 from deploykit.transforms.core.errors import GraphError
@@ -43,7 +43,7 @@ class Measurement:
     model: str
     sha256: str
     """Of the model's file, or of the frozen graph where the model is another thing than a file."""
-    settings: Settings
+    settings: RunConfig
     samples: Annotated[int, Meta(ge=1, le=MOST_BATCH)]
     """In each call."""
     load_ms: float
@@ -86,5 +86,5 @@ class Measurement:
 
     @property
     def items_per_second(self) -> float:
-        """Samples a second, in the steady state."""
+        """Dataset a second, in the steady state."""
         return self.samples * len(self.latencies_ms) / sum(self.rounds_seconds)

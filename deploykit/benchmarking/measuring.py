@@ -13,13 +13,13 @@ from deploykit.benchmarking.comparison.speed_verdict import decided_beside_the_f
 from deploykit.benchmarking.conditions import Watch
 from deploykit.benchmarking.devices import check_devices, once_each
 from deploykit.benchmarking.engines.same_answers import check_answers
-from deploykit.benchmarking.feeding import MADE_UP, Feeding
+from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.playing import SLICES, TURNS_EACH, Decided, Play
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.sampling import Sampler
 from deploykit.benchmarking.seating import MOST_SESSIONS, Contestant, Seating
-from deploykit.benchmarking.settings import SECONDS, Settings
+from deploykit.benchmarking.settings import SECONDS, RunConfig
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.gpu_counters import open_devices
 from deploykit.hardware.machine import machine
@@ -30,7 +30,7 @@ ROUNDS = 20
 """Into how many turns a number of calls is divided."""
 WARM_UP_SECONDS = 15.0  # at most
 
-SettingsOf = Iterable[Settings] | Mapping[str, Sequence[Settings]]
+SettingsOf = Iterable[RunConfig] | Mapping[str, Sequence[RunConfig]]
 """Of all models, or by the name of a model."""
 Advance = Callable[[str, int], None]
 
@@ -118,8 +118,8 @@ def performed(
 
 def measure_models(
     models: Mapping[str, OpenedModel],
-    settings: SettingsOf = (Settings(),),  # noqa: B008  it is frozen
-    feeding: Feeding = MADE_UP,
+    settings: SettingsOf = (RunConfig(),),  # noqa: B008  it is frozen
+    feeding: BenchmarkInputs = MADE_UP,
     *,
     seconds: float = SECONDS,
     runs: int | None = None,
@@ -149,7 +149,7 @@ def measure_models(
 def contestants_of(
     models: Mapping[str, OpenedModel],
     settings: SettingsOf,
-    feeding: Feeding,
+    feeding: BenchmarkInputs,
     *,
     everything: bool = False,
 ) -> Iterator[list[Contestant]]:
@@ -194,9 +194,9 @@ def _named(contestants: Sequence[Contestant]) -> list[Contestant]:
     return found
 
 
-def _in_words(settings: Settings, engines: Collection[str | None]) -> str:
+def _in_words(settings: RunConfig, engines: Collection[str | None]) -> str:
     """Return settings in words; TensorFlow is named beside another engine alone."""
-    is_said = len(engines) == 1 or settings.engine is not None or settings == Settings()
+    is_said = len(engines) == 1 or settings.engine is not None or settings == RunConfig()
     return str(settings) if is_said else f"{TITLES[TENSORFLOW]}, {settings}"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from deploykit.benchmarking.conditions import Conditions
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.settings import Settings, renamed
+from deploykit.benchmarking.settings import RunConfig, renamed
 from deploykit.storage.documents import load_document
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.display.documents import Hidden, converted, document, head, written
@@ -141,7 +141,7 @@ def _renamed(plain: Mapping[str, Any]) -> Any:
     ]  # fmt: skip
 
 
-def load_tuned(path: str | os.PathLike[str], models: Mapping[str, str] | None = None) -> Settings:
+def load_tuned(path: str | os.PathLike[str], models: Mapping[str, str] | None = None) -> RunConfig:
     """Read the recommended settings from a file of `deploykit tune`.
 
     Args:
@@ -158,7 +158,7 @@ def load_tuned(path: str | os.PathLike[str], models: Mapping[str, str] | None = 
     if not isinstance(settings, dict):
         raise GraphError("tune-file-empty", source=path)
     try:
-        return Settings.of(settings)
+        return RunConfig.of(settings)
     except GraphError as error:
         raise error.within(path) from None
 

@@ -19,7 +19,7 @@ from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measurement import Measurement, Turn
 from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
 from deploykit.benchmarking.sessions import Outcome, started
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.statistics import steady_from
 from deploykit.transforms.core.engines.engines import OPENVINO
 from deploykit.transforms.core.errors import CrashError, Error, LimitError
@@ -45,7 +45,7 @@ class Contestant:
     job: Job
 
     @property
-    def process(self) -> tuple[Settings, tuple[str, ...]]:
+    def process(self) -> tuple[RunConfig, tuple[str, ...]]:
         """What those who share a process agree in."""
         alone = replace(self.job.settings, batch=None, concurrency=1, executor=None)
         if alone.engine == OPENVINO:  # each graph is compiled for its own threads

@@ -7,13 +7,13 @@ from typing import Any
 
 from deploykit.benchmarking.devices import gpu_number
 from deploykit.benchmarking.precision import set_up
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 
 _LOGICAL_CPU = re.compile(r"/CPU:(\d+)")
 
 
-def config(settings: Settings, devices: Sequence[str] = ()) -> Any:
+def config(settings: RunConfig, devices: Sequence[str] = ()) -> Any:
     """Return the ConfigProto of a session with these settings, and with emulated CPUs.
 
     What has no kernel on its device runs on the CPU (soft placement). GPU memory grows with need.

@@ -11,7 +11,7 @@ from deploykit.benchmarking.engines.opening import opened
 from deploykit.benchmarking.engines.runner import Runner, status
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.scenarios.stage import Played, Stage
-from deploykit.benchmarking.scenarios.timing import Timing
+from deploykit.benchmarking.scenarios.timing import BenchmarkOptions
 from deploykit.transforms.core.engines.engines import TENSORFLOW, TITLES
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.running.free_memory import give_back
@@ -70,7 +70,7 @@ class Sessions:
         waited = after.ru_nvcsw - before.ru_nvcsw
         return latencies, taken, cpu, waited, after.ru_nivcsw - before.ru_nivcsw
 
-    def begin(self, number: int, timing: Timing) -> None:
+    def begin(self, number: int, timing: BenchmarkOptions) -> None:
         """Begin the load of a scenario on a session; `so_far` tells how it goes."""
         self._stage = Stage(self._runners[number], timing)
 

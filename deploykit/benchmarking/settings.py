@@ -76,18 +76,18 @@ def _one_of(names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Settings(AsHtml):
+class RunConfig(AsHtml):
     """What can be set about a run. None: left to the engine, or to what the user has set.
 
     Example:
-        >>> deploykit.Settings(batch=8, onednn=False).document()
+        >>> deploykit.RunConfig(batch=8, onednn=False).document()
         {'batch': 8, 'onednn': False}
     """
 
     OMIT_DEFAULTS: ClassVar = True
 
     batch: Annotated[int, Meta(ge=1, le=MOST_BATCH)] | None = None
-    """Samples at once; None: as many as the inputs demand, or one."""
+    """Dataset at once; None: as many as the inputs demand, or one."""
     threads: tuple[_Threads, _Threads] | None = None
     """Threads inside an op, and ops at once. OpenVINO runs the ops of a call one after another: it
     has as many at once as there are calls in flight."""
@@ -161,16 +161,16 @@ class Settings(AsHtml):
             raise GraphError("allocator-unavailable", allocator=self.allocator, reason=why)
 
     @property
-    def without_openmp(self) -> "Settings":
+    def without_openmp(self) -> "RunConfig":
         """The same without the variables of an OpenMP runtime."""
         return replace(self, kmp_blocktime=None, kmp_affinity=None, omp_num_threads=None)
 
     @property
-    def in_engine(self) -> "Settings":
+    def in_engine(self) -> "RunConfig":
         """The same without what TensorFlow alone has, where another engine computes."""
         if self.engine is None:
             return self
-        other: dict[str, Any] = {name: getattr(Settings, name) for name in _OF_TENSORFLOW}
+        other: dict[str, Any] = {name: getattr(RunConfig, name) for name in _OF_TENSORFLOW}
         if self.allocator in _ALLOCATORS_OF_TENSORFLOW:
             other["allocator"] = None
         if self.threads is not None and self.threads[1] != self.concurrency:
@@ -185,7 +185,7 @@ class Settings(AsHtml):
         inside, name = self.in_engine, TITLES.get(self.engine or "", "")
         names = [each.name for each in fields(self)
                  if getattr(self, each.name) != getattr(inside, each.name)]  # fmt: skip
-        alone = [Settings(**{n: getattr(self, n)}) for n in names if n != "threads"]
+        alone = [RunConfig(**{n: getattr(self, n)}) for n in names if n != "threads"]
         said = [f"{name} has no {', no '.join(map(str, alone))}"] if alone else []
         if self.threads is not None and "threads" in names:
             inside_an_op, at_once = self.threads
@@ -194,7 +194,7 @@ class Settings(AsHtml):
         return " and ".join(said)
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> "Settings":
+    def of(cls, plain: Mapping[str, Any]) -> "RunConfig":
         """Return settings that were written. GraphError: they hold what cannot be set."""
         return converted(renamed(plain), cls)
 
@@ -230,7 +230,7 @@ def renamed(plain: Mapping[str, Any]) -> dict[str, Any]:
         found["precision"] = "bf16"
     elif plain.get("bf16", False) is not False:
         raise GraphError("settings-wrong", name="bf16", got=plain["bf16"], bounds="")
-    known = [field.name for field in fields(Settings)]
+    known = [field.name for field in fields(RunConfig)]
     if unknown := [name for name in found if name not in known]:
         raise GraphError("not-one-of", what="the setting", known=known, got=unknown[0])
     return found

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from deploykit.benchmarking.settings import FEED, NAMED, OPENMP, RESIDENT, Settings
+from deploykit.benchmarking.settings import FEED, NAMED, OPENMP, RESIDENT, RunConfig
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engines import (
@@ -23,16 +23,16 @@ logger = logging.getLogger("deploykit")
 
 @takes_former_names
 @dataclass(frozen=True)
-class Sweep:
+class RunConfigGrid:
     """Several values of some settings, of which every combination is measured.
 
     One value may stand for itself: `batch=8`, `threads=(2, 1)`, `onednn=False`.
     """
 
-    HEADING: ClassVar = "Settings to measure"
+    HEADING: ClassVar = "RunConfig to measure"
 
     batch: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MOST_BATCH)] = ()
-    """Samples in a batch; each of several numbers is measured [default: what the model demands, or
+    """Dataset in a batch; each of several numbers is measured [default: what the model demands, or
     1]."""
     engine: Annotated[
         Sequence[Literal["tensorflow", "openvino"]] | Literal["tensorflow", "openvino"],
@@ -92,13 +92,13 @@ class Sweep:
     device: Annotated[str | None, Flag(format="device")] = None
     """Device to run on; all: a copy of the model on every GPU, compared with gpu:0 alone [default:
     cpu]. To compare layouts, use deploykit transform --transforms 'convert_layout(to=NCHW)'."""
-    tuned: Annotated[Settings | str | os.PathLike[str] | None, Flag(formerly="base")] = None
+    tuned: Annotated[RunConfig | str | os.PathLike[str] | None, Flag(formerly="base")] = None
     """Start from the settings that deploykit tune wrote; options given here win."""
 
     @classmethod
-    def coerced(cls, value: object) -> "Sweep | None":
+    def coerced(cls, value: object) -> "RunConfigGrid | None":
         """Return a sweep, or settings as one, or None for what is neither."""
-        if isinstance(value, Settings):
+        if isinstance(value, RunConfig):
             return cls(tuned=value)
         return value if isinstance(value, cls) else None
 
@@ -107,7 +107,7 @@ class Sweep:
         """Whether it says what computes, and does not leave that to the model."""
         return bool(self.engine) or self.tuned is not None
 
-    def settings(self) -> list[Settings]:
+    def settings(self) -> list[RunConfig]:
         """Return every combination, and what it is compared with.
 
         That is the same without the OpenMP variables, and on one GPU instead of all. What an engine
@@ -122,7 +122,7 @@ class Sweep:
             logger.warning("%s: it is measured without", said)
         return [*dict.fromkeys(each.in_engine for each in found)]
 
-    def _combinations(self) -> list[Settings]:
+    def _combinations(self) -> list[RunConfig]:
         several = ("batch", "engine", "threads", "onednn", "caller_thread", "keep_memory",
                    "concurrency", "executor", "allocator", "precision")  # fmt: skip
         values_of = {name: _listed(name, getattr(self, name)) for name in several}
@@ -136,8 +136,8 @@ class Sweep:
             for name in (*OPENMP, "xla", "input", "device")
             if (value := getattr(self, name)) not in (None, False)
         }
-        base = self.tuned or Settings()
-        if not isinstance(base, Settings):
+        base = self.tuned or RunConfig()
+        if not isinstance(base, RunConfig):
             from deploykit.benchmarking.results import load_tuned  # NumPy, which help does without
 
             base = load_tuned(base)
@@ -154,7 +154,7 @@ class Sweep:
         return found
 
 
-def beside_resident(settings: Sequence[Settings]) -> tuple[Settings, ...]:
+def beside_resident(settings: Sequence[RunConfig]) -> tuple[RunConfig, ...]:
     """Return settings, and after each on a GPU that is fed, the same with resident inputs.
 
     What is fed is copied to the GPU, and the outputs back; the other line is computing alone.

@@ -13,7 +13,7 @@ from deploykit.benchmarking.profiling.profile_tables import profile_tables
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scaling import scaling_efficiency, thread_lines
 from deploykit.benchmarking.scenarios.scenario_tables import scenario_row, scenario_tables
-from deploykit.benchmarking.settings import FEED, RESIDENT, Settings
+from deploykit.benchmarking.settings import FEED, RESIDENT, RunConfig
 from deploykit.benchmarking.statistics import Summary, summary
 from deploykit.text.tables import Cell, Table, table
 from deploykit.text.templates import filled, number
@@ -93,7 +93,7 @@ def machine_line(result: BenchmarkResult) -> str:
 
 def openmp_lines(result: BenchmarkResult) -> list[str]:
     """Say what the OpenMP variables did, wherever it was measured with and without them."""
-    without: dict[tuple[str, Settings], Measurement] = {}
+    without: dict[tuple[str, RunConfig], Measurement] = {}
     pairs = []
     for each in result.measurements:
         bare = each.settings.without_openmp

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from deploykit.benchmarking.settings import KEEP_MEMORY, Settings
+from deploykit.benchmarking.settings import KEEP_MEMORY, RunConfig
 from deploykit.benchmarking.tuning.for_server import to_set
 from deploykit.hardware.allocators import PRELOAD, TUNABLES
 from deploykit.transforms.core.errors import PipelineError
@@ -12,7 +12,7 @@ _READ_AT_START = {*KEEP_MEMORY, PRELOAD, TUNABLES}
 _STARTED_ANEW = "DEPLOYKIT_STARTED_ANEW"
 
 
-def prepare_environment(tuned: Settings, show_log: bool) -> None:
+def prepare_environment(tuned: RunConfig, show_log: bool) -> None:
     """Set the variables that TensorFlow and gRPC read when they start; what the user set wins.
 
     Those of the C library it has read already: with them, the program is started once more. Once,

@@ -22,7 +22,7 @@ from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.pairs import before_softmax, maker
 from deploykit.verification.plausibility import class_numbers, doubt
-from deploykit.verification.samples import Feed, Samples, samples_in
+from deploykit.verification.samples import Dataset, Feed, samples_in
 
 logger = logging.getLogger("deploykit")
 
@@ -34,8 +34,8 @@ _PARTS = 50  # of a model's samples, between which it is said how far it is
 
 def examine(
     models: Mapping[str, OpenedModel],
-    samples: Samples,
-    alike: Callable[[OpenedModel], Samples],
+    samples: Dataset,
+    alike: Callable[[OpenedModel], Dataset],
     metric: str,
     worst: int,
     work: Work,
@@ -89,8 +89,8 @@ def examine(
 def _run_all(
     worker: Worker,
     models: Mapping[str, OpenedModel],
-    samples: Samples,
-    alike: Callable[[OpenedModel], Samples],
+    samples: Dataset,
+    alike: Callable[[OpenedModel], Dataset],
     whole: bool,
     work: Work,
 ) -> tuple[int, list[str]]:
@@ -121,7 +121,7 @@ class _Told:
         self.work(f"{self.name}: {part}", count * self.models)
 
 
-def _metric(metric: str, samples: Samples, models: int) -> str:
+def _metric(metric: str, samples: Dataset, models: int) -> str:
     """Return the metric to take; nothing, where models can only be held against each other.
 
     GraphError: it needs labels, which the samples do not have.
@@ -184,7 +184,7 @@ def _run(
     model: OpenedModel,
     use: EngineUse | None,
     tensors: tuple[Sequence[str], Sequence[str]],
-    samples: Samples,
+    samples: Dataset,
     told: "_Told",
 ) -> int:
     """Run a model on its samples in the child, which keeps what it answers; return how many.
@@ -207,7 +207,7 @@ def _run(
     return count
 
 
-def _labels(samples: Samples, count: int) -> Array | None:
+def _labels(samples: Dataset, count: int) -> Array | None:
     labels = samples.labels
     return labels if labels is None or not labels.ndim else labels[:count]
 
@@ -230,7 +230,7 @@ def _doubts(found: Findings, labels: Array | None, count: int) -> tuple[str, ...
 
 
 def _worst(
-    found: Findings, samples: Samples, labels: Array | None, pictures: Sequence[str | None]
+    found: Findings, samples: Dataset, labels: Array | None, pictures: Sequence[str | None]
 ) -> tuple[Disagreement, ...]:
     """Return disagreements with what is known of each sample."""
     apart = found.apart
@@ -253,7 +253,7 @@ def _worst(
     return tuple(entries)
 
 
-def _label(number: int, truth: Array | None, labels: Array | None, samples: Samples) -> str | None:
+def _label(number: int, truth: Array | None, labels: Array | None, samples: Dataset) -> str | None:
     """Return what is right of a sample, as people read it."""
     if truth is not None:
         return class_name(int(truth[number]), samples.class_names)
@@ -262,7 +262,7 @@ def _label(number: int, truth: Array | None, labels: Array | None, samples: Samp
     return f"{np.reshape(labels[number], -1)[0]:.6g}"
 
 
-def _pictures(worker: Worker, samples: Samples, places: Sequence[int]) -> list[str | None]:
+def _pictures(worker: Worker, samples: Dataset, places: Sequence[int]) -> list[str | None]:
     """Return small pictures of samples that are photos; what cannot be shown has none."""
     places = places[:MOST_PICTURES]
     if not places:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from deploykit import __version__
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.tuning.for_server import check_served
 from deploykit.exporting.in_turn import refused_in_turn
 from deploykit.exporting.manifests import OPENVINO_DOCKERFILE, Deployment, manifests, names
@@ -35,7 +35,7 @@ class Manifests:
     """Of `config`, `docker`, `kubernetes` and `kserve`; those of `config` go with any other."""
     batching: bool = False
     """Whether requests that wait are put together."""
-    settings: Settings = field(default_factory=Settings)
+    settings: RunConfig = field(default_factory=RunConfig)
     """What `deploykit tune` found to be fast; a batch above one turns batching on."""
     force: bool = False
     """Whether existing files are replaced."""
@@ -58,7 +58,7 @@ class Manifests:
 
         GraphError: the settings are for no file, or no server has one of them.
         """
-        if self.settings != Settings() and not (self.kinds or self.batching):
+        if self.settings != RunConfig() and not (self.kinds or self.batching):
             raise GraphError("option-needs", option=self.settings_from, needed="--manifests")
         check_served(self.settings, self.settings_from, gpu=False)
         self._tell_what_is_left_out()
@@ -140,7 +140,7 @@ class Manifests:
     def _tell_what_is_left_out(self) -> None:
         """Say what is recommended and cannot be written into the files that are asked for."""
         others = replace(self.settings, batch=None, concurrency=1)
-        if others != Settings() and not self.kinds:
+        if others != RunConfig() and not self.kinds:
             logger.info("%s recommends %s; batching.config cannot hold that, other files can "
                         "(--manifests)", self.settings_from, others)  # fmt: skip
         if self.settings.concurrency > 1 and not self.batches:

@@ -20,8 +20,8 @@ from deploykit.exporting.named_model import NamedModel, open_named_model
 from deploykit.exporting.photo_inputs import PhotoSides, photos_in_front
 from deploykit.exporting.provenance import PROVENANCE
 from deploykit.exporting.signatures import signatures_for
-from deploykit.exporting.warm_up import KNOWN, Samples, aliases_of, samples_for, warm_up
-from deploykit.freezing.interface import Source
+from deploykit.exporting.warm_up import KNOWN, Dataset, aliases_of, samples_for, warm_up
+from deploykit.freezing.interface import ModelSource
 from deploykit.freezing.model_path import locate
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.freezing.sidecar import about
@@ -96,7 +96,7 @@ class ExportOptions:
     """classify and regress add a signature of that name that takes tf.Examples, beside the one that
     takes tensors [default: what the SavedModel's signature says, or predict]."""
     warmup: Annotated[DataLike | None, Flag(metavar="DATA", heading="Data")] = None
-    """Samples that the server runs before the version answers its first request: a .npz file of
+    """Dataset that the server runs before the version answers its first request: a .npz file of
     arrays by input name, a folder of TFRecords, images or CSV files, or DIR/NAME where DIR holds
     records of several names."""
     warmup_samples: Annotated[int, Flag(at_most=MOST, heading="Data")] = USUAL
@@ -133,7 +133,7 @@ class ExportOptions:
     """Run this op although it reads or writes files or starts processes; may be repeated."""
 
 
-def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Exported:
+def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) -> Exported:
     """Write a model as `base_dir/name/version/`; arguments and errors are those of `export`."""
     if not 1 <= how.warmup_samples <= MOST:
         raise GraphError(
@@ -224,7 +224,7 @@ def _known_labels(callee: NamedModel) -> Sequence[str]:
 
 def _warm_up(
     name: str,
-    samples: Samples | None,
+    samples: Dataset | None,
     signatures: Mapping[str, SignatureDef],
     how: ExportOptions,
 ) -> tuple[list[bytes], Mapping[str, str]]:
@@ -237,7 +237,7 @@ def _warm_up(
     return warm_up(name, signatures, chosen, feeds, how.warmup_samples), fed
 
 
-def _of_the_model(samples: Samples | None, callee: NamedModel) -> Mapping[str, Array] | None:
+def _of_the_model(samples: Dataset | None, callee: NamedModel) -> Mapping[str, Array] | None:
     """Return samples of what the model itself takes, by alias, where some are given."""
     if samples is None or samples[0] not in (callee.signature, TENSORS):
         return None

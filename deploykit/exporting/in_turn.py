@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from deploykit.benchmarking.session_config import config, in_callers_thread
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.serving.protocol.signatures import SERVE, read_meta_graph, signatures_of
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import call
@@ -29,7 +29,7 @@ def _refused(folder: str) -> str:
     parts = start_tensorflow()
     signatures = signatures_of(read_meta_graph(Path(folder)))
     graph = parts.ops.Graph()
-    session = parts.session.Session(graph=graph, config=config(Settings(executor="single")))
+    session = parts.session.Session(graph=graph, config=config(RunConfig(executor="single")))
     try:
         with graph.as_default():
             parts.loader.load(session, [SERVE], folder)

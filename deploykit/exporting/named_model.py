@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from deploykit.freezing.interface import Interface, Source
+from deploykit.freezing.interface import Interface, ModelSource
 from deploykit.freezing.meta_graphs import (
     chosen_signature,
     inputs_by_alias,
@@ -70,7 +70,7 @@ def callee_of_graph(
     return replace(callee(name, first), others=others)
 
 
-def open_named_model(source: Source) -> tuple[OpenedModel, NamedModel]:
+def open_named_model(source: ModelSource) -> tuple[OpenedModel, NamedModel]:
     """Open a model, frozen; the signatures of a SavedModel keep names, methods and aliases.
 
     All of them stay where there is a default one and the source names neither a signature nor
@@ -87,7 +87,7 @@ def open_named_model(source: Source) -> tuple[OpenedModel, NamedModel]:
     return opened, _callee(opened, source, names)
 
 
-def _callee(opened: OpenedModel, source: Source, names: Sequence[str]) -> NamedModel:
+def _callee(opened: OpenedModel, source: ModelSource, names: Sequence[str]) -> NamedModel:
     """Return a model that was opened with one of its signatures, or with several."""
     files, frozen, pins = opened.files, opened.frozen, source.pins
     assert files is not None
@@ -120,7 +120,7 @@ def _callee(opened: OpenedModel, source: Source, names: Sequence[str]) -> NamedM
     return _signed(frozen, meta, name, inputs | guessed, outputs, pins)
 
 
-def _all_signatures(files: ModelFiles, source: Source) -> list[str]:
+def _all_signatures(files: ModelFiles, source: ModelSource) -> list[str]:
     """Return the signatures of a SavedModel where all of them are to be kept, or none."""
     asked = replace(source.interface, tags=())
     if files.kind != "saved_model" or source.graph is not None or asked != Interface():
@@ -129,7 +129,7 @@ def _all_signatures(files: ModelFiles, source: Source) -> list[str]:
     return names if len(names) > 1 and DEFAULT in names else []
 
 
-def _naming_all(meta: MetaGraphDef, source: Source, names: Sequence[str]) -> Source:
+def _naming_all(meta: MetaGraphDef, source: ModelSource, names: Sequence[str]) -> ModelSource:
     """Return a source that names the inputs and outputs of several signatures.
 
     A switch is not named: it may be one for training, which freezing turns off.

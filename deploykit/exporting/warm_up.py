@@ -21,7 +21,7 @@ from deploykit.transforms.core.protos import SignatureDef
 from deploykit.transforms.core.tensors import Array, DType
 
 Feeds = Iterable[Mapping[str, Array]]
-Samples = tuple[str, Feeds, Mapping[str, str]]
+Dataset = tuple[str, Feeds, Mapping[str, str]]
 """The signature that takes them, they themselves by alias, what becomes of files, in words."""
 KNOWN = "known"
 """Stands for what is known of a model, in place of a preprocessing."""
@@ -59,7 +59,7 @@ def warm_up(
 
 def samples_for(
     data: Any, callee: NamedModel, fed: Graph, preprocess: Any, photos: PhotoSides | None
-) -> Samples:
+) -> Dataset:
     """Return samples by alias, with the signature that takes them.
 
     They are one at a time where the model leaves that open. Files of photos go where such are

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from deploykit.freezing.initializers import Initialisers
-from deploykit.freezing.interface import Source
+from deploykit.freezing.interface import ModelSource
 from deploykit.freezing.keras.keras_files import read_keras
 from deploykit.freezing.meta_graphs import answering_graph, whole_graph
 from deploykit.freezing.model_files import ModelFiles
@@ -38,7 +38,7 @@ from deploykit.transforms.core.stateful_ops import contents_of, held_by
 logger = logging.getLogger("deploykit")
 
 
-def freeze_files(files: ModelFiles, source: Source) -> Graph:
+def freeze_files(files: ModelFiles, source: ModelSource) -> Graph:
     """Return a model on disk as a frozen graph, as `deploykit.freeze` does.
 
     FileError: a file is missing or unreadable. GraphError: the model is not sound, or has no such
@@ -48,7 +48,7 @@ def freeze_files(files: ModelFiles, source: Source) -> Graph:
         return _frozen(graph, initialisers, source)
 
 
-def freeze_graph(graph: Graph, source: Source) -> Graph:
+def freeze_graph(graph: Graph, source: ModelSource) -> Graph:
     """Return a graph that was read as it stands without variables, calls and switches."""
     graph = source.interface.put_on(graph.copy())
     is_path = isinstance(source.model, str | os.PathLike)
@@ -57,13 +57,13 @@ def freeze_graph(graph: Graph, source: Source) -> Graph:
     return _frozen(graph, Initialisers(graph.copy(), files=Vocabularies(folder=folder)), source)
 
 
-def freeze_written(folder: str, written: Resaved, source: Source) -> Graph:
+def freeze_written(folder: str, written: Resaved, source: ModelSource) -> Graph:
     """Return a model that was just written as a SavedModel."""
     graph, initialisers = read_again(folder, written)
     return _frozen(source.interface.put_on(graph), initialisers, source)
 
 
-def runs_as_it_stands(graph: Graph, source: Source) -> bool:
+def runs_as_it_stands(graph: Graph, source: ModelSource) -> bool:
     """Say whether a graph computes what it does when frozen, with its inputs fed and no more.
 
     It does not where a placeholder is pinned, or where a variable or table has to be filled.
@@ -91,7 +91,7 @@ def naming_errors(path: object) -> Iterator[None]:
 
 
 @no_collection()
-def _frozen(frozen: Graph, initialisers: Initialisers, source: Source) -> Graph:
+def _frozen(frozen: Graph, initialisers: Initialisers, source: ModelSource) -> Graph:
     """Return a graph with its variables turned into constants, checked."""
     about = frozen.about
     _tell_what_is_dropped(frozen, initialisers)
@@ -148,7 +148,7 @@ def _behind_contents(graph: Graph) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _opened(files: ModelFiles, source: Source) -> Iterator[tuple[Graph, Initialisers]]:
+def _opened(files: ModelFiles, source: ModelSource) -> Iterator[tuple[Graph, Initialisers]]:
     """Yield the graph that answers, variables still in it, and what gives them their values."""
     location, interface = files.location, source.interface
     if location.kind == "keras":

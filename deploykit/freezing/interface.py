@@ -36,11 +36,11 @@ class Interface:
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """A model, and what its user says of it. Every function that takes a model takes this too.
 
-    `deploykit.Source("model.ckpt", outputs=["scores"])` is what `deploykit ... model.ckpt --outputs
-    scores` means.
+    `deploykit.ModelSource("model.ckpt", outputs=["scores"])` is what `deploykit ... model.ckpt
+    --outputs scores` means.
     """
 
     HEADING: ClassVar = "Model"
@@ -73,11 +73,11 @@ class Source:
         return Interface(tuple(self.inputs), tuple(self.outputs), tuple(self.tags), self.signature)
 
     @classmethod
-    def of(cls, model: Any, interface: Interface) -> "Source":
+    def of(cls, model: Any, interface: Interface) -> "ModelSource":
         """Return a part of a model."""
         return cls(model, interface.inputs, interface.outputs, interface.tags, interface.signature)
 
 
-def source_of(model: Any) -> Source:
-    """Return a model as a `Source`, which it may be."""
-    return model if isinstance(model, Source) else Source(model)
+def source_of(model: Any) -> ModelSource:
+    """Return a model as a `ModelSource`, which it may be."""
+    return model if isinstance(model, ModelSource) else ModelSource(model)

@@ -7,7 +7,7 @@ import tempfile
 from typing import Any
 
 from deploykit.freezing.freeze import freeze_files, freeze_written
-from deploykit.freezing.interface import Source
+from deploykit.freezing.interface import ModelSource
 from deploykit.freezing.keras.keras_files import package_of, write_model
 from deploykit.freezing.loaded_functions import write_function
 from deploykit.freezing.model_files import ModelFiles
@@ -28,7 +28,7 @@ def name_of(model: Any) -> str:
     return f"{kind} '{name}'" if isinstance(name, str) else kind
 
 
-def freeze_live(model: Any, source: Source) -> Graph:
+def freeze_live(model: Any, source: ModelSource) -> Graph:
     """Return a live model as a frozen graph.
 
     GraphError: it has not seen an input yet, or a function has no one input signature.
@@ -40,7 +40,7 @@ def freeze_live(model: Any, source: Source) -> Graph:
         if getattr(model, "inputs", None):
             return freeze_written(folder, write_model(folder, model), source)
         _export_subclassed(folder, model)
-        written = Source(folder, source.inputs, source.outputs, pins=source.pins)
+        written = ModelSource(folder, source.inputs, source.outputs, pins=source.pins)
         return freeze_files(ModelFiles(written), written)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from deploykit.freezing.checkpoints import meta_bytes
 from deploykit.freezing.graph_files import graph_bytes
 from deploykit.freezing.initializers import Initialisers
-from deploykit.freezing.interface import Source
+from deploykit.freezing.interface import ModelSource
 from deploykit.freezing.meta_graphs import read_meta_graph, signature_sides, whole_graph
 from deploykit.freezing.model_path import Location, locate
 from deploykit.freezing.saved_models import parse_saved_model
@@ -28,7 +28,7 @@ from deploykit.transforms.core.protos import GraphDef, MetaGraphDef, NodeDef
 class ModelFiles:
     """A model on disk, and which of its graphs is meant."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ModelSource) -> None:
         """Look what lies there. FileError: there is nothing, or no model."""
         self.location: Location = locate(source.model)
         self._source = source

@@ -15,7 +15,7 @@ from deploykit.freezing.freeze import (
     runs_as_it_stands,
 )
 from deploykit.freezing.graph_files import load_importable_graph
-from deploykit.freezing.interface import Interface, Source, source_of
+from deploykit.freezing.interface import Interface, ModelSource, source_of
 from deploykit.freezing.live_models import freeze_live, is_live, name_of
 from deploykit.freezing.meta_graphs import (
     DEFAULT_SIGNATURE,
@@ -54,7 +54,7 @@ class OpenedModel(AsHtml):
     """Its tensors by the names that callers know."""
     source: str
     """Its path, or what it is."""
-    requested: Source
+    requested: ModelSource
     files: ModelFiles | None = None
     """What it was read from; None: it was in memory."""
     is_cut: bool = False
@@ -140,9 +140,9 @@ def open_model(model: Any, *, needs_output: bool = True, **options: Any) -> Open
         model: a SavedModel folder, a checkpoint prefix (or its `.meta` or `.index` file, or the
             folder that holds `checkpoint`), a `.keras` or `.h5` file, a frozen `.pb` or `.pbtxt`
             file, a folder that `ship` wrote; or a live model: a `keras.Model`, a `tf.function` with
-            an input signature, a GraphDef, a Graph; or a `Source` that says more of one of these.
+            an input signature, a GraphDef, a Graph; or a `ModelSource`, which names a part of one.
         needs_output: whether a GraphDef in which nothing looks like an output is refused.
-        options: fields of `Source`: `inputs`, `outputs`, `tags`, `signature`, `pins`, `graph`.
+        options: fields of `ModelSource`: `inputs`, `outputs`, `tags`, `signature`, `pins`, `graph`.
 
     FileError: a file is missing or unreadable. GraphError: the model is not sound, or has no such
     tags, signature, input or output. RefusedError: it holds code. TypeError: it is no model.
@@ -197,13 +197,13 @@ def open_models(models: Any, **options: Any) -> dict[str, OpenedModel]:
 
 def path_of(model: Any) -> tuple[str, ...]:
     """Return the path of what is to be opened, or nothing where it is in memory."""
-    path = model.model if isinstance(model, Source) else model
+    path = model.model if isinstance(model, ModelSource) else model
     if isinstance(path, OpenedModel):
         return () if path.files is None else (path.source,)
     return (os.fspath(path),) if isinstance(path, str | os.PathLike) else ()
 
 
-def open_files(files: ModelFiles, source: Source, needs_output: bool = True) -> OpenedModel:
+def open_files(files: ModelFiles, source: ModelSource, needs_output: bool = True) -> OpenedModel:
     """Return a model on disk; what `files` has parsed already is not parsed again."""
     if files.kind != "graph":
         with ImportCheck() as tensorflow:
@@ -221,7 +221,7 @@ def open_files(files: ModelFiles, source: Source, needs_output: bool = True) -> 
 
 
 def _opened(
-    graph: Graph, source: Source, name: str, files: ModelFiles | None = None
+    graph: Graph, source: ModelSource, name: str, files: ModelFiles | None = None
 ) -> OpenedModel:
     """Return a graph as a model; without a signature, its tensors are known by their names."""
     known = about(graph)
@@ -244,7 +244,7 @@ def _narrowed(model: OpenedModel, options: Mapping[str, Any]) -> OpenedModel:
     return replace(found, is_cut=model.is_cut)
 
 
-def _of_graph_def(model: Any, source: Source) -> Graph:
+def _of_graph_def(model: Any, source: ModelSource) -> Graph:
     """Return a GraphDef of any copy of protobuf's classes, frozen."""
     graph = read_graph(model.SerializeToString(), allow_unknown_ops=True)
     graph.inputs = tuple(source.inputs) or guess_inputs(graph)
@@ -256,7 +256,7 @@ def _of_graph_def(model: Any, source: Source) -> Graph:
     return freeze_graph(graph, source)
 
 
-def _signatures(files: ModelFiles, source: Source, graph: Graph) -> dict[str, SignatureNames]:
+def _signatures(files: ModelFiles, source: ModelSource, graph: Graph) -> dict[str, SignatureNames]:
     """Return how callers know the tensors of a model that was frozen from its files."""
     if files.kind == "keras" or source.graph is not None:
         return {}

@@ -17,7 +17,7 @@ from typing import Any
 from deploykit.benchmarking.devices import check_devices
 from deploykit.benchmarking.measuring import spill
 from deploykit.benchmarking.sampling import Sampler
-from deploykit.benchmarking.settings import SECONDS, Settings
+from deploykit.benchmarking.settings import SECONDS, RunConfig
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.gpu_counters import open_devices
 from deploykit.hardware.machine import machine, usable_cores
@@ -29,7 +29,7 @@ from deploykit.input.input_result import InputResult, Round, StyleResult
 from deploykit.input.input_runner import BUFFERED, InputJob, Stretch, started
 from deploykit.input.own_pipeline import OWN, OwnPipeline, own_pipeline
 from deploykit.input.pipeline import STYLES, Pipeline
-from deploykit.input.piping import PIPELINE, PLAIN, Piping
+from deploykit.input.piping import PIPELINE, PLAIN, InputPipelineOptions
 from deploykit.input.preprocessing import Preprocessing, plan
 from deploykit.input.service import serving
 from deploykit.input.tfdata import check_cache
@@ -62,7 +62,7 @@ def pipeline_for(
     batch: int | None = None,
     epochs: int | None = None,
     threads: int | None = None,
-    piping: Piping = PLAIN,
+    piping: InputPipelineOptions = PLAIN,
 ) -> Pipeline:
     """Return the pipeline from data to the inputs of a graph, or to all features without one.
 
@@ -95,8 +95,8 @@ def pipeline_for(
 def measure_input(
     model: OpenedModel,
     data: str | None,
-    piping: Piping = PLAIN,
-    settings: Settings = Settings(),  # noqa: B008  it is frozen
+    piping: InputPipelineOptions = PLAIN,
+    settings: RunConfig = RunConfig(),  # noqa: B008  it is frozen
     *,
     styles: Iterable[str] = STYLES,
     seconds: float = SECONDS,
@@ -154,7 +154,11 @@ def measure_input(
 
 
 def _planned(
-    graph: Graph, data: str | None, piping: Piping, batch: int | None, styles: tuple[str, ...]
+    graph: Graph,
+    data: str | None,
+    piping: InputPipelineOptions,
+    batch: int | None,
+    styles: tuple[str, ...],
 ) -> tuple[Pipeline, OwnPipeline | None, tuple[str, ...]]:
     """Return deploykit's pipeline, one's own, and which styles can be measured.
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from deploykit.benchmarking.devices import devices_for, gpus
 from deploykit.benchmarking.session_config import config
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.hardware.activity import Look
 from deploykit.hardware.own_use import OwnLook
 from deploykit.input.feed import batches, check_records, decoding_share, placeholders
@@ -50,7 +50,7 @@ class InputJob:
     """Ops that are run once, before."""
     wait_ms: float | None = None
     """How long a step waits instead of computing, without a CPU."""
-    settings: Settings = field(default_factory=Settings)
+    settings: RunConfig = field(default_factory=RunConfig)
     helpers: tuple[int, ...] = ()
     """Processes that read for it, whose CPU time and bytes count as its own."""
     own: OwnPipeline | None = None

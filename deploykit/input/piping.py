@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @takes_former_names
 @dataclass(frozen=True)
-class Piping:
+class InputPipelineOptions:
     """How files reach a model that is measured behind them, and what of it is run."""
 
     HEADING: ClassVar = "Input from files"
@@ -128,4 +128,4 @@ class Piping:
 
 PIPELINE = "pipeline"
 """The style of one's own tf.data function."""
-PLAIN = Piping()
+PLAIN = InputPipelineOptions()

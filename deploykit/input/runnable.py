@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from deploykit.freezing.open_model import OpenedModel, open_model
-from deploykit.input.piping import Piping
+from deploykit.input.piping import InputPipelineOptions
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 
 
 def open_runnable(
-    model: Any, piping: Piping, allow_ops: Sequence[str] = (), **options: Any
+    model: Any, piping: InputPipelineOptions, allow_ops: Sequence[str] = (), **options: Any
 ) -> OpenedModel:
     """Return a model whose outputs are what is fetched; `model` and `options` as for `open_model`.
 

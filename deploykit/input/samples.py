@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.benchmarking.feeding import Feeding
+from deploykit.benchmarking.feeding import BenchmarkInputs
 from deploykit.input.data import is_arrays, open_data
 from deploykit.input.input_benchmark import pipeline_for
 from deploykit.input.iterating import Feeds
 from deploykit.input.labelling.class_numbers import ClassNames, classes_of, with_class_numbers
 from deploykit.input.labelling.sample_groups import group_feature, in_folders
 from deploykit.input.pipeline import Pipeline, kind_of, say
-from deploykit.input.piping import Piping
+from deploykit.input.piping import InputPipelineOptions
 from deploykit.input.preprocessing import Preprocessing, Steps
 from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.display.documents import document
@@ -29,7 +29,7 @@ from deploykit.transforms.core.node import producer_name, split
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.groups import group_names
 from deploykit.verification.sample_inputs import demanded_batch, paired_inputs, type_and_shape
-from deploykit.verification.samples import BATCH, LABELS, Samples, names_of_inputs
+from deploykit.verification.samples import BATCH, LABELS, Dataset, names_of_inputs
 
 _GROUPS = "groups of the samples"  # beside the inputs of a pipeline
 MOST_ELEMENTS = 1_000_000  # of a dataset that does not say where it ends
@@ -44,7 +44,7 @@ def open_samples(
     said: Mapping[str, str] | None = None,
     labels: Any = None,
     group_by: str | None = None,
-) -> Samples:
+) -> Dataset:
     """Return data as samples of a graph, all in memory, with labels where there are some.
 
     Where the data name classes, such as by folders of photos, labels are the places of these names
@@ -68,10 +68,10 @@ def open_samples(
     FileError, GraphError: they do not fit the graph's inputs, or name a class that is not among
     `labels`; the message begins with the path.
     """
-    if isinstance(data, Samples):
+    if isinstance(data, Dataset):
         return data
     known = ClassNames.of(graph, labels)
-    of = partial(Samples.of, graph, labelled=labelled, group_by=group_by)
+    of = partial(Dataset.of, graph, labelled=labelled, group_by=group_by)
     if isinstance(data, str | os.PathLike):
         path = os.fspath(data)
         if _is_plain(path, graph, preprocess):
@@ -98,8 +98,8 @@ def open_samples(
 
 
 def open_alike(
-    samples: Samples, reference: Graph, data: Any, graph: Graph, preprocess: Any = None
-) -> Samples:
+    samples: Dataset, reference: Graph, data: Any, graph: Graph, preprocess: Any = None
+) -> Dataset:
     """Return the samples of a graph as another one takes them, for which files may be read anew.
 
     Where the same becomes of files for both, and where the data are arrays, the arrays are those
@@ -126,7 +126,7 @@ def open_alike(
             found = _read(there, graph, labelled=False)
             return replace(samples, arrays=found.arrays, batch=found.batch, fed=found.fed)
     arrays = {pairs[name]: each for name, each in samples.arrays.items() if name in pairs}
-    found = Samples.of(graph, arrays, source=samples.source, labelled=False)
+    found = Dataset.of(graph, arrays, source=samples.source, labelled=False)
     return replace(samples, arrays=found.arrays, batch=found.batch)
 
 
@@ -150,7 +150,9 @@ def open_feeds(
         return samples.feeds(batch), samples.fed
 
 
-def read_feeding(feeding: Feeding, *graphs: Graph) -> tuple[Feeding, dict[str, str]]:
+def read_feeding(
+    feeding: BenchmarkInputs, *graphs: Graph
+) -> tuple[BenchmarkInputs, dict[str, str]]:
     """Return what is measured with, in memory, and what is fed of a file, in words.
 
     FileError, GraphError: the file cannot be read.
@@ -183,7 +185,7 @@ def _is_plain(path: str, graph: Graph, preprocess: Any) -> bool:
 
 def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None) -> Pipeline:
     """Return what reads files for a graph."""
-    declared = Piping(preprocess=preprocess).declared(graph)
+    declared = InputPipelineOptions(preprocess=preprocess).declared(graph)
     with naming(path):
         data = open_data(path, declared.columns, graph)
         if batch is None and demanded_batch(graph) is None:
@@ -191,7 +193,7 @@ def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None
         return pipeline_for(data, graph, preprocessing=declared, batch=batch, epochs=1, threads=1)
 
 
-def _read(pipeline: Pipeline, graph: Graph, labelled: bool, group_by: str | None = None) -> Samples:
+def _read(pipeline: Pipeline, graph: Graph, labelled: bool, group_by: str | None = None) -> Dataset:
     """Return all that a pipeline gives, and the labels and groups that its data have."""
     data, fed = pipeline.data, pipeline.fed
     applied = document(Preprocessing(pipeline.steps))
@@ -213,7 +215,7 @@ def _read(pipeline: Pipeline, graph: Graph, labelled: bool, group_by: str | None
     labels = found.get("labels")
     if labels is not None and labels.dtype.kind == "f" and (labels == np.rint(labels)).all():
         found["labels"] = labels.astype(np.int64)  # a CSV file has but one kind of number
-    samples = Samples.of(graph, found, applied, data.path, labelled=labelled)
+    samples = Dataset.of(graph, found, applied, data.path, labelled=labelled)
     if group:
         with samples.named():
             groups = group_names({group: found[_GROUPS]}, group, samples.count)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import numpy as np
 
-from deploykit.benchmarking.feeding import MADE_UP, Feeding
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.display.documents import Hidden, Written, written
@@ -74,13 +74,13 @@ class EnginePlacement(AsHtml):
 
 
 def find_engine_placement(
-    model: OpenedModel, engine: str, feeding: Feeding = MADE_UP, *, batch: int | None = None
+    model: OpenedModel, engine: str, feeding: BenchmarkInputs = MADE_UP, *, batch: int | None = None
 ) -> EnginePlacement:
     """Run a model in an engine, and return what that executes.
 
     GraphError: it cannot be had, or refuses the graph. CrashError, LimitError: it died or hung.
     """
-    Settings(engine=engine).check_here()
+    RunConfig(engine=engine).check_here()
     graph = model.graph
     feeds = feeding.batches(graph, batch)[0]
     worker = Worker(
@@ -88,7 +88,7 @@ def find_engine_placement(
         b"".join(graph.serialized()),
         dict(zip(graph.inputs, feeds, strict=True)),
         list(graph.outputs),
-        forced=Settings(engine=engine).environment,
+        forced=RunConfig(engine=engine).environment,
         runs=TITLES[engine],
     )
     with closing(worker):

@@ -12,8 +12,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from deploykit.benchmarking.feeding import MADE_UP, Feeding
-from deploykit.benchmarking.settings import CPU_DEVICES, Settings
+from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
+from deploykit.benchmarking.settings import CPU_DEVICES, RunConfig
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.doctor import gpu_refusal
 from deploykit.inspection.step_stats import satisfies
@@ -122,17 +122,17 @@ class Placement(AsHtml):
 
 def find_placement(
     model: OpenedModel,
-    feeding: Feeding = MADE_UP,
+    feeding: BenchmarkInputs = MADE_UP,
     *,
     batch: int | None = None,
-    device: str = Settings.device,
+    device: str = RunConfig.device,
     cpu_devices: int = CPU_DEVICES,
     soft_placement: bool = True,
 ) -> Placement:
     """Run a model and return where its nodes ran; the arguments are those of the API's function."""
     graph = model.graph
     feeds = feeding.batches(graph, batch)[0]
-    settings = Settings(device=device)
+    settings = RunConfig(device=device)
     worker = Worker(
         "deploykit.inspection.step_stats:look",
         b"".join(graph.serialized()),

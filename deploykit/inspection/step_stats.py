@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.tensors import Array, numpy_type, type_name
@@ -43,7 +43,7 @@ def look(
     graph_def: bytes,
     feeds: dict[str, Array],
     outputs: list[str],
-    settings: Settings,
+    settings: RunConfig,
     cpu_devices: int,
     soft_placement: bool,
 ) -> dict[str, Any]:

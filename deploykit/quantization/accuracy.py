@@ -80,7 +80,7 @@ class Judge:
 
         Args:
             graph: what is right.
-            feeds: held-out samples, batch by batch, as `Samples.feeds` returns them.
+            feeds: held-out samples, batch by batch, as `Dataset.feeds` returns them.
             labels: one for each sample; without, only a metric of the user's own is taken.
             metric: top1 or top5, the share of samples whose label is among so many highest scores
                 of the first output; mae, the mean absolute error of the first output; or

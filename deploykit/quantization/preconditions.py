@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable
 
 from deploykit.quantization.accuracy import Judge
-from deploykit.quantization.requested import Quantization
+from deploykit.quantization.requested import QuantizeOptions
 from deploykit.transforms.core.errors import GraphError, VerificationError, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import OPS
@@ -61,7 +61,7 @@ def has_layers(graph: Graph) -> bool:
     )
 
 
-def doubts(judge: Judge, labels: Array | None, how: Quantization) -> list[str]:
+def doubts(judge: Judge, labels: Array | None, how: QuantizeOptions) -> list[str]:
     """Return what speaks against the answers of a judge's float graph, as notes; it is warned of.
 
     Answers are classes where a Softmax or a Sigmoid makes them, or where labels are class numbers;

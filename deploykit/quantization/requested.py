@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, ClassVar, Literal, get_args
 
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engines import MOST_BATCH, OPENVINO, TENSORFLOW, check_engine
 from deploykit.transforms.core.errors import GraphError
@@ -26,7 +26,7 @@ _WEIGHTS = ("minimum_size", "skip")
 
 
 @dataclass(frozen=True)
-class Quantization:
+class QuantizeOptions:
     """What an 8-bit graph has to be."""
 
     HEADING: ClassVar = "With --calibration"
@@ -80,9 +80,9 @@ class Quantization:
     """Keep this constant in float; may be repeated."""
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> RunConfig:
         """The batch and the threads for which it is to be fast."""
-        return Settings(batch=self.batch, threads=self.threads)
+        return RunConfig(batch=self.batch, threads=self.threads)
 
     def resolved_mode(
         self, is_calibrated: bool, is_evaluated: bool, states_scales: bool = False
@@ -136,4 +136,4 @@ class Quantization:
                 raise GraphError("option-reason", option=name.replace("_", "-"), reason=why)
 
 
-DEFAULT = Quantization()
+DEFAULT = QuantizeOptions()

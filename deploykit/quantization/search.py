@@ -27,7 +27,7 @@ from deploykit.quantization.preconditions import (
     refuse_unknown_layers,
     warned,
 )
-from deploykit.quantization.requested import DEFAULT, Quantization
+from deploykit.quantization.requested import DEFAULT, QuantizeOptions
 from deploykit.quantization.result import Quantized
 from deploykit.quantization.rounding.round_in_time import round_first
 from deploykit.quantization.search_task import SearchTask, task_of
@@ -40,7 +40,7 @@ from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import plan
 from deploykit.transforms.core.int8.ranges import load_ranges
-from deploykit.verification.samples import Data, Samples
+from deploykit.verification.samples import Data, Dataset
 
 logger = logging.getLogger("deploykit")
 
@@ -50,7 +50,7 @@ LEAST = 16  # samples to calibrate with, where time is short
 def quantize_calibrated(
     graph: Graph,
     data: Data,
-    how: Quantization = DEFAULT,
+    how: QuantizeOptions = DEFAULT,
     *,
     evaluation: Data | None = None,
     state: str | os.PathLike[str] | None = None,
@@ -77,8 +77,8 @@ def quantize_calibrated(
     budget = budget or Budget(how.budget)
     refuse_quantized(graph)
     refuse_unknown_layers(graph, how.keep_float)
-    samples = Samples.of(graph, data)
-    labelled = None if evaluation is None else Samples.of(graph, evaluation)
+    samples = Dataset.of(graph, data)
+    labelled = None if evaluation is None else Dataset.of(graph, evaluation)
     for each in (samples, labelled):
         if each is not None:
             each.refuse_gaps()
@@ -138,7 +138,7 @@ def _outcome(task: SearchTask, engines: Sequence[EngineTarget]) -> Quantized:
         return best_of(task, found, candidates)
 
 
-def _calibrating(task: SearchTask) -> Samples:
+def _calibrating(task: SearchTask) -> Dataset:
     """Return the samples to calibrate with: all that there is time for."""
     every = task.samples.calibrating
     found = every.spread(task.budget.calibrating_samples(LEAST))

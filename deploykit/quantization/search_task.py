@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from deploykit.benchmarking.inputs import batches
 from deploykit.hardware.machine import environment, machine
 from deploykit.quantization.budget import Budget
-from deploykit.quantization.requested import DEFAULT, PREFERENCES, Quantization
+from deploykit.quantization.requested import DEFAULT, PREFERENCES, QuantizeOptions
 from deploykit.storage.resume_file import State, digest, pieces
 from deploykit.text.progress import Work, unseen
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.bar import QUANTIZED_BAR_DB
-from deploykit.verification.samples import Samples, Split
+from deploykit.verification.samples import Dataset, Split
 
 PREPARATION = 3  # changes with what is done before layers are int8, so with what a state holds
 STEPS = ("engine", "calibrate", "round", "judge", "rank", "time", "compare", "judge the result")
@@ -25,10 +25,10 @@ class SearchTask:
     """All that a search goes by."""
 
     graph: Graph
-    how: Quantization
+    how: QuantizeOptions
     samples: Split
-    timed_with: Samples
-    evaluation: Samples | None
+    timed_with: Dataset
+    evaluation: Dataset | None
     state: State
     work: Work
     ranges: str
@@ -55,9 +55,9 @@ class SearchTask:
 
 def task_of(
     graph: Graph,
-    samples: Samples,
-    how: Quantization,
-    evaluation: Samples | None,
+    samples: Dataset,
+    how: QuantizeOptions,
+    evaluation: Dataset | None,
     state: str | os.PathLike[str] | None,
     work: Work | None,
     ranges: str,

@@ -17,7 +17,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan, plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
-from deploykit.verification.samples import Data, Samples, samples_in
+from deploykit.verification.samples import Data, Dataset, samples_in
 
 STEPS = ("calibrate", "rank")
 JUDGED = 16  # samples by which each layer is judged: more hardly change the order
@@ -83,7 +83,7 @@ def measure_sensitivity(
 
     GraphError: the data do not fit; or as in `calibrate`, `Judge` and `rank`.
     """
-    samples = Samples.of(graph, data)  # noise shows in every answer
+    samples = Dataset.of(graph, data)  # noise shows in every answer
     with samples.named():
         calibrating, held_out, note = samples.split()
         feeds, judged = calibrating.feeds(), held_out.spread(JUDGED).feeds()

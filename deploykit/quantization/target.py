@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.quantization.accuracy import Judge, Judgement
 from deploykit.quantization.search_task import SearchTask
 from deploykit.quantization.timing.layer_times import (
@@ -83,12 +83,12 @@ class EngineTarget:
         """Return how it compares with the float graph. Errors are those of `Judge.judge`."""
         return judge.judge(graph, self.engine)
 
-    def settings(self, settings: Settings) -> Settings:
+    def settings(self, settings: RunConfig) -> RunConfig:
         """Return settings with which this engine computes."""
         return settings if self.is_tensorflow else replace(settings, engine=self.engine)
 
     def times(
-        self, graph: Graph, int8: Graph, plan: Plan, settings: Settings, **more: Any
+        self, graph: Graph, int8: Graph, plan: Plan, settings: RunConfig, **more: Any
     ) -> LayerTimes:
         """Measure each part of a plan; arguments and errors are those of `layer_times`."""
         measure = layer_times if self.is_tensorflow else openvino_times
@@ -106,7 +106,7 @@ class EngineTarget:
         self,
         graph: Graph,
         int8: Mapping[str, Graph],
-        settings: Settings,
+        settings: RunConfig,
         onednn_is_on: bool,
         times: LayerTimes | None = None,
     ) -> Entrants:

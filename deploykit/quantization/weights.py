@@ -9,7 +9,7 @@ from deploykit.freezing.open_model import OpenedModel
 from deploykit.quantization.accuracy import Judge, Judgement
 from deploykit.quantization.calibration import calibrate
 from deploykit.quantization.keep_float import choose_layers
-from deploykit.quantization.requested import Quantization
+from deploykit.quantization.requested import QuantizeOptions
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank_each
 from deploykit.rewriting.pipelines import OPTIMIZE, quantize_string
 from deploykit.rewriting.proof import Proof
@@ -26,7 +26,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.bar import QUANTIZED_BAR_DB
 from deploykit.verification.groups import Decibels
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 
 MOST = 64  # samples by which biases are corrected: more hardly change a mean
 CODES = "_quantized_const"  # what the name of a constant ends with, once it is in 8 bits
@@ -73,8 +73,8 @@ class WeightsInt8(Rewriting):
 
 def quantize_stored(
     model: OpenedModel,
-    how: Quantization,
-    samples: Samples | None,
+    how: QuantizeOptions,
+    samples: Dataset | None,
     made_up: Feeds,
     proof: Proof,
     target: OutputFiles,
@@ -130,7 +130,7 @@ def quantize_stored(
     return found
 
 
-def _calibrated(graph: Graph, samples: Samples, path: str) -> str:
+def _calibrated(graph: Graph, samples: Dataset, path: str) -> str:
     """Write the ranges and means of an optimized graph to a file, and return its name."""
     optimized = run_steps(graph, OPTIMIZE)[0]
     Path(path).write_text(calibrate(optimized, samples.spread(MOST).feeds()).ranges.text())

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from deploykit.exporting.export import default_name
-from deploykit.freezing.interface import Source
+from deploykit.freezing.interface import ModelSource
 from deploykit.freezing.open_model import path_of
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import Shipment
@@ -38,7 +38,7 @@ def _again(shipment: Shipment) -> str:
     """Return the command that does all of it again."""
     paths = path_of(shipment.source)
     words = ["deploykit", "ship", *(paths or ("MODEL",))]
-    for given, default in ((shipment.source, Source(None)), (shipment.how, ShipOptions())):
+    for given, default in ((shipment.source, ModelSource(None)), (shipment.how, ShipOptions())):
         for each in fields(given):
             value = getattr(given, each.name)
             if each.name in ("model", "name") or value == getattr(default, each.name):

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.freezing.interface import Source
+from deploykit.freezing.interface import ModelSource
 from deploykit.freezing.open_model import path_of
 from deploykit.input.data import is_arrays
 from deploykit.shipping.kept import digest_of
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.storage.arrays import load_forms
 from deploykit.transforms.core.errors import Error
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 
 
-def inputs_of(source: Source, how: ShipOptions) -> dict[str, Any]:
+def inputs_of(source: ModelSource, how: ShipOptions) -> dict[str, Any]:
     """Return what stands for the model and each option.
 
     Also for `evaluation_form`, the names, types and shapes of the evaluation data, which is all
@@ -36,7 +36,7 @@ def _form(data: Any) -> Any:
     if data is None:
         return None
     forms: Mapping[str, tuple[Any, tuple[int, ...]]] = {}
-    if isinstance(data, Samples):
+    if isinstance(data, Dataset):
         arrays = {name: np.asarray(each) for name, each in data.arrays.items()}
         forms = {name: (each.dtype, each.shape) for name, each in arrays.items()}
     elif is_arrays(data):

@@ -18,7 +18,7 @@ from deploykit.transforms.core.display.documents import FORMAT, converted, docum
 from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.files.reading import read_json
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 
 KIND = "stage"
 READ_WHOLE = 1 << 30
@@ -147,7 +147,7 @@ def digest_of(given: Any) -> Any:
     """Return what stands for an option in a key: of a path its contents, else the value."""
     if isinstance(given, os.PathLike) or (isinstance(given, str) and _lies_there(given)):
         return digest_of_path(Path(given))
-    if isinstance(given, Samples):
+    if isinstance(given, Dataset):
         labels = {} if given.labels is None else {"labels": given.labels}
         return digest(pieces({**given.arrays, **{f"{k} ": v for k, v in labels.items()}}))
     if isinstance(given, list | tuple):

@@ -13,7 +13,7 @@ from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import FROZEN, Shipment
 from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.errors import FileError
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 
 
 def check_files(how: ShipOptions) -> None:
@@ -38,4 +38,4 @@ def check_fits(shipment: Shipment) -> None:
         signatures_for(callee, None, labels=labels_from(how.labels))
     for data in (how.calibration, how.evaluation):
         if isinstance(data, str) and how.preprocess is None and is_arrays(data):
-            Samples.of(graph, load_data(data), source=data)
+            Dataset.of(graph, load_data(data), source=data)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from deploykit.api.public import Command, public
 from deploykit.exporting.export import default_name
-from deploykit.freezing.interface import Source, source_of
+from deploykit.freezing.interface import ModelSource, source_of
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.hardware.doctor import gpu_refusal
 from deploykit.hardware.machine import machine
@@ -279,10 +279,10 @@ def _said(shipment: Shipment) -> dict[str, Any]:
     return found
 
 
-def _in_memory(source: Source, how: ShipOptions) -> tuple[Source, ShipOptions]:
+def _in_memory(source: ModelSource, how: ShipOptions) -> tuple[ModelSource, ShipOptions]:
     """Open what is in memory, so that it can be told from another by its contents."""
     if not path_of(source):
-        source = Source(open_model(source))
+        source = ModelSource(open_model(source))
     found = {}
     for name in ("calibration", "evaluation"):
         data = getattr(how, name)
@@ -293,7 +293,7 @@ def _in_memory(source: Source, how: ShipOptions) -> tuple[Source, ShipOptions]:
     return source, replace(how, **found)
 
 
-def size_of(source: Source) -> int:
+def size_of(source: ModelSource) -> int:
     """Return the bytes of a model's files, or of its graph."""
     paths = path_of(source)
     if not paths:

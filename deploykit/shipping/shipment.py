@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from deploykit.freezing.interface import Source
+from deploykit.freezing.interface import ModelSource
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.input.data import is_arrays
 from deploykit.input.samples import open_samples
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.stage_result import DONE, FOLDER, UNDECIDED, Outcome, StageResult
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 
 AS_IT_CAME, OPTIMIZED, EIGHT_BITS = "as it came", "optimized", "8 bits"
 FROZEN, OPTIMIZED_FILE, EIGHT_BITS_FILE = (
@@ -35,7 +35,7 @@ def is_folder(data: Any) -> bool:
 class Shipment:
     """One run of `ship`: its inputs, its folder, and the results of the stages so far."""
 
-    source: Source
+    source: ModelSource
     folder: Path
     """Where it is built."""
     output: Path
@@ -51,7 +51,7 @@ class Shipment:
     share: float = 0.0
     """Minutes that the running stage may take: no more than its model is worth."""
     _opened: dict[str, OpenedModel] = field(default_factory=dict)
-    _samples: dict[str, Samples] = field(default_factory=dict)
+    _samples: dict[str, Dataset] = field(default_factory=dict)
 
     @property
     def left(self) -> float:
@@ -78,7 +78,7 @@ class Shipment:
             self._opened[name] = open_model(self.path(name))
         return self._opened[name]
 
-    def samples(self, which: Literal["calibration", "evaluation"]) -> Samples:
+    def samples(self, which: Literal["calibration", "evaluation"]) -> Dataset:
         """Return the samples that an option names, with labels and groups; they are read once."""
         if which not in self._samples:
             self._samples[which] = open_samples(
@@ -90,7 +90,7 @@ class Shipment:
             )
         return self._samples[which]
 
-    def arrays(self) -> Samples | None:
+    def arrays(self) -> Dataset | None:
         """Return samples that are fed as they are; None: they are files to preprocess, or none."""
         which: Literal["calibration", "evaluation"] = (
             "evaluation" if self.how.calibration is None else "calibration"

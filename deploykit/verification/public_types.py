@@ -4,12 +4,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from deploykit.freezing.interface import Source
+from deploykit.freezing.interface import ModelSource
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.core.display.documents import Documented
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -23,11 +23,11 @@ else:  # TensorFlow is not imported for its types alone
 
 PathLike: TypeAlias = str | os.PathLike[str]
 """The path of a file or folder."""
-ModelLike: TypeAlias = PathLike | Source | OpenedModel | Graph | GraphDef | LiveModel
+ModelLike: TypeAlias = PathLike | ModelSource | OpenedModel | Graph | GraphDef | LiveModel
 """A SavedModel folder, a checkpoint, a Keras or GraphDef file, or a model in memory."""
 ModelsLike: TypeAlias = ModelLike | Sequence[ModelLike] | Mapping[str, ModelLike]
 """One model, a list of models, or models by name."""
-DataLike: TypeAlias = PathLike | Samples | Mapping[str, ArrayLike] | TensorFlowDataset
+DataLike: TypeAlias = PathLike | Dataset | Mapping[str, ArrayLike] | TensorFlowDataset
 """A folder or file of samples, arrays by input name (samples on the first axis), or a dataset."""
 ImageLike: TypeAlias = PathLike | ArrayLike
 """The path of a JPEG, PNG, BMP or GIF file, or its pixels [height, width, channels]."""

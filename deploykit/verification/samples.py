@@ -1,4 +1,4 @@
-"""Samples that fit a graph: checked once, here, and handed through all that is done with them."""
+"""Dataset that fit a graph: checked once, here, and handed through all that is done with them."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,8 +30,8 @@ Feed = dict[str, Array]
 
 
 @dataclass(frozen=True)
-class Samples:
-    """Arrays that a graph can be fed with. Make them with `Samples.of`, which checks them."""
+class Dataset:
+    """Arrays that a graph can be fed with. Make them with `Dataset.of`, which checks them."""
 
     arrays: Mapping[str, Array]
     """By the graph's inputs, of the types that these take; the first axis are the samples. What is
@@ -61,13 +61,13 @@ class Samples:
     def of(
         cls,
         graph: Graph,
-        data: "Mapping[str, Array] | Samples",
+        data: "Mapping[str, Array] | Dataset",
         preprocessing: Mapping[str, Any] | None = None,
         source: str = "",
         *,
         labelled: bool = True,
         group_by: str | None = None,
-    ) -> "Samples":
+    ) -> "Dataset":
         """Return arrays by input name as samples of a graph; samples are returned as they are.
 
         An array may also bear the name that callers know, where a signature says it. `labels` are
@@ -76,7 +76,7 @@ class Samples:
         that is not an input; None: no groups.
         GraphError, with the source: they do not fit the graph's inputs, or each other.
         """
-        if isinstance(data, Samples):
+        if isinstance(data, Dataset):
             return data
         with naming(source):
             known = names_of_inputs(graph)
@@ -170,7 +170,7 @@ class Samples:
         held = np.arange(count) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
         return Split(self._taken(~held), self._taken(held))
 
-    def spread(self, most: int) -> "Samples":
+    def spread(self, most: int) -> "Dataset":
         """Return so many at even distances, or all where there are fewer.
 
         They are no fewer than the graph demands at once.
@@ -178,7 +178,7 @@ class Samples:
         most = min(max(most, self.batch or 1), self.count)
         return self._taken(np.linspace(0, self.count - 1, most).round().astype(int))
 
-    def at_least(self, count: int) -> "Samples":
+    def at_least(self, count: int) -> "Dataset":
         """Return them again and again, where they are fewer."""
         return self._taken(np.arange(max(self.count, count)) % self.count) if self.count else self
 
@@ -193,7 +193,7 @@ class Samples:
                         "data-hold-kind", name=split(tensor)[0], kind=kind, where=where
                     )
 
-    def _taken(self, places: Array) -> "Samples":
+    def _taken(self, places: Array) -> "Dataset":
         arrays = {name: a[places] if a.ndim else a for name, a in self.arrays.items()}
         labels = self.labels
         if labels is not None and labels.ndim:
@@ -204,14 +204,14 @@ class Samples:
 
 
 class Split(NamedTuple):
-    """Samples to learn from, those held out to judge by, and a note where they are the same."""
+    """Dataset to learn from, those held out to judge by, and a note where they are the same."""
 
-    calibrating: Samples
-    held_out: Samples
+    calibrating: Dataset
+    held_out: Dataset
     note: str = ""
 
 
-Data = Mapping[str, Array] | Samples
+Data = Mapping[str, Array] | Dataset
 
 
 def samples_in(feeds: Iterable[Mapping[str, Array]]) -> int:

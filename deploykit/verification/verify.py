@@ -24,7 +24,7 @@ from deploykit.verification.pairs import Pairing, judged_outputs, maker, paired_
 from deploykit.verification.plausibility import doubt
 from deploykit.verification.running import Run, Runnable, Task
 from deploykit.verification.sample_inputs import made_up_feeds, paired_inputs
-from deploykit.verification.samples import Data, Feed, Samples, samples_in
+from deploykit.verification.samples import Data, Dataset, Feed, samples_in
 
 ROUNDS = 4  # times as many synthetic feeds, where the first prove nothing
 LARGE_GRAPH = (
@@ -74,7 +74,7 @@ class Verification(AsHtml):
     seconds: Annotated[float, Written("run_seconds", digits=4)] = field(default=0.0, compare=False)
     """That loading and running both took."""
     made_up: Hidden[int] = 0
-    """Samples that were made up."""
+    """Dataset that were made up."""
     doubt: str = ""
     """Why the reference's answers on given samples can hardly be right, in a sentence."""
     is_classifier: Hidden[bool] = False
@@ -173,7 +173,7 @@ def verify(
     if data is None and len(reference) > LARGE_GRAPH and _is_same(reference, result):
         return Verification(True, True, "no change", is_unchanged=True)
     bar = bar_between(reference, result, tolerance, min_sqnr)
-    samples = None if data is None else Samples.of(reference, data)
+    samples = None if data is None else Dataset.of(reference, data)
     given = None if samples is None else (_given(samples), "")
     feeds, reason = given or made_up_feeds(reference, input_range, shapes, result)
     if reason:
@@ -234,7 +234,7 @@ def _task(
     result: Graph,
     feeds: list[Feed],
     names: Mapping[str, str],
-    samples: Samples | None,
+    samples: Dataset | None,
 ) -> Task:
     """Return what is run and compared."""
     return Task(
@@ -272,7 +272,7 @@ def _judged(run: Run, bar: QualityBar, reference: Graph, task: Task) -> Verifica
     )
 
 
-def _given(samples: Samples) -> list[Feed]:
+def _given(samples: Dataset) -> list[Feed]:
     return samples.feeds(samples.batch or AT_ONCE) if samples.arrays else [{}]
 
 

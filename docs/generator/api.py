@@ -111,7 +111,7 @@ def option_kinds(thing: Any) -> list[str]:
         return []
     parameters = inspect.signature(inspect.unwrap(thing)).parameters.values()
     found = [type(each.default).__name__ for each in parameters if is_dataclass(each.default)]
-    return [*found, *(["Source"] if thing.models else [])]
+    return [*found, *(["ModelSource"] if thing.models else [])]
 
 
 def _list(arguments: dict[str, str]) -> str:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import deploykit
 from deploykit.api.public import Command
 from deploykit.cli.presenters import graphs, measuring, serving
-from deploykit.freezing.interface import Source
+from deploykit.freezing.interface import ModelSource
 from deploykit.storage.parameters import option_fields
 from deploykit.transforms.core.display.flag import Flag
 from docs.generator.markdown import docstring, raw_docstring
@@ -100,8 +100,8 @@ def _parameters(function: Any, heading: str, owner: str) -> Iterator[dict[str, A
                 name, annotation, flag, parameter.default, said.get(name, ""), heading, is_argument
             )
     if getattr(function, "models", ()):
-        shown = function.interface or [each.name for each in option_fields(Source)]
-        yield from _fields(Source, "model", [*own], shown)
+        shown = function.interface or [each.name for each in option_fields(ModelSource)]
+        yield from _fields(ModelSource, "model", [*own], shown)
 
 
 def _subset(annotation: Any, kind: type) -> Sequence[str]:

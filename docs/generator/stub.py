@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import deploykit
-from deploykit.freezing.interface import Source
+from deploykit.freezing.interface import ModelSource
 from deploykit.storage.parameters import option_fields
 from docs.generator.signatures import declared_fields, parsed
 
@@ -41,6 +41,8 @@ def text() -> str:
             "__version__: str",
             "__all__: list[str]",
             "_HOMES: dict[str, str]",
+            "_OLD_NAMES: dict[str, str]",
+            *[f"{old} = {new}" for old, new in sorted(deploykit._OLD_NAMES.items())],
             "",
             *blocks,
         ]
@@ -63,7 +65,7 @@ def _function(function: Any, imports: set[str]) -> str:
         if dataclasses.is_dataclass(kind):
             keywords += _fields(kind, own, imports)
     if function.models:
-        keywords += _fields(Source, own, imports)
+        keywords += _fields(ModelSource, own, imports)
     keywords = list({line.partition(":")[0]: line for line in keywords}.values())
     star = ["    *,"] if keywords else []
     said = (inspect.getdoc(plain) or "").replace("\\", "\\\\")

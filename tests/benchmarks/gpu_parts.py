@@ -14,7 +14,7 @@ from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.measuring import contestants_of, measure
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import FEED, RESIDENT, Settings
+from deploykit.benchmarking.settings import FEED, RESIDENT, RunConfig
 from deploykit.benchmarking.statistics import summary
 from deploykit.freezing.open_model import open_model
 from deploykit.transforms.core.errors import GraphError
@@ -30,7 +30,7 @@ EMULATED = "/CPU:0", "/CPU:1"
 def precision(model: Path, kind: str, batch: int, device: str, seconds: float) -> dict[str, Any]:
     """Measure a model in a precision, or compiled by XLA, with its inputs fed and resident."""
     chosen: dict[str, Any] = {"xla": True} if kind == "xla" else {"precision": kind}
-    both = [Settings(batch, input=each, device=device, **chosen) for each in (FEED, RESIDENT)]
+    both = [RunConfig(batch, input=each, device=device, **chosen) for each in (FEED, RESIDENT)]
     result = deploykit.benchmark(model, both, seconds=seconds)
     assert isinstance(result, BenchmarkResult)
     fed, resident = result.measurements
@@ -71,7 +71,7 @@ def layouts(model: Path, device: str, seconds: float) -> dict[str, Any]:
     """Measure a model as it is, and with its convolutions in NCHW."""
     nhwc = deploykit.load_graph(model)
     nchw = deploykit.transform(nhwc, "convert_layout(to=NCHW)")
-    settings = [Settings(batch, device=device, input=RESIDENT) for batch in (1, 32)]
+    settings = [RunConfig(batch, device=device, input=RESIDENT) for batch in (1, 32)]
     result = deploykit.benchmark({"NHWC": nhwc, "NCHW": nchw}, settings, seconds=2 * seconds)
     assert isinstance(result, BenchmarkResult)
     found: dict[str, Any] = {}
@@ -88,8 +88,8 @@ def towers(model: Path, gpus: Sequence[str], seconds: float) -> dict[str, Any]:
     if len(gpus) == 1:
         raise GraphError("there is one GPU, and two towers need two")
     devices = EMULATED if not gpus else ("/GPU:0", "/GPU:1")
-    settings = Settings(8, device="all" if gpus else "cpu")
-    with contestants_of(opened, [settings], deploykit.Feeding()) as (one,):
+    settings = RunConfig(8, device="all" if gpus else "cpu")
+    with contestants_of(opened, [settings], deploykit.BenchmarkInputs()) as (one,):
         several = [
             replace(one, name=name, job=_on(one.job, each))
             for name, each in (("one tower", devices[:1]), ("two towers", devices))
@@ -103,7 +103,7 @@ def towers(model: Path, gpus: Sequence[str], seconds: float) -> dict[str, Any]:
 
 def long_run(model: Path, device: str, seconds: float) -> dict[str, Any]:
     """Feed a model by tf.data, whose batches lie ready on the GPU, and see how it is used."""
-    settings = [Settings(LONG_BATCH, device=device, input="tfdata")]
+    settings = [RunConfig(LONG_BATCH, device=device, input="tfdata")]
     result = deploykit.benchmark(model, settings, seconds=LONG * seconds)
     assert isinstance(result, BenchmarkResult)
     (found,) = result.measurements
@@ -128,7 +128,7 @@ def needed(folder: Path, runner: Any) -> None:
     deploykit.save_graph(graph, folder / "fashion.pb")
     deploykit.benchmark(graph, runs=4)
     sample = np.zeros((1, 28, 28, 1), np.float32)
-    job = Job(str(folder / "fashion.pb"), graph.inputs, graph.outputs, ((sample,),), Settings())
+    job = Job(str(folder / "fashion.pb"), graph.inputs, graph.outputs, ((sample,),), RunConfig())
     runner(job).profile(1)
     write_photos(folder / "photos", 4)
     deploykit.convert_records(folder / "photos", folder / "records")

@@ -14,7 +14,7 @@ from deploykit.freezing.graph_files import load_graph
 from deploykit.input.data import Data, open_data
 from deploykit.input.input_runner import InputJob
 from deploykit.input.pipeline import Pipeline
-from deploykit.input.piping import Piping
+from deploykit.input.piping import InputPipelineOptions
 from deploykit.input.preprocessing import Preprocessing, load_preprocessing, steps_for
 from deploykit.input.runnable import open_runnable
 from deploykit.input.service import service
@@ -35,7 +35,7 @@ def job(
     fetches: Sequence[str], init: Sequence[str] = (), inputs: Sequence[str] = (),
 ) -> InputJob:  # fmt: skip
     """Return a job that goes through the data again and again."""
-    graph = open_runnable(str(model), Piping(tuple(fetches)), inputs=inputs).graph
+    graph = open_runnable(str(model), InputPipelineOptions(tuple(fetches)), inputs=inputs).graph
     pipeline = Pipeline(
         data, steps_for(data, graph, declared), batch, whole=True, epochs=None, threads=THREADS
     )

@@ -20,7 +20,7 @@ import deploykit as api
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measuring import Contestant, measure, spill
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.timing.layer_times import with_onednn_kernels
@@ -30,7 +30,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import OPS
 from deploykit.transforms.core.layers.layers import LAYER_OPS
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.samples import Data, Samples
+from deploykit.verification.samples import Data, Dataset
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import Run, deploykit, run
 from tests.benchmarks.nets import MODELS, frozen_keras_net, made_by
@@ -40,12 +40,12 @@ TO_QUANTIZE = 240
 LAYERS, SMALLER, AGREEMENT, DECIBELS, WRONG = 44, 3.4, 95, 24, 1
 FASHION_POINTS, NET_POINTS = -0.2, -0.5
 
-ONE = Settings(batch=1, threads=(1, 1))
-TWO = Settings(batch=1, threads=(2, 1), caller_thread=True)
-EIGHT = Settings(batch=8, threads=(2, 1), keep_memory=True)
+ONE = RunConfig(batch=1, threads=(1, 1))
+TWO = RunConfig(batch=1, threads=(2, 1), caller_thread=True)
+EIGHT = RunConfig(batch=8, threads=(2, 1), keep_memory=True)
 MANY = replace(EIGHT, batch=32)
 
-Rival = tuple[str, Graph, Settings, float]
+Rival = tuple[str, Graph, RunConfig, float]
 """What it is called, a float graph, how it runs, and how many times as fast ours must be."""
 
 
@@ -62,7 +62,7 @@ def lite0() -> list[Figure]:
     print(f"Lite0: {said['reason']}")
     unfolded = api.load_graph(source)
     folded = api.optimize(unfolded)
-    held_out = Samples.of(folded, load_data(pictures / "heldout.npz")).feeds()
+    held_out = Dataset.of(folded, load_data(pictures / "heldout.npz")).feeds()
     with Judge(folded, held_out) as judge:
         found = judge.judge(int8)
     with Judge(folded, *_labelled(folded, photos)) as judge:
@@ -99,7 +99,7 @@ def lite0() -> list[Figure]:
 
 def onednn_kernels(folded: Graph) -> list[Figure]:
     """Measure float on oneDNN's kernels where TensorFlow itself has oneDNN off."""
-    off = Settings(batch=1, threads=(2, 1), onednn=False)
+    off = RunConfig(batch=1, threads=(2, 1), onednn=False)
     rivals: list[Rival] = [("folded float, oneDNN off", folded, off, 1.3)]
     ours = (with_onednn_kernels(folded), off)
     return faster("Lite0 b1 t2, use_onednn_kernels, oneDNN off", ours, rivals)
@@ -162,7 +162,7 @@ def quantized(source: Path, calibration: Path, name: str) -> tuple[Run, dict[str
 
 def _labelled(graph: Graph, data: Data) -> tuple[list[dict[str, Array]], Array | None]:
     """Return data as feeds, and their labels."""
-    samples = Samples.of(graph, data)
+    samples = Dataset.of(graph, data)
     feeds = samples.feeds()
     return feeds, samples.labels_of(feeds)
 
@@ -176,11 +176,11 @@ def all_in_8_bits(
     """
     with tempfile.TemporaryDirectory() as folder:
         ranges = str(Path(folder, "ranges.json"))
-        shifted, _ = prepare(graph, Samples.of(graph, data).feeds(), ranges)
+        shifted, _ = prepare(graph, Dataset.of(graph, data).feeds(), ranges)
         return form(shifted, ranges)
 
 
-def faster(what: str, ours: tuple[Graph, Settings], rivals: list[Rival]) -> list[Figure]:
+def faster(what: str, ours: tuple[Graph, RunConfig], rivals: list[Rival]) -> list[Figure]:
     """Return how many times as fast as each rival a graph is; all run in turn."""
     runners = [ours, *((graph, settings) for _, graph, settings, _ in rivals)]
     with tempfile.TemporaryDirectory() as folder:
@@ -205,7 +205,7 @@ def faster(what: str, ours: tuple[Graph, Settings], rivals: list[Rival]) -> list
     ]
 
 
-def _default(facts: Mapping[str, Any], settings: Settings) -> str:
+def _default(facts: Mapping[str, Any], settings: RunConfig) -> str:
     """Say that TensorFlow has oneDNN on by itself, where nobody switched it."""
     return " (oneDNN on by default here)" if facts["onednn"] and settings.onednn is None else ""
 

@@ -13,10 +13,10 @@ import numpy as np
 
 import deploykit as api
 from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
-from deploykit.benchmarking.feeding import Feeding
+from deploykit.benchmarking.feeding import BenchmarkInputs
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.statistics import summary
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
@@ -50,7 +50,7 @@ def figures() -> list[Figure]:
     fashion = api.optimize(api.freeze(MODELS / "fashion" / "fashion.keras"))
     found = []
     for name, graph in (("Fashion", fashion), ("a chain of 20 convolutions", chain(20))):
-        (batch,) = Feeding().batches(graph, 1)
+        (batch,) = BenchmarkInputs().batches(graph, 1)
         ours, bare = [], []
         for _ in range(ROUNDS):
             result = api.benchmark(graph, seconds=SECONDS)
@@ -67,7 +67,7 @@ def alone(graph: Graph, batch: tuple[Array, ...]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "graph.pb")
         api.save_graph(graph, path)
-        job = Job(str(path), graph.inputs, graph.outputs, (batch,), Settings())
+        job = Job(str(path), graph.inputs, graph.outputs, (batch,), RunConfig())
         with contextlib.closing(Worker("tests.benchmarks.overhead:WithBareLoop", job)) as worker:
             worker.ask("run", 1.0)
             return float(np.median(worker.ask("bare", SECONDS))) * 1e3

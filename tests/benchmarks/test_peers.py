@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from tests.benchmarks import __main__ as benchmarks
 from tests.benchmarks import peers
 from tests.benchmarks.peers import contestants, in_8_bits, turns
@@ -28,8 +28,8 @@ from tests.support import Containing
 
 ASKED = {ONE: {"tflite": 1.5}, TWO: {ON_ONE_THREAD: 1.3}}
 NET = Net("net", Path("m"), ("a",), "y", Path("c"), Path("s"), bars={"vnni": ASKED})
-FLOAT = Contestant("TF", "float", NET, Path("f"), Settings(onednn=True))
-OURS = Contestant("TF", "int8", NET, Path("i"), Settings(executor="caller"))
+FLOAT = Contestant("TF", "float", NET, Path("f"), RunConfig(onednn=True))
+OURS = Contestant("TF", "int8", NET, Path("i"), RunConfig(executor="caller"))
 PLAIN = Contestant("TFLite", "float", NET, Path("p"), module="tflite")
 SMALL = Contestant("TFLite", "int8", NET, Path("q"), module="tflite")
 CODES = Contestant("OpenVINO", IN_OPENVINO, NET, Path("o"), module="open_vino")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import deploykit as api
 from deploykit.benchmarking.comparison.speed_verdict import judge, seconds_an_item
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import made_by
@@ -28,9 +28,9 @@ def figures() -> list[Figure]:
         api.save_graph(graph, model)
         taken = run(deploykit("tune", model, "-o", str(tuned)))
         found = json.loads(tuned.read_text())
-        chosen = [Settings.of(found[goal]["settings"]) for goal in ("latency", "throughput")]
+        chosen = [RunConfig.of(found[goal]["settings"]) for goal in ("latency", "throughput")]
         off, alone, many = api.benchmark(
-            {model: graph}, [Settings(batch=1, onednn=False), *chosen]
+            {model: graph}, [RunConfig(batch=1, onednn=False), *chosen]
         ).measurements
     faster = found["latency"]["times_faster"]["value"]
     items = found["throughput"]["times_the_items"]["value"]

@@ -19,7 +19,7 @@ from deploykit.freezing.variable_updates import repeated_calls
 from deploykit.transforms.core.display.log_format import log_to_stderr
 from deploykit.transforms.core.errors import CodedError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import Limits
+from deploykit.transforms.core.running.child import ResourceLimits
 from deploykit.verification import verify
 from tests.documents import pinned
 from tests.support import build, call_here, random
@@ -62,7 +62,7 @@ def _run(*arguments: object) -> tuple[int, CodedError | None]:
     environment = dict(os.environ)  # which `serve` sets for TensorFlow
     try:
         with (
-            Limits(seconds=600, memory=None, show_log=False),  # put back what options set
+            ResourceLimits(seconds=600, memory=None, show_log=False),  # put back what options set
             mock.patch("deploykit.serving.server.process.own_process"),  # this one is the tests'
             mock.patch.object(failures, "_coded", noted),
         ):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from deploykit.transforms.core.errors import CrashError, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.running.child import Limits, Worker
+from deploykit.transforms.core.running.child import ResourceLimits, Worker
 
 SECONDS = 20.0
 
@@ -72,7 +72,7 @@ class Original:
             self._worker = Worker(f"{__name__}:{Tool.__name__}")
             self._worker.created()
         try:
-            with Limits(seconds, None, show_log=False):
+            with ResourceLimits(seconds, None, show_log=False):
                 answer: Answer = self._worker.ask("transform", b"".join(graph.serialized()), texts)
                 return answer
         except LimitError as error:

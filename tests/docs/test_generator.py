@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import deploykit
-from deploykit.api.comparison import Comparison
+from deploykit.api.comparison import VerifyOptions
 from deploykit.cli.main import COMMANDS
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
@@ -173,11 +173,11 @@ def test_members_are_fields_and_what_is_public_also_of_bases():
     assert {"add", "inputs", "match", "Graph.from_graph_def"} <= found.keys()
     assert not any("._" in name or name.startswith("_") for name in found)
     assert found["add"].code == "add(node: Node) -> Node"
-    fields = [each for each in members(deploykit.Settings) if ": " in each.code]
+    fields = [each for each in members(deploykit.RunConfig) if ": " in each.code]
     assert [each.code.split(":")[0] for each in fields][:2] == ["batch", "threads"]
     assert fields[1].code == "threads: tuple[int, int] | None = None"
     assert fields[1].said.text.startswith("Threads inside an op, and ops at once.")
 
 
 def test_classes_in_signatures_and_in_their_fields_are_found():
-    assert inner([deploykit.verify]) == [Comparison, Difference, Verification]
+    assert inner([deploykit.verify]) == [VerifyOptions, Difference, Verification]

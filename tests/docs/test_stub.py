@@ -11,7 +11,7 @@ graph: deploykit.Graph = deploykit.quantize("m.pb", max_drop=0.1, mode="static",
 deploykit.quantize("m.pb", max_dorp=0.1)  # call-arg
 deploykit.quantize("m.pb", mode="statics")  # arg-type
 deploykit.benchmark(["a.pb", "b.pb"], batch=[1, 8], seconds="3")  # arg-type
-deploykit.verify("a.pb", "b.pb", deploykit.Comparison(tolerance=1e-3), outputs=["y"])
+deploykit.verify("a.pb", "b.pb", deploykit.VerifyOptions(tolerance=1e-3), outputs=["y"])
 deploykit.predict("localhost:8500", "m", {"x": [1.0]}, protocol="v3")  # arg-type
 
 

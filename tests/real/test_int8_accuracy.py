@@ -18,7 +18,7 @@ from deploykit.transforms.core.int8.plan import plan
 from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 from tests.real.conftest import made_by
 from tests.real.encoder import FORMS
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 def in_int8(graph: Graph, data: Mapping[str, Array], folder: Path) -> tuple[Graph, Graph, Graph]:
     """Return a graph with all layers in int8: the nearest weights, rounded ones, and in codes."""
-    feeds, path = Samples.of(graph, data).feeds(), str(folder / "ranges.json")
+    feeds, path = Dataset.of(graph, data).feeds(), str(folder / "ranges.json")
     prepared, _ = prepare(graph, feeds, path)
     found, notes = round_layers(prepared, feeds, path, isa="vnni")
     assert not notes
@@ -46,7 +46,7 @@ def test_efficientnet_lite0(tmp_path):
     pictures = made_by("pictures/fetch.py")
     nearest, rounded, codes = in_int8(graph, load_data(pictures / "calibration.npz"), tmp_path)
     held_out = load_data(pictures / "heldout.npz")
-    few = Samples.of(graph, {name: array[:143] for name, array in held_out.items()})
+    few = Dataset.of(graph, {name: array[:143] for name, array in held_out.items()})
     with Judge(graph, few.feeds()) as judge:
         before, after = judge.judge(nearest), judge.judge(rounded)
         emulated = judge.judge(codes)
@@ -72,7 +72,7 @@ def test_mini_lm(tmp_path, form):
     graph = deploykit.transform(graph, PREPARE_LAYERS)
     nearest, rounded, _ = in_int8(graph, load_data(folder / "calibration.npz"), tmp_path)
     for name in ("held_out", "other"):
-        feeds = Samples.of(graph, load_data(folder / f"{name}.npz")).feeds()
+        feeds = Dataset.of(graph, load_data(folder / f"{name}.npz")).feeds()
         exact = hidden_of(graph, feeds)
         noise = [((hidden_of(each, feeds) - exact) ** 2).sum() for each in (nearest, rounded)]
         before, after = 10 * np.log10((exact**2).sum() / np.array(noise))

@@ -12,7 +12,7 @@ from deploykit import __version__
 from deploykit.batch_inference.backends.process_backend import ProcessBackend
 from deploykit.batch_inference.infer_task import InferTask
 from deploykit.transforms.core.errors import BugError, Error
-from deploykit.transforms.core.running.child import Limits, limits
+from deploykit.transforms.core.running.child import ResourceLimits, limits
 
 Outcome = tuple[str, Any]
 """`value` and what a method returned, or `error` and what it raised, which Ray would wrap."""
@@ -29,7 +29,7 @@ class ActorPlace:
 class PartActor:
     """A process with a PartWorker, on whichever machine Ray has put it."""
 
-    def __init__(self, task: InferTask, given: Limits) -> None:
+    def __init__(self, task: InferTask, given: ResourceLimits) -> None:
         """Start the process, within the limits of the driver."""
         limits.take(given)
         worker = ProcessBackend(1).start(task)

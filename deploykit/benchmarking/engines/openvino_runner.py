@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.engines.runner import Runner, status
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.hardware.machine import usable_cores
 from deploykit.transforms.core.engines.engines import OPENVINO, check_engine, version_of
 from deploykit.transforms.core.engines.openvino_model import Compiling, imported
@@ -83,7 +83,7 @@ def check_bf16(precisions: Sequence[str]) -> None:
         raise GraphError("precision-bf16-no-op", types=sorted({*precisions}))
 
 
-def compiling(settings: Settings) -> Compiling:
+def compiling(settings: RunConfig) -> Compiling:
     """Return for what a graph is compiled: a stream for each call in flight, as far as cores go.
 
     OpenVINO computes the ops of a call one after another, so all at once are as many as there are

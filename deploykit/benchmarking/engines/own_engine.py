@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.core.engines.engines import TENSORFLOW, TITLES, lacking
 from deploykit.transforms.core.errors import GraphError
@@ -12,7 +12,7 @@ from deploykit.transforms.core.errors import GraphError
 logger = logging.getLogger("deploykit")
 
 
-def in_own_engine(model: OpenedModel, settings: Sequence[Settings]) -> tuple[Settings, ...]:
+def in_own_engine(model: OpenedModel, settings: Sequence[RunConfig]) -> tuple[RunConfig, ...]:
     """Return settings with the engine that a model was written for, if this machine has it.
 
     It is said which one measures. GraphError: a setting is of TensorFlow alone.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 
 _SIZES = (512, 1024, 2048, 4096, 8192)  # of matrices; more threads need larger ones
 _MATMUL_SECONDS = 0.2  # for one size; no larger one is tried that takes longer for one call
@@ -53,7 +53,7 @@ class Peak:
         return (compute, "compute") if compute >= memory else (memory, "memory")
 
 
-def peak(settings: Settings, float32: str = "fp32") -> Peak:
+def peak(settings: RunConfig, float32: str = "fp32") -> Peak:
     """Measure the limits, in a process that runs TensorFlow; takes about two seconds.
 
     `float32` is what float32 is multiplied in there. LimitError: there is no memory for it.
@@ -84,7 +84,7 @@ def peak(settings: Settings, float32: str = "fp32") -> Peak:
     return Peak(gflops, gigabytes, matrix, array_bytes, chosen, by_precision)
 
 
-def _precisions(settings: Settings, float32: str) -> list[str]:
+def _precisions(settings: RunConfig, float32: str) -> list[str]:
     """Return the precisions whose rates are measured: a GPU's all, the CPU's if it is asked for."""
     if settings.device != "cpu":
         return list(dict.fromkeys(["fp32", float32, "fp16", "bf16"]))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from deploykit.benchmarking.conditions import Watch
-from deploykit.benchmarking.feeding import MADE_UP, Feeding
+from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
 from deploykit.benchmarking.measurement import Turn
 from deploykit.benchmarking.measuring import (
     WARM_UP_SECONDS,
@@ -17,7 +17,7 @@ from deploykit.benchmarking.measuring import (
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.sampling import Sampler
 from deploykit.benchmarking.scenarios.stage import Played
-from deploykit.benchmarking.scenarios.timing import OFFLINE, Timing
+from deploykit.benchmarking.scenarios.timing import OFFLINE, BenchmarkOptions
 from deploykit.benchmarking.scenarios.validity import latencies_of, result_of_scenario
 from deploykit.benchmarking.seating import Course, Seat, Seating
 from deploykit.freezing.open_model import OpenedModel
@@ -30,8 +30,8 @@ _LOOK_SECONDS = 1.0  # from one look at a load to the next, as a look takes a mo
 def measure_scenario(
     models: Mapping[str, OpenedModel],
     settings: SettingsOf,
-    feeding: Feeding = MADE_UP,
-    timing: Timing = Timing(scenario="offline"),  # noqa: B008  it is frozen
+    feeding: BenchmarkInputs = MADE_UP,
+    timing: BenchmarkOptions = BenchmarkOptions(scenario="offline"),  # noqa: B008  it is frozen
     *,
     warm_up: float = WARM_UP_SECONDS,
     profile_runs: int = 0,
@@ -59,7 +59,7 @@ def measure_scenario(
     return replace(found, models=models)
 
 
-def _act(course: Course, timing: Timing, tell: Callable[[str], None]) -> None:
+def _act(course: Course, timing: BenchmarkOptions, tell: Callable[[str], None]) -> None:
     """Let a contestant have its load, and note what was found."""
     seat, whole = course.seats[0], True
     seat.ask("begin", seat.number, timing)

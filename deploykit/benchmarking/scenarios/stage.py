@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from deploykit.benchmarking.engines.runner import Runner
-from deploykit.benchmarking.scenarios.timing import OFFLINE, SERVER, Timing
+from deploykit.benchmarking.scenarios.timing import OFFLINE, SERVER, BenchmarkOptions
 from deploykit.load.arrivals import poisson
 
 SEED = 0
@@ -47,7 +47,7 @@ class Stage:
     is a queue with as many places to be computed at.
     """
 
-    def __init__(self, runner: Runner, timing: Timing) -> None:
+    def __init__(self, runner: Runner, timing: BenchmarkOptions) -> None:
         """Begin."""
         self._runner, self._timing = runner, timing
         self._lock, self._stopped = threading.Lock(), threading.Event()

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
-from deploykit.benchmarking.settings import SECONDS, Settings
+from deploykit.benchmarking.settings import SECONDS, RunConfig
 from deploykit.hardware.machine import usable_cores
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import GraphError
@@ -13,7 +13,7 @@ SINGLE, OFFLINE, SERVER = SCENARIOS = ("single", "offline", "server")
 
 
 @dataclass(frozen=True)
-class Timing:
+class BenchmarkOptions:
     """How long, how often, or in which scenario models are measured."""
 
     HEADING: ClassVar = "Measuring"
@@ -50,7 +50,7 @@ class Timing:
         if self.scenario and not (self.runs is None and self.rounds is None):
             raise GraphError("scenario-needs-duration")
 
-    def settings(self, given: Settings, *, chosen: bool) -> Settings:
+    def settings(self, given: RunConfig, *, chosen: bool) -> RunConfig:
         """Return settings with the calls in flight of the scenario, unless the user chose them."""
         if self.scenario == SINGLE and given.concurrency > 1:
             raise GraphError("scenario-single-concurrency", concurrency=given.concurrency)

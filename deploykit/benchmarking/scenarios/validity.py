@@ -15,7 +15,7 @@ import numpy as np
 from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
 from deploykit.benchmarking.scenarios.stage import Call, Played
 from deploykit.benchmarking.scenarios.tail import CONFIDENCE, at_most, fewest_calls
-from deploykit.benchmarking.scenarios.timing import SERVER, SINGLE, Timing
+from deploykit.benchmarking.scenarios.timing import SERVER, SINGLE, BenchmarkOptions
 from deploykit.benchmarking.statistics import ENOUGH_CALLS
 from deploykit.load.arrivals import LATE_SECONDS, MOST_LATE
 
@@ -30,7 +30,13 @@ def latencies_of(calls: Sequence[Call]) -> list[float]:
 
 
 def result_of_scenario(
-    timing: Timing, played: Played, samples: int, threads: int, *, whole: bool, settled: bool
+    timing: BenchmarkOptions,
+    played: Played,
+    samples: int,
+    threads: int,
+    *,
+    whole: bool,
+    settled: bool,
 ) -> ScenarioResult:
     """Return what a load tells.
 
@@ -73,7 +79,7 @@ def result_of_scenario(
     )
 
 
-def _longer(timing: Timing, least: int) -> str:
+def _longer(timing: BenchmarkOptions, least: int) -> str:
     """Say how long is long enough, where it is known."""
     if not timing.rate:
         return ""
@@ -82,7 +88,7 @@ def _longer(timing: Timing, least: int) -> str:
     return f"; at this rate it takes --seconds {longer:g}"
 
 
-def _of_the_rate(timing: Timing, played: Played, threads: int) -> list[str]:
+def _of_the_rate(timing: BenchmarkOptions, played: Played, threads: int) -> list[str]:
     """Say why the rate was not kept: calls wait longer and longer, or the load was made late.
 
     That the backlog does not grow is shown by two things together. Some call of the last quarter
@@ -112,7 +118,7 @@ def _of_the_rate(timing: Timing, played: Played, threads: int) -> list[str]:
     return why
 
 
-def _of_the_limit(timing: Timing, played: Played, bound: float | None) -> list[str]:
+def _of_the_limit(timing: BenchmarkOptions, played: Played, bound: float | None) -> list[str]:
     """Say why it is not sure that latencies are within the limit."""
     limit = timing.latency_limit
     if limit is None or played.left:

@@ -1,1 +1,1 @@
-"""Settings with which a model runs faster, searched for by short trials."""
+"""RunConfig with which a model runs faster, searched for by short trials."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.tuning.searching import Coordinate
 from deploykit.hardware import allocators
 from deploykit.transforms.core.engines.engines import TENSORFLOW
@@ -16,9 +16,9 @@ _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 def held(variables: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return the settings that the user's environment holds already, with the variables' names."""
     wanted = {
-        "onednn": Settings(onednn=True),
-        "caller_thread": Settings(caller_thread=True),
-        "keep_memory": Settings(keep_memory=True),
+        "onednn": RunConfig(onednn=True),
+        "caller_thread": RunConfig(caller_thread=True),
+        "keep_memory": RunConfig(keep_memory=True),
     }
     found = {
         name: tuple(each for each in settings.environment if each in variables)
@@ -74,7 +74,7 @@ def _engines(names: Sequence[str]) -> Coordinate:
     if len(names) == 1:
         return []
     kept = ("batch", "concurrency", "threads", "keep_memory", "engine")
-    bare = {each.name: each.default for each in fields(Settings) if each.name not in kept}
+    bare = {each.name: each.default for each in fields(RunConfig) if each.name not in kept}
     return [{**bare, "engine": None if each == TENSORFLOW else each} for each in reversed(names)]
 
 

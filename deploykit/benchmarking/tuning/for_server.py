@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, replace
 
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.hardware import allocators
 from deploykit.transforms.core.errors import GraphError
 
@@ -13,7 +13,7 @@ _ONE_GPU = ("gpu", "gpu:0")
 
 
 def check_served(
-    settings: Settings, name: str, gpu: bool = True, engines: Collection[str] = ()
+    settings: RunConfig, name: str, gpu: bool = True, engines: Collection[str] = ()
 ) -> None:
     """Raise GraphError for a setting that no server has; `name` is where it comes from.
 
@@ -31,7 +31,7 @@ def check_served(
             )
 
 
-def to_set(settings: Settings, variables: Mapping[str, str]) -> dict[str, str]:
+def to_set(settings: RunConfig, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables to set beside those that are set: of no setting that these hold."""
     found: dict[str, str] = {}
     for part in _parts(settings):
@@ -40,7 +40,7 @@ def to_set(settings: Settings, variables: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def unlike(settings: Settings, variables: Mapping[str, str]) -> Iterator[str]:
+def unlike(settings: RunConfig, variables: Mapping[str, str]) -> Iterator[str]:
     """Yield in words what is recommended, and otherwise in these variables."""
     for part in _parts(settings):
         wanted = part.environment
@@ -57,15 +57,15 @@ def unlike(settings: Settings, variables: Mapping[str, str]) -> Iterator[str]:
             yield f"{part}; this process began without {' '.join(unset)}, and cannot change that"
 
 
-def _parts(settings: Settings) -> Iterator[Settings]:
+def _parts(settings: RunConfig) -> Iterator[RunConfig]:
     """Yield what is set by variables, one setting at a time."""
-    for field in fields(Settings):
-        part = replace(Settings(), **{field.name: getattr(settings, field.name)})
+    for field in fields(RunConfig):
+        part = replace(RunConfig(), **{field.name: getattr(settings, field.name)})
         if part.environment and field.name != "engine":  # a server sees to its own
             yield part
 
 
-def _held(part: Settings, variables: Mapping[str, str]) -> dict[str, str]:
+def _held(part: RunConfig, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that are set already and hold a setting."""
     if part.allocator is not None:
         return {name: variables[name] for name in allocators.held(variables)}
@@ -75,6 +75,6 @@ def _held(part: Settings, variables: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _lacking(part: Settings) -> str:
+def _lacking(part: RunConfig) -> str:
     """Say why this machine does not have an allocator; empty: it has, or none is asked for."""
     return "" if part.allocator is None else allocators.lacking(part.allocator)

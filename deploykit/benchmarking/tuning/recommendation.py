@@ -15,7 +15,7 @@ from deploykit.benchmarking.comparison.speed_verdict import (
 )
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.statistics import summary
 from deploykit.benchmarking.tuning.searching import GOALS, SettingsTrial
 from deploykit.freezing.open_model import OpenedModel
@@ -44,7 +44,7 @@ class Recommendation(AsHtml):
     """The default settings first, then those that did best, in turn."""
     trials: Sequence[SettingsTrial]
     kept: Annotated[Mapping[str, Sequence[str]], Written("not_searched")]
-    """Settings that were not searched, and the variables of the user that hold them."""
+    """RunConfig that were not searched, and the variables of the user that hold them."""
     complete: bool
     """Whether the search ended by itself and not by its budget."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class Recommendation(AsHtml):
 
     @property
     @written()
-    def settings(self) -> Settings:
+    def settings(self) -> RunConfig:
         """Those for the goal; where none keeps to the limit, those of the lowest latency."""
         found = self.throughput if self.goal == "throughput" else None
         return (found or self.latency).settings
@@ -187,16 +187,16 @@ def _beats(found: SpeedVerdict) -> bool:
     return found.kind == FASTER and found.wall.value > WORTH
 
 
-def changes(default: Settings, settings: Settings) -> list[str]:
+def changes(default: RunConfig, settings: RunConfig) -> list[str]:
     """Return the names of the settings that are others than the default's."""
     return [
         each.name
-        for each in fields(Settings)
+        for each in fields(RunConfig)
         if getattr(default, each.name) != getattr(settings, each.name)
     ]
 
 
-def _extent(default: Settings, settings: Settings) -> tuple[int, int]:
+def _extent(default: RunConfig, settings: RunConfig) -> tuple[int, int]:
     """Return how many settings are others than the default's, and how few threads are asked for.
 
     So of settings that do as well, two searches take the same.
@@ -204,7 +204,7 @@ def _extent(default: Settings, settings: Settings) -> tuple[int, int]:
     return len(changes(default, settings)), -sum(settings.threads or ())
 
 
-def without_one(default: Settings, settings: Settings) -> Iterator[Settings]:
+def without_one(default: RunConfig, settings: RunConfig) -> Iterator[RunConfig]:
     """Yield settings with each change of theirs taken back, if there are several.
 
     A change that does not show when it is taken back is not worth making. Threads and calls in

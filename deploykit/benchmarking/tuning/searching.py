@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.display.documents import Flat, IfSet, Written, converted
 from deploykit.transforms.core.errors import Error
 
@@ -33,9 +33,9 @@ class Figures:
 
 @dataclass(frozen=True)
 class SettingsTrial:
-    """Settings that were tried, and their figures, or why there are none."""
+    """RunConfig that were tried, and their figures, or why there are none."""
 
-    settings: Settings
+    settings: RunConfig
     figures: Flat[Figures | None]
     failure: IfSet[str] = ""
     seconds: Annotated[float, Written(digits=2)] = 0.0
@@ -43,7 +43,7 @@ class SettingsTrial:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> "SettingsTrial":
         """Return a trial that was written. KeyError, GraphError: it is something else."""
-        settings, seconds = Settings.of(plain["settings"]), converted(plain["seconds"], float)
+        settings, seconds = RunConfig.of(plain["settings"]), converted(plain["seconds"], float)
         failure = converted(plain.get("failure", ""), str)
         return cls(settings, None if failure else converted(plain, Figures), failure, seconds)
 
@@ -57,9 +57,9 @@ class Search:
     first goal wants those of the start.
     """
 
-    trial: Callable[[Settings], Figures]
+    trial: Callable[[RunConfig], Figures]
     """It may raise an Error, which is noted; that of the start goes on to the caller."""
-    start: Settings
+    start: RunConfig
     coordinates: Sequence[Coordinate]
     seconds: float
     """From its beginning, and of this, `last` for what follows."""
@@ -73,7 +73,7 @@ class Search:
     last: Callable[[Sequence[SettingsTrial]], float] = lambda best: 0.0
     """The seconds that the last measurement takes, if the best stay what they are."""
     clock: Callable[[], float] = time.monotonic
-    best: dict[str, Settings] = field(default_factory=dict)
+    best: dict[str, RunConfig] = field(default_factory=dict)
     complete: bool = False
     """Whether the search ended by itself and not by its time."""
 
@@ -123,7 +123,7 @@ class Search:
                         improved = True
         self.complete = True
 
-    def _makes_sense(self, goal: str, settings: Settings) -> bool:
+    def _makes_sense(self, goal: str, settings: RunConfig) -> bool:
         if settings.in_engine != settings:
             return False
         several = 1 if settings.engine else settings.concurrency  # other engines have streams
@@ -132,7 +132,7 @@ class Search:
         shape = (settings.batch, settings.concurrency)
         return goal == "throughput" or shape == (self.start.batch, self.start.concurrency)
 
-    def _try(self, settings: Settings) -> SettingsTrial:
+    def _try(self, settings: RunConfig) -> SettingsTrial:
         if settings in self._trials:
             return self._trials[settings]
         self.advance(str(settings), self._expected())

@@ -13,11 +13,11 @@ from deploykit.benchmarking.engines.opening import started
 from deploykit.benchmarking.engines.same_answers import check_answers
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.tuning.searching import Figures
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.running.child import Limits, Worker, limits
+from deploykit.transforms.core.running.child import ResourceLimits, Worker, limits
 
 TURNS = 16
 TURN_SECONDS = 0.03  # many short turns scatter less than few long ones on a busy machine
@@ -32,7 +32,7 @@ class Trials:
     """
 
     def __init__(
-        self, job: Callable[[Settings], Job], default: Settings, model: OpenedModel
+        self, job: Callable[[RunConfig], Job], default: RunConfig, model: OpenedModel
     ) -> None:
         """Start with the default settings; `job` gives what is run for settings."""
         self._job, self._default, self._model = job, default, model
@@ -43,7 +43,7 @@ class Trials:
         began = time.monotonic()
         self._reference = started(job(default))
         self._worker: Worker | None = None
-        self._process: Settings | None = None
+        self._process: RunConfig | None = None
         try:
             self.onednn: bool = self._reference.ask("facts").get("onednn", False)
             """Whether TensorFlow uses oneDNN unless it is told."""
@@ -54,12 +54,12 @@ class Trials:
             raise
         self.start_seconds = time.monotonic() - began
 
-    def __call__(self, settings: Settings) -> Figures:
+    def __call__(self, settings: RunConfig) -> Figures:
         """Run with these settings. Error: TensorFlow cannot, dies or hangs."""
         self._check_answers(settings)
         left = max(self.until - time.monotonic(), 1.0)
         try:
-            with Limits(min(limits.seconds, left), limits.memory, limits.show_log):
+            with ResourceLimits(min(limits.seconds, left), limits.memory, limits.show_log):
                 worker = self._reference
                 if settings != self._default:
                     worker = self._ready(settings)
@@ -70,7 +70,7 @@ class Trials:
             self._stop()  # it may be dead
             raise
 
-    def _check_answers(self, settings: Settings) -> None:
+    def _check_answers(self, settings: RunConfig) -> None:
         """Compare the engine's answers with TensorFlow's, once for each batch."""
         key = settings.engine, settings.precision, settings.batch
         if key not in self._compared:
@@ -87,7 +87,7 @@ class Trials:
         self._reference.close()
         self._stop()
 
-    def _ready(self, settings: Settings) -> Worker:
+    def _ready(self, settings: RunConfig) -> Worker:
         """Return a process with these settings, the last one if it only has to be fed otherwise."""
         process = replace(settings, batch=None, concurrency=1)
         if self._worker is not None and process == self._process:
@@ -102,7 +102,7 @@ class Trials:
             self._worker.close()
         self._worker = self._process = None
 
-    def _figures(self, worker: Worker, settings: Settings) -> Figures:
+    def _figures(self, worker: Worker, settings: RunConfig) -> Figures:
         items, usual_items = (
             samples_in(self._job(each).batches[0]) for each in (settings, self._default)
         )

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.engines.own_engine import say_emulated
-from deploykit.benchmarking.feeding import MADE_UP, Feeding
+from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measuring import ROUNDS, Advance, measure, spill
 from deploykit.benchmarking.seating import Contestant
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.tuning.coordinates import coordinates, held
 from deploykit.benchmarking.tuning.recommendation import Recommendation, without_one
 from deploykit.benchmarking.tuning.searching import Search, SettingsTrial
@@ -78,7 +78,7 @@ class _Pace:
 def tune_model(
     model: OpenedModel,
     how: TuneOptions,
-    feeding: Feeding = MADE_UP,
+    feeding: BenchmarkInputs = MADE_UP,
     *,
     state: str | os.PathLike[str] | None = None,
     advance: Advance = lambda name, count: None,
@@ -97,7 +97,7 @@ def tune_model(
         path = Path(folder, "model.pb")
         sha256_of_graph = spill(graph, path)
 
-        def job(settings: Settings) -> Job:
+        def job(settings: RunConfig) -> Job:
             return Job(str(path), graph.inputs, graph.outputs, fed(settings.batch), settings)
 
         kept_trials = State(state, "tuning", _bound(graph, sha256_of_graph, feeding))
@@ -131,7 +131,7 @@ def tune_model(
     )  # fmt: skip
 
 
-def _measured_last(search: Search) -> list[Settings]:
+def _measured_last(search: Search) -> list[RunConfig]:
     """Return what is measured in the end: default, the best, and these with a change less each.
 
     And the lowest latency with one op at a time, or with one thread where ops take turns anyway,
@@ -156,7 +156,7 @@ def _measured_last(search: Search) -> list[Settings]:
 
 def _searched(
     model: OpenedModel,
-    job: Callable[[Settings], Job],
+    job: Callable[[RunConfig], Job],
     among: tuple[Sequence[int | None], Sequence[str]],
     pace: _Pace,
     latency_limit: float | None,
@@ -168,7 +168,7 @@ def _searched(
     `among` are the batches and the engines to try; the first of each are the default.
     """
     sizes, engines = among
-    default = Settings(batch=sizes[0], engine=engines[0])
+    default = RunConfig(batch=sizes[0], engine=engines[0])
     here = [each for each in ALLOCATORS if not allocators.lacking(each)]
     earlier = _resumed(kept_trials)
     with contextlib.closing(Trials(job, default, model)) as trials:
@@ -190,7 +190,7 @@ def _searched(
     return search, last(search.finalists)
 
 
-def _bound(graph: Graph, sha256: str, feeding: Feeding) -> dict[str, Any]:
+def _bound(graph: Graph, sha256: str, feeding: BenchmarkInputs) -> dict[str, Any]:
     """Return what trials hold for."""
     data: Any = feeding.data
     seen, shapes = machine(), {name: tuple(sizes) for name, sizes in feeding.shapes.items()}

@@ -68,9 +68,11 @@ def benchmark(
 
 def _refuse_beside_files(values: Any, named: Any) -> None:
     """Raise Error for files that are not written of a benchmark of input."""
-    from deploykit.input.piping import Piping
+    from deploykit.input.piping import InputPipelineOptions
 
-    if Piping(pipeline=values["pipeline"]).reads_files(values["data"], values["input"]):
+    if InputPipelineOptions(pipeline=values["pipeline"]).reads_files(
+        values["data"], values["input"]
+    ):
         for option, path in named.items():
             if path is not None:
                 raise Error("option-conflicts-files", option=option)

@@ -50,10 +50,10 @@ def export(
         force: Replace existing files in BASE_DIR, but never a version.
     """
     from deploykit.benchmarking.results import load_tuned
-    from deploykit.benchmarking.settings import Settings
+    from deploykit.benchmarking.settings import RunConfig
     from deploykit.exporting.deployment import Manifests
 
-    settings = Settings() if tuned is None else load_tuned(tuned)
+    settings = RunConfig() if tuned is None else load_tuned(tuned)
     found = call.result(
         manifests=Manifests(manifests, batching, settings, force, tuned or "tuned", tuned)
     )

@@ -17,7 +17,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.plausibility import class_numbers
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 
 logger = logging.getLogger("deploykit")
 
@@ -56,8 +56,8 @@ def classes_of(data: Data) -> dict[int, str]:
 
 
 def with_class_numbers(
-    samples: Samples, graph: Graph, known: ClassNames, called: Mapping[int, str] | None = None
-) -> Samples:
+    samples: Dataset, graph: Graph, known: ClassNames, called: Mapping[int, str] | None = None
+) -> Dataset:
     """Return samples whose labels are the numbers of a model's classes, where they name classes.
 
     It is said how they were found. Where it cannot be known which class is which, they are without

@@ -9,7 +9,7 @@ import numpy as np
 from deploykit.input.data import Data
 from deploykit.transforms.core.errors import GraphError
 from deploykit.verification.groups import GROUP
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 
 FOLDER = "folder"
 """What images are grouped by where their folders are the groups."""
@@ -45,7 +45,7 @@ def group_feature(data: Data, group_by: str | None, inputs: Collection[str]) -> 
     )
 
 
-def in_folders(samples: Samples, data: Data, group_by: str | None) -> Samples:
+def in_folders(samples: Dataset, data: Data, group_by: str | None) -> Dataset:
     """Return samples that are images in groups by their folders; others stay as they are.
 
     Without `group_by`, folders are groups where there are several and they are not the classes.

@@ -10,7 +10,7 @@ from deploykit.quantization.budget import DEPTHS
 from deploykit.quantization.fake_quant.missing_ranges import with_missing_ranges
 from deploykit.quantization.fake_quant.stated_layers import rounding_notes, stated_layers
 from deploykit.quantization.preconditions import refuse_quantized, refuse_unknown_layers
-from deploykit.quantization.requested import MIN_SQNR_DB, Quantization
+from deploykit.quantization.requested import MIN_SQNR_DB, QuantizeOptions
 from deploykit.quantization.result import Quantized
 from deploykit.quantization.target import IN_OPENVINO, IN_TENSORFLOW, EngineTarget
 from deploykit.quantization.timing.speed import INT8, faster
@@ -25,7 +25,7 @@ from deploykit.transforms.core.engines.engines import OPENVINO, TENSORFLOW, lack
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.isa import sums_exactly
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.samples import Samples, samples_in
+from deploykit.verification.samples import Dataset, samples_in
 
 Feeds = Sequence[Mapping[str, Array]]
 
@@ -35,17 +35,17 @@ class StatedData:
     """On what an int8 graph is compared with its quantization-aware model."""
 
     feeds: Feeds = ()
-    """Samples, batch by batch; empty: nothing is compared."""
+    """Dataset, batch by batch; empty: nothing is compared."""
     calibrating: Feeds = ()
-    """Samples on which ranges are measured that the model does not state; empty: none are."""
-    evaluation: Samples | None = None
-    """Samples with labels, by which the metric is taken."""
-    timed_with: Samples | None = None
+    """Dataset on which ranges are measured that the model does not state; empty: none are."""
+    evaluation: Dataset | None = None
+    """Dataset with labels, by which the metric is taken."""
+    timed_with: Dataset | None = None
     """What engines are timed with; None: synthetic inputs."""
 
 
 def quantize_fake_quants(
-    graph: Graph, data: StatedData, how: Quantization, work: Work | None = None
+    graph: Graph, data: StatedData, how: QuantizeOptions, work: Work | None = None
 ) -> Quantized:
     """Return the int8 form of a quantization-aware graph, by the scales that it states.
 
@@ -77,7 +77,7 @@ class _Search:
     graph: Graph
     stated: FakeQuantGraph
     data: StatedData
-    how: Quantization
+    how: QuantizeOptions
     work: Work
     notes: tuple[str, ...]
 
@@ -165,7 +165,7 @@ class _Search:
         return replace(result, graph=int8, is_float=False, reason=_reason(result))
 
     def _judgement(
-        self, feeds: Feeds, target: EngineTarget, int8: Graph, labelled: Samples | None = None
+        self, feeds: Feeds, target: EngineTarget, int8: Graph, labelled: Dataset | None = None
     ) -> Judgement:
         labels = None if labelled is None else labelled.labels_of(labelled.feeds())
         metric = self.how.metric if labelled is not None else "top1"

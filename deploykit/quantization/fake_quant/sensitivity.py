@@ -8,11 +8,11 @@ from deploykit.rewriting.fake_quant_graph import read_fake_quants, stated_int8_g
 from deploykit.text.progress import Work, unseen
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import TensorRange
-from deploykit.verification.samples import Samples, samples_in
+from deploykit.verification.samples import Dataset, samples_in
 
 
 def stated_sensitivity(
-    graph: Graph, samples: Samples, isa: str = "auto", work: Work | None = None
+    graph: Graph, samples: Dataset, isa: str = "auto", work: Work | None = None
 ) -> Sensitivity:
     """Rank the layers of a quantization-aware graph: each alone is int8, by the stated scales.
 

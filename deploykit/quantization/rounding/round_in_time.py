@@ -6,10 +6,10 @@ from deploykit.quantization.rounding.round_layers import MOST_SAMPLES, round_lay
 from deploykit.quantization.search_task import SearchTask
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.rounded_layers import Rounded
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 
 
-def round_first(task: SearchTask, graph: Graph, samples: Samples) -> Rounded:
+def round_first(task: SearchTask, graph: Graph, samples: Dataset) -> Rounded:
     """Return the int8 weights and biases of all layers, on the samples that calibrate."""
     found, notes = _rounded(task, graph, samples, ())
     task.notes.extend(notes)
@@ -27,7 +27,7 @@ def round_again(
 
 
 def _rounded(
-    task: SearchTask, graph: Graph, samples: Samples, keep_float: Iterable[str]
+    task: SearchTask, graph: Graph, samples: Dataset, keep_float: Iterable[str]
 ) -> tuple[Rounded, list[str]]:
     end = task.budget.ranking_until()
     kept = tuple(keep_float)

@@ -19,7 +19,7 @@ import numpy as np
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measuring import Advance, spill
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan
 from deploykit.transforms.core.node import Node
@@ -123,7 +123,7 @@ def layer_times(
     graph: Graph,
     int8: Graph,
     plan: Plan,
-    settings: Settings,
+    settings: RunConfig,
     *,
     data: Data | None = None,
     rounds: int = ROUNDS,
@@ -176,7 +176,9 @@ def layer_times(
         return _traced(jobs, rounds, advance, found, decided)
 
 
-def _job(path: Path, graph: Graph, feeds: tuple[tuple[Array, ...], ...], settings: Settings) -> Job:
+def _job(
+    path: Path, graph: Graph, feeds: tuple[tuple[Array, ...], ...], settings: RunConfig
+) -> Job:
     """Write a graph to a file, and return how it is measured."""
     spill(graph, path)
     return Job(str(path), graph.inputs, graph.outputs, feeds, settings)

@@ -17,7 +17,7 @@ from deploykit.benchmarking.engines.openvino_runner import compiling
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measuring import Advance, spill
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.quantization.timing.layer_times import (
     FEWEST,
     LEAST,
@@ -56,7 +56,7 @@ def openvino_times(
     graph: Graph,
     codes: Graph,
     plan: Plan,
-    settings: Settings,
+    settings: RunConfig,
     *,
     data: Data | None = None,
     rounds: int,

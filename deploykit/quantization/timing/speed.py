@@ -21,7 +21,7 @@ from deploykit.benchmarking.measuring import Advance, measure, spill
 from deploykit.benchmarking.playing import Decided
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.seating import Contestant
-from deploykit.benchmarking.settings import CONFIDENCE, Settings
+from deploykit.benchmarking.settings import CONFIDENCE, RunConfig
 from deploykit.benchmarking.statistics import Ratio, summary
 from deploykit.quantization.budget import DEPTHS, Depth
 from deploykit.transforms.core.display.documents import Hidden, Written, document, written
@@ -38,7 +38,7 @@ ON_ONEDNN_KERNELS = "float after use_onednn_kernels"
 class Entrants:
     """What is compared of an engine: the float graph in each way to run it, and 8-bit graphs."""
 
-    graphs: Mapping[str, tuple[Graph, Settings]]
+    graphs: Mapping[str, tuple[Graph, RunConfig]]
     """PLAIN and other ways to run the float graph; where there is one, the 8-bit graph as INT8; and
     where there is one, that with fewer layers as FEWER."""
     where: str = ""
@@ -194,7 +194,7 @@ def faster(
 
 def measured_in_turn(
     graph: Graph,
-    named: Mapping[str, tuple[Graph, Settings]],
+    named: Mapping[str, tuple[Graph, RunConfig]],
     *,
     data: Data | None,
     depth: Depth,

@@ -12,7 +12,7 @@ from deploykit.benchmarking.comparison.speed_verdict import (
 )
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.measuring import Advance
-from deploykit.benchmarking.settings import CONFIDENCE, Settings
+from deploykit.benchmarking.settings import CONFIDENCE, RunConfig
 from deploykit.hardware.machine import usable_cores
 from deploykit.quantization.budget import Budget
 from deploykit.quantization.timing.speed import measured_in_turn
@@ -20,15 +20,15 @@ from deploykit.rewriting.transform import run_steps
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.split_tokens import PRODUCTS
-from deploykit.verification.samples import BATCH, Samples
+from deploykit.verification.samples import BATCH, Dataset
 from deploykit.verification.verify import verify
 
 WHOLE, PARTS = "tokens as a whole", "tokens in two parts"
 _PRODUCTS = PRODUCTS | {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"}
 _COMPARED = BATCH + 1
-"""Samples on which both graphs are compared: a batch, in which some could be mixed up, and one."""
+"""Dataset on which both graphs are compared: a batch, in which some could be mixed up, and one."""
 
-Named = Mapping[str, tuple[Graph, Settings]]
+Named = Mapping[str, tuple[Graph, RunConfig]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _products(graph: Graph) -> int:
     return sum(node.op in _PRODUCTS for node in graph)
 
 
-def ways(whole: Graph, parts: Graph, settings: Settings) -> dict[str, tuple[Graph, Settings]]:
+def ways(whole: Graph, parts: Graph, settings: RunConfig) -> dict[str, tuple[Graph, RunConfig]]:
     """Return how both graphs run, by a name; empty: not so that two parts run at once.
 
     Without threads in the settings: TensorFlow's own, and those with which either may be fastest.
@@ -63,7 +63,7 @@ def ways(whole: Graph, parts: Graph, settings: Settings) -> dict[str, tuple[Grap
     cores = usable_cores()
     if settings.threads is not None:
         tried = [settings] if min(settings.threads[1], cores) > 1 else []
-        alone = list[Settings]()
+        alone = list[RunConfig]()
     else:
         tried = [settings, replace(settings, threads=(1, cores))] if cores > 1 else []
         alone = [replace(settings, threads=(1, 1), executor="caller")] if tried else []
@@ -76,7 +76,7 @@ def starts_of(named: Named) -> int:
     return len({how for _, how in named.values()})
 
 
-def later(graph: Graph, settings: Settings) -> int:
+def later(graph: Graph, settings: RunConfig) -> int:
     """Return how many starts `choose_parts` will need for the int8 form of a graph."""
     found = in_parts(graph)
     return 0 if found is None else starts_of(ways(graph, found.graph, settings))
@@ -88,7 +88,7 @@ class PartsVerdict:
 
     beside: SpeedVerdict
     """The least clear of the best parts' comparisons with the ways to run the whole."""
-    settings: Settings
+    settings: RunConfig
     """With which the parts run best."""
     is_slower_as_asked: bool
     """Whether the parts are slower by the wall clock with the settings that were asked for."""
@@ -133,9 +133,9 @@ def judged(
 
 def choose_parts(
     graph: Graph,
-    settings: Settings,
+    settings: RunConfig,
     *,
-    data: Samples,
+    data: Dataset,
     budget: Budget,
     advance: Advance = lambda name, count: None,
 ) -> tuple[Graph, str]:
@@ -144,7 +144,7 @@ def choose_parts(
     The second value says what was chosen and why; empty: there was no choice. Graphs are compared
     before, on one sample and on several. Errors are those of `benchmark`.
     """
-    named = dict[str, tuple[Graph, Settings]]()
+    named = dict[str, tuple[Graph, RunConfig]]()
     if (found := in_parts(graph)) is not None:
         named = ways(graph, found.graph, settings)
     if found is None or not named:
@@ -170,7 +170,7 @@ def choose_parts(
     return found.graph if verdict.is_kept else graph, verdict.said(found.tensor)
 
 
-def _differs(whole: Graph, parts: Graph, data: Samples) -> str:
+def _differs(whole: Graph, parts: Graph, data: Dataset) -> str:
     """Return in what the parts depart from the whole on samples; empty: in nothing."""
     found = verify(whole, parts, data=data.spread(_COMPARED))
     return "" if found.passed else found.reason or "the outputs differ"

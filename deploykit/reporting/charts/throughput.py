@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.statistics import summary
 from deploykit.reporting.charts.figures import benchmark_of, chart, is_number
 from deploykit.reporting.charts.lettering import all_wrapped, wrapped
@@ -101,7 +101,7 @@ def varied(measurements: Sequence[Measurement]) -> str:
 
 def lines(measurements: Sequence[Measurement], along: str) -> list[CurveLine]:
     """Return the lines of a curve: one for each model and for each of the other settings."""
-    groups: dict[tuple[str, Settings], list[Measurement]] = {}
+    groups: dict[tuple[str, RunConfig], list[Measurement]] = {}
     for each in measurements:
         rest = replace(each.settings, batch=None)
         if along == "calls in flight":

@@ -6,13 +6,13 @@ from typing import Any
 
 from deploykit.api.export import export
 from deploykit.benchmarking.results import load_tuned
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.exporting.deployment import Manifests
 from deploykit.exporting.export import Exported
 from deploykit.exporting.named_model import NamedModel, open_named_model
 from deploykit.exporting.photo_inputs import photo_aliases
 from deploykit.exporting.warm_up import KNOWN, aliases_of
-from deploykit.freezing.interface import Source
+from deploykit.freezing.interface import ModelSource
 from deploykit.input.preprocessing import declared_for
 from deploykit.serving.protocol.signatures import PREDICT
 from deploykit.serving.saved_model.write_version import versions_in
@@ -61,10 +61,10 @@ def _warmup(shipment: Shipment, callee: NamedModel) -> Any:
     return how.calibration if how.calibration is not None else how.evaluation
 
 
-def _tuned(shipment: Shipment) -> Settings:
+def _tuned(shipment: Shipment) -> RunConfig:
     """Return what was found to be fast; a version says itself which engine computes it."""
     path = shipment.path(TUNED)
-    return replace(load_tuned(path), engine=None) if path.exists() else Settings()
+    return replace(load_tuned(path), engine=None) if path.exists() else RunConfig()
 
 
 def _without_twin(found: Exported) -> Exported:
@@ -86,7 +86,7 @@ def _written(shipment: Shipment, found: Exported) -> tuple[str, ...]:
 
 def named_model(shipment: Shipment) -> NamedModel:
     """Return what is shipped, by the names that its callers know."""
-    return open_named_model(Source(shipment.opened(MODEL)))[1]
+    return open_named_model(ModelSource(shipment.opened(MODEL)))[1]
 
 
 def _takes_photos(callee: NamedModel) -> bool:

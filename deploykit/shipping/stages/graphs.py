@@ -11,7 +11,7 @@ from deploykit.api.optimize import optimize
 from deploykit.api.quantize import quantize
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.photos.class_names import labels_from
-from deploykit.quantization.requested import Quantization
+from deploykit.quantization.requested import QuantizeOptions
 from deploykit.quantization.timing.speed import INCONCLUSIVE
 from deploykit.rewriting.fake_quant_graph import has_fake_quants
 from deploykit.rewriting.proof import by_calibration
@@ -132,7 +132,7 @@ def _quantize(shipment: Shipment) -> Outcome:
     plain: dict[str, Any] = {}
     used: tuple[str, ...] = ()
     if is_calibrated or _states_scales(shipment):
-        options = Quantization(
+        options = QuantizeOptions(
             engine=how.engine,
             budget=max(shipment.share, 0.5),
             allow_low_accuracy=how.allow_low_accuracy,

@@ -9,7 +9,7 @@ from deploykit.api.benchmark import benchmark
 from deploykit.api.placement import placement
 from deploykit.api.tune import tune
 from deploykit.benchmarking.results import BenchmarkResult, load_tuned
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.tuning.for_server import check_served
 from deploykit.input.input_result import InputResult
 from deploykit.shipping.shipment import (
@@ -74,15 +74,15 @@ def _tune(shipment: Shipment) -> Outcome:
     return Outcome(document, (TUNED,))
 
 
-def _is_default(settings: Settings) -> bool:
-    return settings == Settings(batch=settings.batch if settings.batch == 1 else None)
+def _is_default(settings: RunConfig) -> bool:
+    return settings == RunConfig(batch=settings.batch if settings.batch == 1 else None)
 
 
 def _benchmark(shipment: Shipment) -> Outcome:
     how = shipment.how
     models = {name: shipment.opened(path) for name, path in shipment.graphs.items()}
     models[shipment.shipped_as] = shipment.opened(MODEL)
-    plain = Settings(device=how.device)
+    plain = RunConfig(device=how.device)
     settings = {name: [plain] for name in models}
     if shipment.in_8_bits or _in_tensorflow(shipment):
         settings[shipment.shipped_as] = []  # TensorFlow would only emulate another engine's codes
@@ -122,10 +122,10 @@ def less_loaded(
     return again
 
 
-def _shipped_settings(shipment: Shipment) -> list[Settings]:
+def _shipped_settings(shipment: Shipment) -> list[RunConfig]:
     """Return how the shipped model is run: in its engine, and as it was tuned."""
     engine = None if _in_tensorflow(shipment) else shipment.document("quantize")["engine"]
-    plain, path = Settings(device=shipment.how.device, engine=engine), shipment.path(TUNED)
+    plain, path = RunConfig(device=shipment.how.device, engine=engine), shipment.path(TUNED)
     if not path.exists():
         return [plain]
     tuned = load_tuned(path)

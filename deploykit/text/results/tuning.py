@@ -6,7 +6,7 @@ from typing import Any
 
 from deploykit.benchmarking.comparison.comparing import Speedups
 from deploykit.benchmarking.scaling import thread_lines
-from deploykit.benchmarking.settings import CONFIDENCE, Settings
+from deploykit.benchmarking.settings import CONFIDENCE, RunConfig
 from deploykit.benchmarking.statistics import Ratio, summary
 from deploykit.benchmarking.tuning.recommendation import Recommendation
 from deploykit.benchmarking.tuning.searching import GOALS
@@ -60,12 +60,12 @@ def lines(found: Recommendation) -> Iterator[str | Table]:
         yield f"the search used up its time after {len(found.trials)} trials (--budget)"
 
 
-def settings_lines(settings: Settings) -> list[str | Table]:
+def settings_lines(settings: RunConfig) -> list[str | Table]:
     """Return settings, and how to use them."""
     return [str(settings), usage("MODEL", settings)]
 
 
-def usage(model: str, settings: Settings) -> Table:
+def usage(model: str, settings: RunConfig) -> Table:
     """Return settings as variables, session options, and options of commands."""
     given = {name: value for name, value in settings.environment.items() if value is not None}
     session = "intra_op_parallelism_threads={threads.0}\ninter_op_parallelism_threads={threads.1}"
@@ -84,7 +84,7 @@ def usage(model: str, settings: Settings) -> Table:
     )
 
 
-def options(settings: Settings) -> str:
+def options(settings: RunConfig) -> str:
     """Return settings as options of `deploykit benchmark`."""
     template = "[[ --engine {engine}]][[ --batch {batch}]][[ --threads {threads.0}x{threads.1}]]"
     for name in ("onednn", "caller_thread", "keep_memory"):

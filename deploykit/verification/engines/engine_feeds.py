@@ -11,7 +11,7 @@ from deploykit.photos.wanted_range import wanted_from
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.sample_inputs import made_up_feeds, type_and_shape
-from deploykit.verification.samples import Data, Feed, Samples, samples_in
+from deploykit.verification.samples import Data, Dataset, Feed, samples_in
 
 BATCHES = (3, 1)
 _ROUNDS = 2  # batches of each size, of the user's samples
@@ -48,7 +48,7 @@ def engine_feeds(graph: Graph, data: Data | None = None) -> tuple[EngineFeeds | 
     GraphError: the data do not fit the graph's inputs.
     """
     if data is not None:
-        samples = Samples.of(graph, data, labelled=False)
+        samples = Dataset.of(graph, data, labelled=False)
         if samples.arrays:
             return _of_samples(graph, samples), ""
     made_up, reason = made_up_feeds(graph, made_up_range(graph))
@@ -62,7 +62,7 @@ def engine_feeds(graph: Graph, data: Data | None = None) -> tuple[EngineFeeds | 
     return EngineFeeds(feeds, made_up, batched, True), ""
 
 
-def _of_samples(graph: Graph, samples: Samples) -> EngineFeeds:
+def _of_samples(graph: Graph, samples: Dataset) -> EngineFeeds:
     """Return samples from all over the data, in batches."""
     if samples.batch is not None:
         return EngineFeeds(samples.spread(2 * samples.batch).feeds())

@@ -12,7 +12,7 @@ import numpy as np
 import deploykit as api
 from deploykit.benchmarking.engines.opening import started
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.running.child import Worker, call
 from tests.benchmarks.peers.nets import IN_OPENVINO, IN_PARTS, INT8, Net
 from tests.benchmarks.peers.places import ONE, PLACES, Place
@@ -21,7 +21,7 @@ from tests.benchmarks.runtimes import environment
 OPENVINO = "open_vino"
 CONVERSION = "tests.benchmarks.runtimes.conversion"
 CANDIDATES = tuple(
-    Settings(executor=executor, caller_thread=caller_thread)
+    RunConfig(executor=executor, caller_thread=caller_thread)
     for executor in (None, "caller")
     for caller_thread in (None, True)
 )
@@ -40,9 +40,9 @@ class Contestant:
     form: str
     net: Net
     model: Path
-    settings: Settings | None = None
+    settings: RunConfig | None = None
     module: str = ""
-    candidates: tuple[Settings, ...] = ()
+    candidates: tuple[RunConfig, ...] = ()
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class Contestant:
         """Whether it is in 8 bits."""
         return self.is_ours or self.form.startswith(INT8)
 
-    def in_place(self, place: Place) -> Settings:
+    def in_place(self, place: Place) -> RunConfig:
         """Return how TensorFlow runs it in a place."""
         assert self.settings is not None
         if self.form == IN_PARTS:  # these run side by side

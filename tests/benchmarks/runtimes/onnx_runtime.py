@@ -30,7 +30,7 @@ def quantize(model: str, samples: Feeds, target: str, kind: str, keep_float: Seq
 
     names = _names(onnxruntime.InferenceSession(model))
 
-    class Samples(quantization.CalibrationDataReader):
+    class Dataset(quantization.CalibrationDataReader):
         def __init__(self) -> None:
             self.feeds = iter(every(samples))
 
@@ -44,7 +44,7 @@ def quantize(model: str, samples: Feeds, target: str, kind: str, keep_float: Seq
     quantization.quantize_static(
         prepared,
         target,
-        Samples(),
+        Dataset(),
         quant_format=quantization.QuantFormat.QDQ,
         activation_type=quantization.QuantType.QUInt8,
         weight_type=quantization.QuantType.QInt8,

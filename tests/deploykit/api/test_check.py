@@ -87,7 +87,7 @@ FRONT = [X, Node("u", "Mine", ("x",)), relu("h", "u:1"), relu("y", "h")]
     ],
 )  # fmt: skip
 def test_a_custom_op_that_no_output_needs_is_a_warning(path, nodes, named, is_sound):
-    found = deploykit.check(deploykit.Source(written(path, nodes), **named))
+    found = deploykit.check(deploykit.ModelSource(written(path, nodes), **named))
     (facts,) = found.graphs
     custom = "node 'u': Mine is no op of TensorFlow, but a custom one"
     assert facts.problems == ([] if is_sound else [custom])
@@ -111,7 +111,7 @@ def test_outputs_beside_a_graph_tell_whether_a_custom_op_is_needed(path):
 def test_an_output_that_is_not_there_is_an_error(path):
     for nodes in (SIDE, [X, relu("y", "x")]):
         with raises(GraphError, "outputs-wrong", problem=Containing("node 'z', named")):
-            deploykit.check(deploykit.Source(written(path, nodes), outputs=["z"]))
+            deploykit.check(deploykit.ModelSource(written(path, nodes), outputs=["z"]))
 
 
 def test_a_custom_op_beside_the_signatures_of_a_saved_model_is_a_warning(saved, tmp_path):

@@ -12,7 +12,7 @@ from tests.support import Containing
     ("name", "arguments", "wrong", "nearest"),
     [
         ("benchmark", ("m",), "batches", "batch"),
-        ("benchmark", ("m", [deploykit.Settings()]), "threads", ""),
+        ("benchmark", ("m", [deploykit.RunConfig()]), "threads", ""),
         ("tune", ("m",), "budgets", "budget"),
         ("verify", ("a", "b"), "model", ""),
         ("placement", ("m",), "shape", "shapes"),
@@ -48,6 +48,6 @@ def test_the_part_of_a_model_holds_for_each_of_several(tmp_path):
 
 
 def test_a_field_wins_over_the_value_that_has_it():
-    options = deploykit.Quantization(minimum_size=5)
+    options = deploykit.QuantizeOptions(minimum_size=5)
     with pytest.raises(deploykit.transforms.core.errors.GraphError, match="none"):
         deploykit.quantize("models/fashion/fashion.keras", options, engine="none")

@@ -71,7 +71,7 @@ def test_benchmark(deploykit, processes, net, tmp_path):
         "--data", tmp_path / "data.npz", "--runs=40",
     )  # fmt: skip
     arrays = {"x": np.ones((9, 8), np.float32)}
-    for data in (tmp_path / "data.npz", arrays, api.Samples.of(api.load_graph(net), arrays)):
+    for data in (tmp_path / "data.npz", arrays, api.Dataset.of(api.load_graph(net), arrays)):
         found = api.benchmark(
             net, batch=[1, 3], threads=(2, 1), onednn=False, data=data, runs=40
         ).document()
@@ -101,8 +101,8 @@ def test_models_that_are_alike_have_names_of_their_own(processes, net):
 
 
 def test_benchmark_with_settings_of_any_form(processes, net):
-    chosen = api.Settings(batch=2, threads=(1, 1))
-    for settings in (chosen, [chosen], api.Sweep(batch=(2,), threads=((1, 1),))):
+    chosen = api.RunConfig(batch=2, threads=(1, 1))
+    for settings in (chosen, [chosen], api.RunConfigGrid(batch=(2,), threads=((1, 1),))):
         (found,) = api.benchmark(net, settings, runs=1).measurements
         assert (found.settings, found.samples) == (chosen, 2)
     several = api.benchmark(net, chosen, batch=[1, 4], runs=1).measurements
@@ -111,7 +111,7 @@ def test_benchmark_with_settings_of_any_form(processes, net):
 
 
 def test_benchmark_with_settings_of_each_model(processes, net):
-    one, two = api.Settings(batch=1), api.Settings(batch=2)
+    one, two = api.RunConfig(batch=1), api.RunConfig(batch=2)
     models = {"a": net, "b": dense()}
     found = api.benchmark(models, {"a": [one], "b": [one, two]}, runs=1).measurements
     assert [(each.model, each.settings) for each in found] == [("a", one), ("b", one), ("b", two)]
@@ -178,7 +178,7 @@ def test_tune(deploykit, processes, net, tmp_path):
     np.savez(tmp_path / "data.npz", x=np.ones((9, 8), np.float32))
     said = told(deploykit, "tune", net, "--batch=1,4", "--goal=throughput",
                 "--data", tmp_path / "data.npz", "-o", tmp_path / "said.json")  # fmt: skip
-    data = api.Samples.of(api.load_graph(net), {"x": np.ones((9, 8), np.float32)})
+    data = api.Dataset.of(api.load_graph(net), {"x": np.ones((9, 8), np.float32)})
     found = api.tune(
         net, batch=[1, 4], goal="throughput", data=data, output=tmp_path / "found.json"
     )

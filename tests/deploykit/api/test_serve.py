@@ -62,7 +62,7 @@ def test_a_server_listens_until_it_is_closed(base):
 
 
 def test_settings_that_tune_found_are_taken(base):
-    tuned = api.Settings(threads=(2, 1), concurrency=3)
+    tuned = api.RunConfig(threads=(2, 1), concurrency=3)
     with api.serve(base / "models", port=0, tuned=tuned, slots=5) as server:
         loading = server.settings.loading
         assert (loading.intra_op, loading.inter_op, server.settings.slots) == (2, 1, 5)

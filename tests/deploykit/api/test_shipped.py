@@ -23,7 +23,7 @@ from tests.support import Containing, build, raises
 
 NAMES = ("top", "bottom")
 REPORT = {"format": 1, "kind": "ship", "name": "shapes", "stages": [{"stage": "serve"}]}
-SETTINGS = api.Settings(threads=(2, 1), concurrency=3, engine="openvino")
+SETTINGS = api.RunConfig(threads=(2, 1), concurrency=3, engine="openvino")
 
 
 def written(folder, document):
@@ -74,11 +74,11 @@ def test_what_is_given_wins(ship, tmp_path, caplog):
     assert ([*models], taken) == (["mine"], (1, "auto", 5))
     other = tmp_path / "other"
     other.mkdir()
-    tuned(other, api.Settings(threads=(1, 1), concurrency=4))
+    tuned(other, api.RunConfig(threads=(1, 1), concurrency=4))
     assert served(ship, tuned=other / "tuned.json")[1] == (1, "auto", 4)
     assert tuned_of(ship, other / "tuned.json").concurrency == 4
     assert tuned_of(ship, None).concurrency == 3
-    assert tuned_of(None, None) == tuned_of(tmp_path, None) == api.Settings()
+    assert tuned_of(None, None) == tuned_of(tmp_path, None) == api.RunConfig()
 
 
 def test_a_folder_that_was_moved_or_has_no_settings(ship, tmp_path, caplog):
@@ -154,7 +154,7 @@ UNUSABLE = [
 def test_settings_that_cannot_be_used_are_ignored_with_one_warning(ship, content, caplog):
     (ship / "tuned.json").write_text(content)
     caplog.set_level(logging.WARNING, "deploykit")
-    assert tuned_of(ship, None) == api.Settings()
+    assert tuned_of(ship, None) == api.RunConfig()
     assert served(ship)[1] == served(ship / "shapes")[1]
     assert caplog.text.count(f"{ship / 'tuned.json'} is ignored") == 1
     with pytest.raises(GraphError, match=r"tuned\.json"):  # named by an option, it is an error
@@ -178,7 +178,7 @@ def exported(tmp_path):
         api.export(tmp_path / name / "model.pb", tmp_path / name, name="shapes")
         written(tmp_path / name, REPORT)
         sha256 = api.open_model(tmp_path / name / "model.pb").sha256
-        tuned(tmp_path / name, api.Settings(threads=(2, 1), concurrency=3), sha256)
+        tuned(tmp_path / name, api.RunConfig(threads=(2, 1), concurrency=3), sha256)
     return folder
 
 
@@ -216,7 +216,7 @@ def test_settings_of_another_model_are_ignored_with_one_warning(exported, caplog
     (warning,) = [each.getMessage() for each in caplog.records]
     assert str(exported / "tuned.json") in warning
     assert str(exported / name) in warning
-    assert tuned_of(exported, None) == api.Settings()
+    assert tuned_of(exported, None) == api.RunConfig()
 
 
 @pytest.mark.slow
@@ -243,7 +243,7 @@ def test_settings_that_were_measured_on_the_version_itself_fit(exported, tmp_pat
     file = tmp_path / "t" / "tuned.json"
     file.parent.mkdir()
     sha256 = api.open_model(exported / "shapes" / "1").sha256
-    tuned(file.parent, api.Settings(threads=(2, 1)), sha256)
+    tuned(file.parent, api.RunConfig(threads=(2, 1)), sha256)
     with api.serve(exported / "shapes", port=0, tuned=file) as server:
         assert server.settings.loading.intra_op == 2
 
@@ -264,7 +264,7 @@ def test_one_command_serves_what_was_shipped(deploykit, tmp_path):
     folder, photo = tmp_path / "halves.ship", tmp_path / "rose.png"
     api.export(photo_net(), folder, name="halves", preprocess="0..255", labels=NAMES)
     written(folder, {**REPORT, "name": "halves"})
-    tuned(folder, api.Settings(threads=(1, 1), keep_memory=True))
+    tuned(folder, api.RunConfig(threads=(1, 1), keep_memory=True))
     pixels = np.zeros((30, 20, 1), np.uint8)
     pixels[15:] = 250
     photo.write_bytes(png(pixels))
@@ -298,6 +298,6 @@ def test_what_is_there_instead_of_a_file_is_not_passed_over_in_silence(ship, nam
         assert shipped is None
         assert str(path) in problem
         return
-    assert shipped.settings() == api.Settings()
+    assert shipped.settings() == api.RunConfig()
     shipped.say(takes_settings=True)
     assert f"{path} is ignored" in caplog.text

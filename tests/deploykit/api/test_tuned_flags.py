@@ -8,7 +8,7 @@ import pytest
 
 import deploykit as api
 from deploykit.api.tuned_flags import check_batch, tuned_flags
-from deploykit.benchmarking.settings import KEEP_MEMORY, Settings
+from deploykit.benchmarking.settings import KEEP_MEMORY, RunConfig
 from deploykit.benchmarking.tuning.for_server import to_set
 from deploykit.hardware import allocators
 from deploykit.serving.lifecycle.model_config import ModelSettings
@@ -74,11 +74,11 @@ def served(base, monkeypatch, caplog):
 
 
 def tuned_for(*names):
-    return replace(Settings(), **{name: RECOMMENDED[name] for name in names})
+    return replace(RunConfig(), **{name: RECOMMENDED[name] for name in names})
 
 
 def test_every_setting_is_here():
-    assert {field.name for field in fields(Settings)} == set(RECOMMENDED)
+    assert {field.name for field in fields(RunConfig)} == set(RECOMMENDED)
     assert {*BY_OPTION, *BY_VARIABLE, *REFUSED} == set(RECOMMENDED)
 
 
@@ -88,14 +88,14 @@ def test_set_by_nobody_it_is_used_or_refused(name, served):
         with raises(GraphError, "tuned-setting-not-served", name="t.json", field=name):
             served(tuned_for(name))
         return
-    before, after = served(Settings()), served(tuned_for(name))
+    before, after = served(RunConfig()), served(tuned_for(name))
     assert after[:2] != before[:2]
     assert after[2] == []
 
 
 @pytest.mark.parametrize("name", BY_OPTION)
 def test_an_option_wins_and_that_is_said(name, served):
-    before, after = (served(tuned, BY_OPTION[name]) for tuned in (Settings(), tuned_for(name)))
+    before, after = (served(tuned, BY_OPTION[name]) for tuned in (RunConfig(), tuned_for(name)))
     assert after[:2] == before[:2]
     for said in after[2]:
         assert said.startswith(f"t.json recommends {tuned_for(name)}; --")
@@ -193,7 +193,7 @@ def test_an_allocator_that_is_not_here_is_said_and_the_server_starts(served):
 def test_huge_pages_beside_memory_that_is_kept(served, monkeypatch):
     """Both are the C library's; started anew, it finds what it has set itself."""
     monkeypatch.setattr(allocators, "lacking", lambda name: "")
-    tuned = Settings(keep_memory=True, allocator="huge-pages")
+    tuned = RunConfig(keep_memory=True, allocator="huge-pages")
     tunables = {"GLIBC_TUNABLES": "glibc.pthread.rseq=0:glibc.malloc.hugetlb=1"}
     for variables in ({"GLIBC_TUNABLES": "glibc.pthread.rseq=0"}, tunables | KEEP_MEMORY):
         _, held, said = served(tuned, variables=variables)
@@ -201,14 +201,14 @@ def test_huge_pages_beside_memory_that_is_kept(served, monkeypatch):
         assert os.environ["GLIBC_TUNABLES"] == tunables["GLIBC_TUNABLES"]
         assert held == KEEP_MEMORY
     by_hand = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"}
-    assert served(Settings(allocator="huge-pages"), variables=by_hand)[2] == [
+    assert served(RunConfig(allocator="huge-pages"), variables=by_hand)[2] == [
         Containing("recommends huge-pages", "GLIBC_TUNABLES=glibc.malloc.hugetlb=2 is set")
     ]
 
 
 def test_one_gpu_is_used_unless_it_is_hidden(served):
-    assert served(Settings(device="gpu"))[2] == []
-    said = served(Settings(device="gpu"), variables={"CUDA_VISIBLE_DEVICES": "-1"})[2]
+    assert served(RunConfig(device="gpu"))[2] == []
+    said = served(RunConfig(device="gpu"), variables={"CUDA_VISIBLE_DEVICES": "-1"})[2]
     assert said == [Containing("recommends gpu", "CUDA_VISIBLE_DEVICES=-1 is set")]
 
 
@@ -216,7 +216,7 @@ def test_a_process_that_has_begun_says_which_variables_it_lacks(base, monkeypatc
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     with (
         caplog.at_level("INFO", "deploykit"),
-        api.serve(base, port=0, tuned=Settings(onednn=False, batch=8)) as server,
+        api.serve(base, port=0, tuned=RunConfig(onednn=False, batch=8)) as server,
     ):
         assert server.settings.batching.largest == 8
         rows = [[float(number)] for number in range(20)]  # more than a batch: in parts
@@ -239,7 +239,7 @@ def test_a_batch_is_refused_where_calls_bring_a_fixed_number(tmp_path):
         "samples, so calls cannot share a batch; give --noenable_batching"
     )
     with pytest.raises(GraphError, match=said):
-        api.serve(tmp_path, port=0, tuned=Settings(batch=8))
+        api.serve(tmp_path, port=0, tuned=RunConfig(batch=8))
     check_batch([ModelSettings("later", tmp_path / "nothing")], 8, "tuned")
-    with api.serve(tmp_path, port=0, tuned=Settings(batch=8), enable_batching=False) as server:
+    with api.serve(tmp_path, port=0, tuned=RunConfig(batch=8), enable_batching=False) as server:
         assert server.settings.batching is None

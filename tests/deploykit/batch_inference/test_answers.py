@@ -13,7 +13,7 @@ from deploykit.batch_inference.answers import (
     column_names,
 )
 from deploykit.batch_inference.infer_task import InferTask
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.freezing.open_model import open_model
 from deploykit.freezing.sidecar import About, SignatureNames
 from deploykit.input.data import Data
@@ -25,7 +25,7 @@ from deploykit.transforms.core.tensors import DType
 from tests.support import raises, says
 
 FLOAT = DType("float32")
-TASK = InferTask("m.pb", {}, {}, Settings(), Pipeline(Data("d", "arrays", (), {}), {}), "o", "n",
+TASK = InferTask("m.pb", {}, {}, RunConfig(), Pipeline(Data("d", "arrays", (), {}), {}), "o", "n",
                  "npz", 1)  # fmt: skip
 
 

@@ -12,18 +12,18 @@ from deploykit.batch_inference.backends.backend import LostWorkerError
 from deploykit.batch_inference.driver import Loss, computed
 from deploykit.batch_inference.infer_task import InferTask, PartDone, PartProgress
 from deploykit.batch_inference.reading.data_part import DataPart
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.input.data import Data
 from deploykit.input.pipeline import Pipeline
 from deploykit.transforms.core.errors import GraphError, LimitError
-from deploykit.transforms.core.running.child import Limits
+from deploykit.transforms.core.running.child import ResourceLimits
 from tests.support import Containing, raises
 
 
 def task(retries=3):
     data = Data("x", "arrays", (), {})
     return InferTask(
-        "m", {}, {}, Settings(), Pipeline(data, {}), "f", "n", "npz", 1, retries=retries
+        "m", {}, {}, RunConfig(), Pipeline(data, {}), "f", "n", "npz", 1, retries=retries
     )
 
 
@@ -150,7 +150,7 @@ def test_workers_come_when_there_is_room():
 
 def test_where_there_never_is_room_the_run_ends():
     with (
-        Limits(seconds=0.05),
+        ResourceLimits(seconds=0.05),
         raises(LimitError, "workers-idle"),
     ):
         list(computed(Backend(2, room=lambda: False), task(), parts(3)))

@@ -4,7 +4,7 @@ import numpy as np
 
 from deploykit.benchmarking.measurement import Measurement, Turn
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 
 MACHINE = {"cpu": "made up", "cores": 2, "cpus": 2, "load": [0.5, 0.5, 0.5]}
 KINDS = ("plain", "drifting", "autocorrelated", "contended")
@@ -85,7 +85,7 @@ def measurement(rounds=None, **changes: object) -> Measurement:
         "name": "net.pb",
         "model": "net.pb",
         "sha256": "0" * 64,
-        "settings": Settings(),
+        "settings": RunConfig(),
         "samples": 4,
         "load_ms": 100.0,
         "first_run_ms": 50.0,

@@ -6,14 +6,14 @@ import numpy as np
 
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 
 FACTS = {"tensorflow": "2.21.0", "onednn": True, "openmp": [], "bytes_peak": 512_000_000}
 
 
 def measurement(name="a.pb", p50=6.0, settings=None, *, seed=0, **more) -> Measurement:
     """Return ten rounds of 41 calls that scatter by 1 % around p50 milliseconds."""
-    settings = settings or Settings()
+    settings = settings or RunConfig()
     scatter = np.exp(0.01 * np.random.default_rng(seed).standard_normal((10, 41)))
     scatter /= np.median(scatter)
     rounds = tuple(tuple(float(call) for call in each) for each in p50 * scatter)

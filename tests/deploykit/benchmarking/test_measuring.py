@@ -9,7 +9,7 @@ import pytest
 from deploykit.benchmarking import playing
 from deploykit.benchmarking.measuring import measure_models, spill
 from deploykit.benchmarking.seating import MOST_SESSIONS, Contestant, Course
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.freezing.open_model import open_model
 from tests.deploykit.benchmarking.made_up_process import take_made_up_processes
 from tests.deploykit.benchmarking.nets import dense, written
@@ -26,7 +26,7 @@ def in_turn():
     steps = []
     result = benchmark(
         {"a": dense(), "b": dense()},
-        [Settings(batch=3)],
+        [RunConfig(batch=3)],
         runs=28,
         rounds=8,
         advance=lambda name, count: steps.append((name, count)),
@@ -60,7 +60,7 @@ def test_who_agrees_in_what_tensorflow_starts_with_shares_processes(in_turn):
 
 
 def test_other_threads_are_other_processes():
-    settings = [Settings(threads=(1, 1)), Settings(threads=(2, 1))]
+    settings = [RunConfig(threads=(1, 1)), RunConfig(threads=(2, 1))]
     found = benchmark({"a": dense()}, settings, runs=8, rounds=8).measurements
     ours, others = ({turn.process for turn in each.turns} for each in found)
     assert len(ours) == len(others) == 2
@@ -132,7 +132,7 @@ def test_it_ends_once_all_is_decided(asked):
 
 def test_long_calls_get_fewer_sessions_and_turns_of_one_call(asked, monkeypatch):
     course = Course(Contestant("a", "a", "0", None), call_seconds=0.5)
-    course.contestant = SimpleNamespace(job=SimpleNamespace(settings=Settings()))
+    course.contestant = SimpleNamespace(job=SimpleNamespace(settings=RunConfig()))
     assert playing._length(course) == playing.TURN
     course.call_seconds = 0.02
     assert playing._length(course) == pytest.approx(0.03)
@@ -166,13 +166,13 @@ def test_an_interruption_before_the_first_round_is_one(asked, when):
 @pytest.mark.parametrize(
     ("models", "settings", "names"),
     [
-        (["m/a.pb"], [Settings()], ["a.pb"]),
-        (["m/a.pb", "n/b.pb"], [Settings()], ["a.pb", "b.pb"]),
-        (["m/a.pb", "n/a.pb"], [Settings()], ["m/a.pb", "n/a.pb"]),
-        (["m/a.pb"], [Settings(1), Settings(8)], ["batch 1", "batch 8"]),
+        (["m/a.pb"], [RunConfig()], ["a.pb"]),
+        (["m/a.pb", "n/b.pb"], [RunConfig()], ["a.pb", "b.pb"]),
+        (["m/a.pb", "n/a.pb"], [RunConfig()], ["m/a.pb", "n/a.pb"]),
+        (["m/a.pb"], [RunConfig(1), RunConfig(8)], ["batch 1", "batch 8"]),
         (
             ["m/a.pb", "n/b.pb"],
-            [Settings(), Settings(8)],
+            [RunConfig(), RunConfig(8)],
             ["a.pb, TensorFlow's defaults", "a.pb, batch 8",
              "b.pb, TensorFlow's defaults", "b.pb, batch 8"],
         ),

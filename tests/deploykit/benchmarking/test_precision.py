@@ -7,14 +7,14 @@ from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.precision import check_computed, float32_of, in_words
 from deploykit.benchmarking.session_config import config
-from deploykit.benchmarking.settings import Settings
-from deploykit.benchmarking.sweep import Sweep
+from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.sweep import RunConfigGrid
 from deploykit.transforms.core.errors import GraphError
 from tests.support import Containing, build, raises, random, says
 
 
 def rewriter(**settings):
-    return config(Settings(**settings)).graph_options.rewrite_options
+    return config(RunConfig(**settings)).graph_options.rewrite_options
 
 
 def test_each_precision_is_asked_for_in_its_own_way(restored_tf32):
@@ -46,9 +46,13 @@ def restored_tf32():
     [("fp32", "gpu", "0"), ("fp32", "all", "0"), ("tf32", "gpu:1", None)],
 )
 def test_what_nvidias_libraries_are_told(precision, device, variable):
-    found = Settings(precision=precision, device=device).environment
+    found = RunConfig(precision=precision, device=device).environment
     assert found["NVIDIA_TF32_OVERRIDE"] == variable
-    for other in (Settings(precision="fp32"), Settings(device="gpu"), Settings(precision="bf16")):
+    for other in (
+        RunConfig(precision="fp32"),
+        RunConfig(device="gpu"),
+        RunConfig(precision="bf16"),
+    ):
         assert "NVIDIA_TF32_OVERRIDE" not in other.environment
 
 
@@ -63,7 +67,7 @@ def test_what_nvidias_libraries_are_told(precision, device, variable):
 )
 def test_what_no_device_has_is_refused(settings, says):
     with pytest.raises(GraphError, match=says):
-        Settings(**settings).check_here()
+        RunConfig(**settings).check_here()
 
 
 @pytest.mark.parametrize(
@@ -133,7 +137,7 @@ def runner(tmp_path, body, **settings) -> TensorFlowRunner:
     path = tmp_path / "graph.pb"
     path.write_bytes(b"".join(build(body, ["x"], ["out"]).serialized()))
     batches = ((random(4, 64),),)
-    return TensorFlowRunner(Job(str(path), ("x",), ("out",), batches, Settings(**settings)))
+    return TensorFlowRunner(Job(str(path), ("x",), ("out",), batches, RunConfig(**settings)))
 
 
 def has_bf16(tmp_path) -> bool:
@@ -162,10 +166,10 @@ def test_bf16_is_measured_on_a_cpu_that_has_it_and_refused_on_others(tmp_path):
 
 
 def test_several_are_measured_beside_each_other():
-    found = Sweep(precision=("fp32", "bf16"), batch=2).settings()
-    assert found == [Settings(2, precision="fp32"), Settings(2, precision="bf16")]
-    assert Sweep(bf16=True).settings() == [Settings(precision="bf16")]
+    found = RunConfigGrid(precision=("fp32", "bf16"), batch=2).settings()
+    assert found == [RunConfig(2, precision="fp32"), RunConfig(2, precision="bf16")]
+    assert RunConfigGrid(bf16=True).settings() == [RunConfig(precision="bf16")]
     with raises(GraphError, "give-one"):
-        Sweep(bf16=True, precision="fp32").settings()
-    assert Settings.of({"bf16": True}) == Settings(precision="bf16")
-    assert Settings.of({"bf16": False}) == Settings()
+        RunConfigGrid(bf16=True, precision="fp32").settings()
+    assert RunConfig.of({"bf16": True}) == RunConfig(precision="bf16")
+    assert RunConfig.of({"bf16": False}) == RunConfig()

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from deploykit.benchmarking.results import BenchmarkResult, load_result, load_tuned
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.storage.documents import load_document
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.benchmarking.made_up import measurement, result, times
@@ -16,7 +16,7 @@ from tests.support import says
 def several() -> BenchmarkResult:
     return result(
         measurement(),
-        measurement(times(1.5), name="batch 8", settings=Settings(8, (2, 1), True, xla=True)),
+        measurement(times(1.5), name="batch 8", settings=RunConfig(8, (2, 1), True, xla=True)),
         measurement([[0.1 + 0.2], [1e-9, 1 / 3]], name="odd", samples=1, settled=False,
                     warm_up_ms=()),
         note="más",
@@ -116,7 +116,7 @@ def test_wrong_tuned_files(tmp_path, content, says):
 def test_a_tuned_file(tmp_path):
     path = tmp_path / "tuned.json"
     path.write_text(json.dumps({"kind": "tuned", "format": 1, "settings": {"threads": [2, 1]}}))
-    assert load_tuned(path) == Settings(threads=(2, 1))
+    assert load_tuned(path) == RunConfig(threads=(2, 1))
 
 
 def test_files_that_are_not_there(tmp_path):

@@ -19,8 +19,8 @@ from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scaling import scaling_efficiency
 from deploykit.benchmarking.sessions import Sessions
-from deploykit.benchmarking.settings import Settings
-from deploykit.benchmarking.sweep import Sweep
+from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.sweep import RunConfigGrid
 from deploykit.transforms.core.errors import GraphError
 from tests.support import Containing, build, raises, random, run, says
 
@@ -56,7 +56,7 @@ def job(tmp_path):
     def make(graph, batches=BATCHES, devices=(), **settings):
         path = tmp_path / "graph.pb"
         path.write_bytes(b"".join(graph.serialized()))
-        job = Job(str(path), graph.inputs, graph.outputs, batches, Settings(**settings), devices)
+        job = Job(str(path), graph.inputs, graph.outputs, batches, RunConfig(**settings), devices)
         return TensorFlowRunner(job)
 
     return make
@@ -165,11 +165,11 @@ def test_resident_text_and_single_numbers(job):
 
 
 def test_one_gpu_is_measured_once(caplog):
-    several = Sweep(device="all", batch=(1, 8)).settings()
+    several = RunConfigGrid(device="all", batch=(1, 8)).settings()
     assert once_each(several, ["H200", "H200"]) == tuple(several)
-    assert once_each([Settings()], ["H200"]) == (Settings(),)
+    assert once_each([RunConfig()], ["H200"]) == (RunConfig(),)
     found = once_each(several, ["H200"])
-    assert found == (Settings(1, device="gpu:0"), Settings(8, device="gpu:0"))
+    assert found == (RunConfig(1, device="gpu:0"), RunConfig(8, device="gpu:0"))
     (said,) = caplog.messages
     assert said == Containing("TensorFlow sees one", "GPU", "H200")
 
@@ -284,15 +284,15 @@ def test_a_child_tells_which_gpus_there_are():
 def test_a_gpu_session_takes_memory_as_it_needs_it_and_one_gpu():
     from deploykit.benchmarking.session_config import config
 
-    one = config(Settings(device="gpu:2"))
+    one = config(RunConfig(device="gpu:2"))
     assert (one.gpu_options.allow_growth, one.gpu_options.visible_device_list) == (True, "2")
-    assert config(Settings(device="all")).gpu_options.visible_device_list == ""
-    assert config(Settings()).device_count["GPU"] == 0
-    assert all(config(Settings(device=each)).allow_soft_placement for each in ("cpu", "gpu"))
+    assert config(RunConfig(device="all")).gpu_options.visible_device_list == ""
+    assert config(RunConfig()).device_count["GPU"] == 0
+    assert all(config(RunConfig(device=each)).allow_soft_placement for each in ("cpu", "gpu"))
 
 
 def test_all_gpus_are_compared_with_one():
-    settings = Sweep(device="all", batch=(1, 8)).settings()
+    settings = RunConfigGrid(device="all", batch=(1, 8)).settings()
     assert [(each.batch, each.device) for each in settings] == [
         (1, "gpu:0"), (1, "all"), (8, "gpu:0"), (8, "all")
     ]  # fmt: skip
@@ -375,12 +375,12 @@ def test_a_condition_of_tensorflow_1_is_refused_by_the_single_executor_alone(job
 def test_sessions_of_one_model_share_its_graph_and_nothing_else(tmp_path, graph):
     path = tmp_path / "graph.pb"
     path.write_bytes(b"".join(graph.serialized()))
-    job = Job(str(path), graph.inputs, graph.outputs, BATCHES, Settings(), ())
+    job = Job(str(path), graph.inputs, graph.outputs, BATCHES, RunConfig(), ())
     sessions = Sessions()
-    for settings in (Settings(), Settings(batch=4), Settings(executor="caller")):
+    for settings in (RunConfig(), RunConfig(batch=4), RunConfig(executor="caller")):
         sessions.open(replace(job, settings=settings))
     sessions.open(replace(job, outputs=graph.outputs[:1]))
-    sessions.open(replace(job, settings=Settings(input="tfdata")))
+    sessions.open(replace(job, settings=RunConfig(input="tfdata")))
     runners = sessions._runners
     assert [each.graph is runners[0].graph for each in runners] == [True] * 3 + [False] * 2
     assert len({id(each.session) for each in runners}) == 5

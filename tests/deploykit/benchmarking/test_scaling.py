@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from deploykit.benchmarking.scaling import thread_lines
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.tables import tables
 from tests.deploykit.benchmarking.made_up import in_turns, result
 from tests.support import Containing
 
 BOTH = (1, 1), (2, 1)
-ONE = Settings(batch=1)
+ONE = RunConfig(batch=1)
 
 
 def two(gain, threads=BOTH, seed=0, kind="plain", settings=ONE, **more):
@@ -38,7 +38,7 @@ def test_the_sentence():
     assert line in tables(result(*two(1.0)))
     [line] = thread_lines(result(*two(0.7)))
     assert line == Containing("2 threads inside", "slower than 1", "(0.")
-    [line] = thread_lines(result(*two(1.0, settings=Settings(concurrency=2))))
+    [line] = thread_lines(result(*two(1.0, settings=RunConfig(concurrency=2))))
     assert line.endswith(")")
 
 

@@ -5,37 +5,37 @@ from dataclasses import fields
 
 import pytest
 
-from deploykit.benchmarking.settings import KEEP_MEMORY, Settings
-from deploykit.benchmarking.sweep import Sweep, beside_resident
+from deploykit.benchmarking.settings import KEEP_MEMORY, RunConfig
+from deploykit.benchmarking.sweep import RunConfigGrid, beside_resident
 from deploykit.hardware import allocators
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker
 from tests.support import Containing, raises, says
 
-ALL = Settings(
+ALL = RunConfig(
     8, (2, 1), True, False, True, "0", "compact", 2, True, "bf16", 4, "tfdata", "gpu:1", "single",
     "huge-pages", "openvino",
 )  # fmt: skip
 
 
 def test_nothing_is_set_unless_it_is_asked_for():
-    assert Settings().environment == {}
-    assert Settings().document() == {}
-    assert str(Settings()) == "TensorFlow's defaults"
+    assert RunConfig().environment == {}
+    assert RunConfig().document() == {}
+    assert str(RunConfig()) == "TensorFlow's defaults"
 
 
 @pytest.mark.parametrize(
     ("settings", "environment"),
     [
-        (Settings(onednn=True), {"TF_ENABLE_ONEDNN_OPTS": "1"}),
-        (Settings(onednn=False), {"TF_ENABLE_ONEDNN_OPTS": "0"}),
-        (Settings(caller_thread=True), {"TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": "1"}),
-        (Settings(keep_memory=True), KEEP_MEMORY),
-        (Settings(keep_memory=False), dict.fromkeys(KEEP_MEMORY)),
-        (Settings(kmp_blocktime="0"), {"KMP_BLOCKTIME": "0"}),
-        (Settings(kmp_affinity=""), {"KMP_AFFINITY": ""}),
-        (Settings(omp_num_threads=2), {"OMP_NUM_THREADS": "2"}),
-        (Settings(batch=8, threads=(1, 1), precision="bf16", concurrency=2, input="tfdata"), {}),
+        (RunConfig(onednn=True), {"TF_ENABLE_ONEDNN_OPTS": "1"}),
+        (RunConfig(onednn=False), {"TF_ENABLE_ONEDNN_OPTS": "0"}),
+        (RunConfig(caller_thread=True), {"TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": "1"}),
+        (RunConfig(keep_memory=True), KEEP_MEMORY),
+        (RunConfig(keep_memory=False), dict.fromkeys(KEEP_MEMORY)),
+        (RunConfig(kmp_blocktime="0"), {"KMP_BLOCKTIME": "0"}),
+        (RunConfig(kmp_affinity=""), {"KMP_AFFINITY": ""}),
+        (RunConfig(omp_num_threads=2), {"OMP_NUM_THREADS": "2"}),
+        (RunConfig(batch=8, threads=(1, 1), precision="bf16", concurrency=2, input="tfdata"), {}),
     ],
 )
 def test_the_environment(settings, environment):
@@ -43,29 +43,29 @@ def test_the_environment(settings, environment):
 
 
 def test_xla_is_a_flag_of_tensorflow():
-    assert "--tf_xla_auto_jit=2" in Settings(xla=True).environment["TF_XLA_FLAGS"]
+    assert "--tf_xla_auto_jit=2" in RunConfig(xla=True).environment["TF_XLA_FLAGS"]
 
 
 def test_flags_of_xla_that_the_user_has_set_stay(monkeypatch):
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_min_cluster_size=2 --tf_xla_auto_jit=1")
-    found = Settings(xla=True).environment["TF_XLA_FLAGS"].split()
+    found = RunConfig(xla=True).environment["TF_XLA_FLAGS"].split()
     assert found[:2] == ["--tf_xla_min_cluster_size=2", "--tf_xla_auto_jit=1"]
     assert found[2] == "--tf_xla_auto_jit=2"  # which is what was asked for; the last one counts
 
 
 def test_a_gpu_run_sees_the_gpus_that_the_user_shows(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    assert Settings(device="gpu").environment == {"CUDA_VISIBLE_DEVICES": "3"}
-    assert Settings(device="cpu").environment == {}
+    assert RunConfig(device="gpu").environment == {"CUDA_VISIBLE_DEVICES": "3"}
+    assert RunConfig(device="cpu").environment == {}
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert Settings(device="all").environment == {"CUDA_VISIBLE_DEVICES": None}
+    assert RunConfig(device="all").environment == {"CUDA_VISIBLE_DEVICES": None}
 
 
 @pytest.mark.parametrize(
     ("settings", "seen"),
     [
-        (Settings(), "1"),
-        (Settings(onednn=False), "0"),
+        (RunConfig(), "1"),
+        (RunConfig(onednn=False), "0"),
     ],
 )
 def test_what_the_user_has_set_wins_unless_an_option_says_otherwise(monkeypatch, settings, seen):
@@ -80,7 +80,7 @@ def test_what_the_user_has_set_wins_unless_an_option_says_otherwise(monkeypatch,
 
 def test_memory_that_is_not_kept_is_so_whatever_the_user_has_set(monkeypatch):
     monkeypatch.setenv("MALLOC_TOP_PAD_", "1")
-    worker = Worker("os:getenv", "MALLOC_TOP_PAD_", forced=Settings(keep_memory=False).environment)
+    worker = Worker("os:getenv", "MALLOC_TOP_PAD_", forced=RunConfig(keep_memory=False).environment)
     try:
         assert worker.created() is None
     finally:
@@ -93,12 +93,12 @@ def test_in_words():
         "KMP_BLOCKTIME=0", "KMP_AFFINITY=compact", "OMP_NUM_THREADS=2", "xla", "bf16",
         "4 in flight", "tfdata", "gpu:1", "executor single", "huge-pages",
     ]  # fmt: skip
-    assert str(Settings(kmp_affinity="")) == "KMP_AFFINITY="
+    assert str(RunConfig(kmp_affinity="")) == "KMP_AFFINITY="
 
 
-@pytest.mark.parametrize("settings", [Settings(), ALL])
+@pytest.mark.parametrize("settings", [RunConfig(), ALL])
 def test_a_document_read_back_is_equal(settings):
-    assert Settings.of(settings.document()) == settings
+    assert RunConfig.of(settings.document()) == settings
 
 
 @pytest.mark.parametrize(
@@ -127,77 +127,79 @@ def test_a_document_read_back_is_equal(settings):
 )
 def test_documents_of_something_else(document, says):
     with pytest.raises(GraphError, match=says):
-        Settings.of(document)
+        RunConfig.of(document)
 
 
 def test_a_sweep_is_every_combination():
-    found = Sweep(batch=(1, 8), threads=((1, 1), (2, 1)), onednn=(False, True)).settings()
+    found = RunConfigGrid(batch=(1, 8), threads=((1, 1), (2, 1)), onednn=(False, True)).settings()
     assert len(found) == len(set(found)) == 8
     assert {(each.batch, each.threads, each.onednn) for each in found} == {
         (b, t, o) for b in (1, 8) for t in ((1, 1), (2, 1)) for o in (False, True)
     }
-    assert Sweep().settings() == [Settings()]
+    assert RunConfigGrid().settings() == [RunConfig()]
 
 
 def test_what_is_given_wins_over_a_tuned_file():
-    base = Settings(8, (2, 1), onednn=False, concurrency=2, input="tfdata", device="gpu")
-    assert Sweep(tuned=base).settings() == [base]
-    sweep = Sweep(batch=(1,), onednn=(True,), concurrency=(1,), input="feed", device="cpu",
+    base = RunConfig(8, (2, 1), onednn=False, concurrency=2, input="tfdata", device="gpu")
+    assert RunConfigGrid(tuned=base).settings() == [base]
+    sweep = RunConfigGrid(batch=(1,), onednn=(True,), concurrency=(1,), input="feed", device="cpu",
                   tuned=base)  # fmt: skip
-    assert sweep.settings() == [Settings(1, (2, 1), onednn=True)]
+    assert sweep.settings() == [RunConfig(1, (2, 1), onednn=True)]
 
 
 def test_openmp_variables_are_compared_with_their_absence():
-    found = Sweep(batch=(1, 8), kmp_blocktime="0", omp_num_threads=2).settings()
+    found = RunConfigGrid(batch=(1, 8), kmp_blocktime="0", omp_num_threads=2).settings()
     assert found == [
-        Settings(1),
-        Settings(1, kmp_blocktime="0", omp_num_threads=2),
-        Settings(8),
-        Settings(8, kmp_blocktime="0", omp_num_threads=2),
+        RunConfig(1),
+        RunConfig(1, kmp_blocktime="0", omp_num_threads=2),
+        RunConfig(8),
+        RunConfig(8, kmp_blocktime="0", omp_num_threads=2),
     ]
 
 
 def test_what_is_fed_to_a_gpu_is_measured_beside_resident_inputs():
-    found = beside_resident([Settings(1, device="gpu"), Settings(1), Settings(8, input="tfdata")])
-    assert found == (Settings(1, device="gpu"), Settings(1, device="gpu", input="resident"),
-                     Settings(1), Settings(8, input="tfdata"))  # fmt: skip
+    found = beside_resident(
+        [RunConfig(1, device="gpu"), RunConfig(1), RunConfig(8, input="tfdata")]
+    )
+    assert found == (RunConfig(1, device="gpu"), RunConfig(1, device="gpu", input="resident"),
+                     RunConfig(1), RunConfig(8, input="tfdata"))  # fmt: skip
 
 
 def test_all_gpus_are_compared_with_one():
-    found = Sweep(device="all", batch=(1,)).settings()
-    assert found == [Settings(1, device="gpu:0"), Settings(1, device="all")]
+    found = RunConfigGrid(device="all", batch=(1,)).settings()
+    assert found == [RunConfig(1, device="gpu:0"), RunConfig(1, device="all")]
 
 
 def test_executors_are_swept_by_name():
-    found = Sweep(executor=("default", "caller"), batch=2).settings()
+    found = RunConfigGrid(executor=("default", "caller"), batch=2).settings()
     assert [each.executor for each in found] == [None, "caller"]
-    assert Sweep(executor="single").settings()[0].document() == {"executor": "single"}
+    assert RunConfigGrid(executor="single").settings()[0].document() == {"executor": "single"}
     known = ["default", "caller", "single"]
     with raises(GraphError, "not-one-of", what="the executor", got="fast", known=known):
-        Sweep(executor="fast").settings()
+        RunConfigGrid(executor="fast").settings()
     with raises(GraphError, "unexpected", what="executor", got="default"):
-        Settings.of({"executor": "default"})
+        RunConfig.of({"executor": "default"})
 
 
 def test_allocators_are_swept_by_name():
-    found = Sweep(allocator=("default", "tcmalloc"), keep_memory=True).settings()
+    found = RunConfigGrid(allocator=("default", "tcmalloc"), keep_memory=True).settings()
     assert [each.allocator for each in found] == [None, "tcmalloc"]
-    assert Sweep(allocator="tcmalloc").settings()[0].document() == {"allocator": "tcmalloc"}
+    assert RunConfigGrid(allocator="tcmalloc").settings()[0].document() == {"allocator": "tcmalloc"}
     known = ["default", "tcmalloc", "huge-pages"]
     with raises(GraphError, "not-one-of", what="the allocator", got="x", known=known):
-        Sweep(allocator="x").settings()
+        RunConfigGrid(allocator="x").settings()
     with raises(GraphError, "unexpected", what="allocator", got="default"):
-        Settings.of({"allocator": "default"})
+        RunConfig.of({"allocator": "default"})
 
 
 def test_what_the_user_loads_in_front_stays_behind_the_allocator(monkeypatch):
     monkeypatch.setattr(allocators, "library_here", lambda: "/lib/libtcmalloc.so.4")
     monkeypatch.setenv("LD_PRELOAD", "/a/libfake.so")
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
-    assert Settings(allocator="tcmalloc").environment == {
+    assert RunConfig(allocator="tcmalloc").environment == {
         "LD_PRELOAD": "/lib/libtcmalloc.so.4:/a/libfake.so"
     }
-    assert Settings(allocator="huge-pages", keep_memory=True).environment == KEEP_MEMORY | {
+    assert RunConfig(allocator="huge-pages", keep_memory=True).environment == KEEP_MEMORY | {
         "GLIBC_TUNABLES": "glibc.pthread.rseq=0:glibc.malloc.hugetlb=1"
     }
 
@@ -205,30 +207,32 @@ def test_what_the_user_loads_in_front_stays_behind_the_allocator(monkeypatch):
 def test_an_allocator_that_is_not_here_is_refused_by_name(monkeypatch):
     monkeypatch.setattr(allocators, "library_here", lambda: "")
     with raises(GraphError, "allocator-unavailable", allocator="tcmalloc"):
-        Settings(allocator="tcmalloc").check_here()
-    Settings(keep_memory=True).check_here()
+        RunConfig(allocator="tcmalloc").check_here()
+    RunConfig(keep_memory=True).check_here()
 
 
 def test_tensorflow_has_one_name():
-    assert Settings(engine="tensorflow") == Settings() == Settings.of({"engine": "tensorflow"})
-    assert Settings(engine="tensorflow").document() == {}
-    assert Settings(engine="openvino").document() == {"engine": "openvino"}
+    assert RunConfig(engine="tensorflow") == RunConfig() == RunConfig.of({"engine": "tensorflow"})
+    assert RunConfig(engine="tensorflow").document() == {}
+    assert RunConfig(engine="openvino").document() == {"engine": "openvino"}
 
 
 def test_engines_are_swept_by_name():
-    found = Sweep(engine=("tensorflow", "openvino"), threads=((1, 1), (2, 1)), bf16=True).settings()
+    found = RunConfigGrid(
+        engine=("tensorflow", "openvino"), threads=((1, 1), (2, 1)), bf16=True
+    ).settings()
     assert [str(each) for each in found] == [
         "threads 1x1, bf16", "threads 2x1, bf16",
         "OpenVINO, threads 1x1, bf16", "OpenVINO, threads 2x1, bf16",
     ]  # fmt: skip
     with raises(GraphError, "not-one-of", known=["tensorflow", "openvino"], got="tflite"):
-        Sweep(engine="tflite").settings()
+        RunConfigGrid(engine="tflite").settings()
 
 
 def test_who_names_no_engine_leaves_it_to_the_model():
-    assert not Sweep(threads=(2, 1)).names_engine
-    assert Sweep(engine="tensorflow").names_engine
-    assert Sweep(tuned=Settings()).names_engine
+    assert not RunConfigGrid(threads=(2, 1)).names_engine
+    assert RunConfigGrid(engine="tensorflow").names_engine
+    assert RunConfigGrid(tuned=RunConfig()).names_engine
 
 
 OF_TENSORFLOW = {
@@ -242,50 +246,50 @@ OF_BOTH = {"batch": 8, "keep_memory": True, "precision": "bf16", "concurrency": 
 
 def test_each_setting_is_of_both_engines_or_of_one():
     others = {"engine", "device"}
-    assert {*OF_TENSORFLOW, *OF_BOTH, *others} == {each.name for each in fields(Settings)}
+    assert {*OF_TENSORFLOW, *OF_BOTH, *others} == {each.name for each in fields(RunConfig)}
 
 
 @pytest.mark.parametrize("name", OF_TENSORFLOW)
 def test_what_tensorflow_alone_has_is_left_out_with_a_word(name, caplog):
     alone = {name: OF_TENSORFLOW[name]}
-    both = Sweep(engine=("tensorflow", "openvino"), **alone).settings()
-    assert [each for each in both if each.engine is None] == Sweep(**alone).settings()
+    both = RunConfigGrid(engine=("tensorflow", "openvino"), **alone).settings()
+    assert [each for each in both if each.engine is None] == RunConfigGrid(**alone).settings()
     other = (2, 1) if name == "threads" else None
-    assert [each for each in both if each.engine] == [Settings(engine="openvino", threads=other)]
+    assert [each for each in both if each.engine] == [RunConfig(engine="openvino", threads=other)]
     (said,) = caplog.messages
     assert said.startswith("OpenVINO ")
     assert said == Containing("measured without")
-    assert str(Settings(**alone)).removeprefix("threads ") in said
+    assert str(RunConfig(**alone)).removeprefix("threads ") in said
     with pytest.raises(GraphError, match=r"^OpenVINO "):
-        Sweep(engine="openvino", **alone).settings()
+        RunConfigGrid(engine="openvino", **alone).settings()
     with pytest.raises(GraphError, match=r"^OpenVINO "):
-        Settings(engine="openvino", **alone).check_here()
-    tuned = Sweep(engine="openvino", tuned=Settings(**alone)).settings()
-    assert tuned == [Settings(engine="openvino", threads=other)]
+        RunConfig(engine="openvino", **alone).check_here()
+    tuned = RunConfigGrid(engine="openvino", tuned=RunConfig(**alone)).settings()
+    assert tuned == [RunConfig(engine="openvino", threads=other)]
 
 
 @pytest.mark.parametrize("name", OF_BOTH)
 def test_what_both_have_is_kept(name, monkeypatch):
     monkeypatch.setattr(allocators, "lacking", lambda name: "")
-    found = Settings(engine="openvino", **{name: OF_BOTH[name]})
+    found = RunConfig(engine="openvino", **{name: OF_BOTH[name]})
     assert found.in_engine == found
     assert found.left_out == ""
     found.check_here()
 
 
 def test_ops_at_once_are_the_calls_in_flight():
-    found = Settings(engine="openvino", threads=(1, 2), concurrency=2)
+    found = RunConfig(engine="openvino", threads=(1, 2), concurrency=2)
     assert found.in_engine == found
-    assert Settings(engine="openvino", threads=(2, 3), concurrency=2).in_engine.threads == (2, 1)
+    assert RunConfig(engine="openvino", threads=(2, 3), concurrency=2).in_engine.threads == (2, 1)
 
 
 def test_another_engine_is_run_on_the_cpu():
     with raises(GraphError, "engine-cpu-only", engine="OpenVINO", device="gpu:1"):
-        Settings(engine="openvino", device="gpu:1").check_here()
+        RunConfig(engine="openvino", device="gpu:1").check_here()
 
 
 def test_an_engine_that_is_not_here_is_refused_by_name(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with raises(GraphError, "engine-unavailable", engine="openvino"):
-        Settings(engine="openvino").check_here()
-    Settings(engine="tensorflow").check_here()
+        RunConfig(engine="openvino").check_here()
+    RunConfig(engine="tensorflow").check_here()

@@ -9,9 +9,9 @@ from deploykit.benchmarking.comparison.speed_verdict import judge
 from deploykit.benchmarking.conditions import Conditions
 from deploykit.benchmarking.measurement import Turn
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.statistics import summary
-from deploykit.benchmarking.sweep import Sweep
+from deploykit.benchmarking.sweep import RunConfigGrid
 from deploykit.benchmarking.tables import (
     csv_lines,
     machine_line,
@@ -86,7 +86,7 @@ def turns(*cpu_ms: float) -> tuple[Turn, ...]:
 
 
 def test_what_it_costs_stands_beside_the_latency():
-    one = measurement(settings=Settings(batch=4), turns=turns(*[41 * 8.0] * 10))
+    one = measurement(settings=RunConfig(batch=4), turns=turns(*[41 * 8.0] * 10))
     assert (summary(one).cpu_ms, summary(one).core_seconds_per_1000) == (8.0, 2.0)
     speed, start = cells(shown(result(one)), "a.pb")
     assert (speed[3], start[4]) == ("8.00", "2.00")
@@ -115,7 +115,7 @@ def test_too_few_rounds_are_said():
 
 def test_ratios_compare_what_has_the_same_batch():
     found = [
-        measurement(name, p50 * batch, Settings(batch=batch))
+        measurement(name, p50 * batch, RunConfig(batch=batch))
         for name, p50 in (("a.pb", 6.0), ("b.pb", 3.0))
         for batch in (1, 8)
     ]
@@ -134,7 +134,7 @@ def test_a_round_that_one_lacks_is_left_out():
 
 
 def test_a_long_name_is_folded_and_no_figure_is():
-    name = f"efficientnet_lite0.frozen.optimized.quantized.pb, {Settings(8, (2, 1), False)}"
+    name = f"efficientnet_lite0.frozen.optimized.quantized.pb, {RunConfig(8, (2, 1), False)}"
     text = shown(result(measurement(name), measurement("b.pb", 3.0)))
     assert max(map(len, text.partition("b.pb: ")[0].splitlines())) <= 80
     low, high = summary(measurement(name)).p50_interval
@@ -158,7 +158,7 @@ def test_the_machine_line_names_both_of_two_settings():
 
 def openmp(*p50s, openmp=()):
     """Return the measurements of a sweep with OpenMP variables."""
-    sweep = Sweep(kmp_blocktime="0", omp_num_threads=2, batch=(1, 8)[: len(p50s) // 2])
+    sweep = RunConfigGrid(kmp_blocktime="0", omp_num_threads=2, batch=(1, 8)[: len(p50s) // 2])
     return result(*(
         measurement(f"{number}", p50, settings, seed=number, model="a.pb",
                     facts=FACTS | {"openmp": list(openmp)})
@@ -197,9 +197,9 @@ def test_openmp_variables_are_compared_within_a_batch():
 
 
 def test_csv_has_a_line_for_each_with_settings_and_figures():
-    settings = Settings(batch=8, threads=(2, 1), onednn=False)
+    settings = RunConfig(batch=8, threads=(2, 1), onednn=False)
     odd = measurement('odd, "name"\n.pb', 3.0, settings)
-    found = result(measurement(settings=Settings(batch=8)), odd)
+    found = result(measurement(settings=RunConfig(batch=8)), odd)
     lines = rows(found)
     assert len(csv_lines(found)) == 3
     first, second = lines

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import deploykit as public
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.serving.execution.engines.engine import Loading
 from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
@@ -450,7 +450,7 @@ RECOMMENDED = {
 def test_nothing_that_is_recommended_is_left_out_without_a_word(
     name, manifests, deploykit, small, tmp_path
 ):
-    assert {field.name for field in fields(Settings)} == set(RECOMMENDED)
+    assert {field.name for field in fields(RunConfig)} == set(RECOMMENDED)
     value, written = RECOMMENDED[name]
     tuned, base = tmp_path / "tuned.json", tmp_path / "base"
     tuned.write_text(json.dumps({"format": 1, "kind": "tuned", "settings": {name: value}}))

@@ -49,12 +49,12 @@ def test_former_keys_of_the_project_file_are_read_with_a_warning(deploykit, tmp_
     [
         (api.PlanOptions, "p99_ms", "latency_limit"),
         (api.LoadTestOptions, "latency_limit_ms", "latency_limit"),
-        (api.Piping, "wait_ms", "simulated_compute_ms"),
+        (api.InputPipelineOptions, "wait_ms", "simulated_compute_ms"),
         (api.LabelOptions, "mean", "input_mean"),
         (api.RecordOptions, "label", "label_column"),
         (api.ShipOptions, "target", "goal"),
         (api.ExportOptions, "most_pixels", "max_pixels"),
-        (api.Feeding, "allowed_ops", "allow_ops"),
+        (api.BenchmarkInputs, "allowed_ops", "allow_ops"),
     ],
 )
 def test_former_names_in_python_are_deprecated(made, old, new):

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from deploykit.api.tuned_flags import tuned_flags
-from deploykit.benchmarking.settings import Settings as Tuned
+from deploykit.benchmarking.settings import RunConfig as Tuned
 from deploykit.cli.help import Headed
 from deploykit.cli.serving_flags import WITHOUT_EFFECT, Flags
 from deploykit.cli.value_types import TrueOrFalse

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from deploykit.benchmarking.settings import KEEP_MEMORY, Settings
+from deploykit.benchmarking.settings import KEEP_MEMORY, RunConfig
 from deploykit.cli import serve_environment
 from deploykit.cli.serve_environment import prepare_environment
 from deploykit.hardware import allocators
@@ -25,8 +25,8 @@ def starts(monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "variable"),
     [
-        (Settings(keep_memory=True), "MALLOC_TOP_PAD_"),
-        (Settings(allocator="tcmalloc"), "LD_PRELOAD"),
+        (RunConfig(keep_memory=True), "MALLOC_TOP_PAD_"),
+        (RunConfig(allocator="tcmalloc"), "LD_PRELOAD"),
     ],
 )
 def test_once_where_the_loader_takes_them_away(settings, variable, starts):
@@ -42,12 +42,12 @@ def test_once_where_the_loader_takes_them_away(settings, variable, starts):
 
 
 def test_not_at_all_where_nothing_is_read_at_a_start(starts):
-    prepare_environment(Settings(onednn=False, executor="caller"), show_log=False)
+    prepare_environment(RunConfig(onednn=False, executor="caller"), show_log=False)
     assert starts == []
     assert os.environ["TF_ENABLE_ONEDNN_OPTS"] == "0"
 
 
 def test_a_server_that_has_them_is_not_started_anew(starts):
     os.environ["LD_PRELOAD"] = "/lib/libtcmalloc.so.4:/a/libfake.so"
-    prepare_environment(Settings(allocator="tcmalloc"), show_log=False)
+    prepare_environment(RunConfig(allocator="tcmalloc"), show_log=False)
     assert starts == []

@@ -68,7 +68,7 @@ def has_default_caps():
     assert caps == [own_work.default_cap()] * 2
     assert 0 < caps[0] < most
     own_work.bound(memory=1 << 40)
-    with child.Limits(memory=1 << 40):
+    with child.ResourceLimits(memory=1 << 40):
         asked = child.call("resource:getrlimit", resource.RLIMIT_DATA)[0]
     assert resource.getrlimit(resource.RLIMIT_DATA)[0] == asked == 1 << 40
     return 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploykit.benchmarking.sweep import Sweep
+from deploykit.benchmarking.sweep import RunConfigGrid
 from deploykit.cli.value_types import Threads
 from deploykit.transforms.core.errors import Error
 from tests.support import raises
@@ -23,4 +23,4 @@ def test_anything_else_is_refused(text):
 
 
 def test_python_takes_one_number_too():
-    assert [each.threads for each in Sweep(threads=2).settings()] == [(2, 1)]
+    assert [each.threads for each in RunConfigGrid(threads=2).settings()] == [(2, 1)]

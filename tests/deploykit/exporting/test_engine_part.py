@@ -239,10 +239,10 @@ def test_answers_too_large_for_a_server_are_left_out(tmp_path, monkeypatch):
 
 
 def test_files_that_run_it_install_openvino_and_preload_nothing(tmp_path):
-    from deploykit.benchmarking.settings import Settings
+    from deploykit.benchmarking.settings import RunConfig
     from deploykit.exporting.deployment import Manifests
 
-    how = Manifests(("docker",), settings=Settings(allocator="tcmalloc"), force=True)
+    how = Manifests(("docker",), settings=RunConfig(allocator="tcmalloc"), force=True)
     deploykit.export(live(doubled, (None, 3)), tmp_path, name="m", manifests=how)
     plain = (tmp_path / "Dockerfile.deploykit").read_text()
     assert "LD_PRELOAD" in plain

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit import Source
+from deploykit import ModelSource
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.conftest import FASHION
 from tests.support import build, raises, random, run
@@ -168,7 +168,7 @@ def test_its_sha256_is_that_of_the_file(tmp_path):
 
 def test_a_source_says_which_part():
     graph = build(two_outputs, ["x"], ["double", "square"])
-    assert deploykit.freeze(Source(graph, outputs=["square"])).outputs == ("square",)
+    assert deploykit.freeze(ModelSource(graph, outputs=["square"])).outputs == ("square",)
     assert deploykit.freeze(graph, outputs=["square"]).outputs == ("square",)
     opened = deploykit.open_model(graph)
     assert deploykit.open_model(opened, outputs=["square"]).graph.outputs == ("square",)

@@ -168,7 +168,7 @@ def test_the_same_inputs_name_a_graph_before_and_after_the_cut(tmp_path):
     graph, path, cut = build(make), tmp_path / "net.pb", tmp_path / "cut.pb"
     path.write_bytes(b"".join(graph.serialized()))
     named = {"inputs": ["taken:0", "taken:1"], "outputs": ["y"]}
-    deploykit.optimize(deploykit.Source(path, **named), output=cut)
+    deploykit.optimize(deploykit.ModelSource(path, **named), output=cut)
     first, second = (deploykit.open_model(each, **named) for each in (path, cut))
     assert (first.graph.inputs, second.graph.inputs) == (
         ("taken", "taken:1"), ("taken", "taken_1"),

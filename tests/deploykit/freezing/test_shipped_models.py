@@ -20,7 +20,9 @@ from deploykit.transforms.core.tensors import DType
 from tests.support import Containing, raises, says
 
 FLOAT = DType("float32")
-SETTINGS = api.Settings(batch=8, threads=(2, 1), concurrency=3, keep_memory=True, omp_num_threads=2)
+SETTINGS = api.RunConfig(
+    batch=8, threads=(2, 1), concurrency=3, keep_memory=True, omp_num_threads=2
+)
 STEPS = {"format": 1, "inputs": {"x": {"range": "0..1"}}}
 
 
@@ -62,7 +64,7 @@ def test_it_opens_with_all_that_is_known_of_it(ship, tmp_path):
     assert (found.about.labels, found.about.preprocessing) == (("cat", "dog", "cow"), STEPS)
     assert found.sha256 == api.open_model(moved / "model.pb").sha256
     assert default_name(moved) == "shoes"
-    part = api.open_model(api.Source(moved, outputs=["scores:0"]))
+    part = api.open_model(api.ModelSource(moved, outputs=["scores:0"]))
     assert part.frozen.outputs == ("scores",)
 
 
@@ -85,7 +87,7 @@ def test_files_of_a_graph_are_looked_for_beside_it(ship, monkeypatch):
     monkeypatch.setattr("deploykit.freezing.freeze.Initialisers", remembered)
     for path in (ship, ship / "model.pb"):
         with pytest.raises(GraphError, match="enough"):
-            freeze_graph(api.open_model(path).graph, api.Source(path))
+            freeze_graph(api.open_model(path).graph, api.ModelSource(path))
     assert folders == [ship, ship]
 
 
@@ -123,19 +125,19 @@ def test_a_file_that_is_missing_is_named(ship, name):
 
 def test_settings_come_from_the_file_or_else_from_the_folder(ship, tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    expected = api.Settings(batch=8, keep_memory=True)
-    for model in (ship, str(ship), api.Source(ship), api.open_model(ship)):
+    expected = api.RunConfig(batch=8, keep_memory=True)
+    for model in (ship, str(ship), api.ModelSource(ship), api.open_model(ship)):
         caplog.clear()
         assert tuned_settings(model, None, "") == expected
         assert caplog.messages[0] == Containing("SHA-256", "a model")
         assert caplog.messages[1] == Containing(f"{ship / 'tuned.json'} is taken", "8")
-    tuned(tmp_path / "other.json", api.Settings(batch=2))
-    assert tuned_settings(ship, tmp_path / "other.json", "") == api.Settings(batch=2)
-    assert tuned_settings(ship / "model.pb", tmp_path / "other.json", "") == api.Settings(batch=2)
+    tuned(tmp_path / "other.json", api.RunConfig(batch=2))
+    assert tuned_settings(ship, tmp_path / "other.json", "") == api.RunConfig(batch=2)
+    assert tuned_settings(ship / "model.pb", tmp_path / "other.json", "") == api.RunConfig(batch=2)
     for model in (ship / "model.pb", api.open_model(ship).graph):
-        assert tuned_settings(model, None, "") == api.Settings()
+        assert tuned_settings(model, None, "") == api.RunConfig()
     (ship / "tuned.json").unlink()
-    assert tuned_settings(ship, None, "") == api.Settings()
+    assert tuned_settings(ship, None, "") == api.RunConfig()
 
 
 def test_settings_of_another_machine_are_warned_of(ship, caplog):
@@ -147,7 +149,7 @@ def test_settings_of_another_machine_are_warned_of(ship, caplog):
 @pytest.mark.parametrize("content", ["{", "{}", json.dumps({"kind": "tuned", "format": 1})])
 def test_settings_that_cannot_be_read_are_an_error_where_they_are_named(ship, content, caplog):
     (ship / "tuned.json").write_text(content)
-    assert tuned_settings(ship, None, "") == api.Settings()
+    assert tuned_settings(ship, None, "") == api.RunConfig()
     assert str(ship / "tuned.json") in caplog.text
     with pytest.raises(GraphError):
         tuned_settings(ship, ship / "tuned.json", "")

@@ -6,7 +6,7 @@ import pytest
 
 import deploykit
 from deploykit.input.own_pipeline import own_pipeline
-from deploykit.input.piping import Piping
+from deploykit.input.piping import InputPipelineOptions
 from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.benchmarking.nets import written
@@ -180,7 +180,7 @@ def test_names_that_lead_nowhere(place):
     with pytest.raises(GraphError, match=says("input-style-pipeline")):
         measured(data="csv", input="pipeline")
     with raises(GraphError, "only-for"):
-        Piping(pipeline="mine:lines", service_workers=1).styles("tfdata")
+        InputPipelineOptions(pipeline="mine:lines", service_workers=1).styles("tfdata")
 
 
 def test_a_function_is_found_by_its_name(place, monkeypatch):

@@ -11,7 +11,7 @@ from deploykit.freezing.sidecar import About
 from deploykit.input.applying import in_python
 from deploykit.input.data import Data
 from deploykit.input.input_benchmark import pipeline_for
-from deploykit.input.piping import Piping
+from deploykit.input.piping import InputPipelineOptions
 from deploykit.input.preprocessing import (
     Preprocessing,
     Steps,
@@ -248,7 +248,9 @@ def test_results():
 
 def test_a_pipeline_for_a_graph():
     graph = net(16, 8)
-    found = pipeline_for(DATA, graph, threads=3, piping=Piping(cache="memory", private_threads=2))
+    found = pipeline_for(
+        DATA, graph, threads=3, piping=InputPipelineOptions(cache="memory", private_threads=2)
+    )
     assert (found.batch, found.whole, found.epochs) == (16, True, None)
     assert (found.threads, found.cache, found.private_threads) == (3, "memory", 2)
     assert (pipeline_for(DATA, net(-1, 8)).batch, pipeline_for(DATA, net(-1, 8)).whole) == (
@@ -258,9 +260,11 @@ def test_a_pipeline_for_a_graph():
     with raises(GraphError, "batch-fixed", fixed=16, batch=8):
         pipeline_for(DATA, graph, batch=8)
     texts = Preprocessing({"text": Steps(split="")})
-    assert pipeline_for(DATA, preprocessing=texts, piping=Piping(buckets=(8, 4))).buckets == (4, 8)
+    assert pipeline_for(
+        DATA, preprocessing=texts, piping=InputPipelineOptions(buckets=(8, 4))
+    ).buckets == (4, 8)
     with raises(GraphError, "no-texts-to-bucket"):
-        pipeline_for(DATA, graph, piping=Piping(buckets=(4, 8)))
+        pipeline_for(DATA, graph, piping=InputPipelineOptions(buckets=(4, 8)))
 
 
 def test_resizing_by_corners_is_that_of_label_image():
@@ -276,8 +280,8 @@ def test_resizing_by_corners_is_that_of_label_image():
 def test_what_a_model_was_written_with_is_the_default():
     graph = net(-1, 8)
     graph.about = About(preprocessing={"format": 1, "inputs": {"x": {"scale": 0.5}}})
-    assert Piping().declared(graph).inputs["x"].scale == 0.5
+    assert InputPipelineOptions().declared(graph).inputs["x"].scale == 0.5
     assert pipeline_for(DATA, graph).steps["x"].scale == 0.5
-    said = Piping(preprocess={"format": 1, "inputs": {"x": {"scale": 0.25}}})
+    said = InputPipelineOptions(preprocess={"format": 1, "inputs": {"x": {"scale": 0.25}}})
     assert pipeline_for(DATA, graph, piping=said).steps["x"].scale == 0.25
-    assert Piping().declared(None) == Preprocessing()
+    assert InputPipelineOptions().declared(None) == Preprocessing()

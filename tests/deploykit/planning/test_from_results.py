@@ -87,7 +87,7 @@ def benchmark(rate: float, slower: float = 1.0) -> dict:
     """Return a result of scenario server, whose arrivals are those of its seed."""
     due = np.array(list(poisson(rate, 60.0, SEED)))
     taken = (1e3 * traced(due, slower * services(len(due))).latencies).tolist()
-    settings = deploykit.Settings().document()
+    settings = deploykit.RunConfig().document()
     scenario = {
         "name": "server", "figure": "p99 latency", "value": 1.0, "unit": "ms", "at_most": 1.0,
         "valid": True, "why": [], "seconds": 60.0, "calls": len(taken), "left": 0,

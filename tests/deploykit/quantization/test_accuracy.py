@@ -14,7 +14,7 @@ from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import CrashError, GraphError
 from deploykit.verification.confidence import wilson
 from deploykit.verification.groups import GroupCloseness
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 from tests.deploykit.quantization.conftest import classifier, logits
 from tests.deploykit.verification.test_choices import KINDS, detector
 from tests.support import Containing, build, raises, random, says
@@ -26,7 +26,7 @@ DELTA[:2] = 0.6, -0.4
 
 def judged(graph, other, x=X, labels=None, metric="top1", batch=None):
     data = {"x": x} if labels is None else {"x": x, "labels": labels}
-    samples = Samples.of(graph, data)
+    samples = Dataset.of(graph, data)
     feeds = samples.feeds(batch)
     with Judge(graph, feeds, samples.labels_of(feeds), metric) as judge:
         return judge.judge(other)
@@ -312,7 +312,7 @@ def test_inputs_by_place_where_names_differ(in_process):
 def test_groups_are_measured_like_the_whole_in_the_same_run(in_process):
     """Each has what a judge of its samples alone finds, before the softmax."""
     names = np.array(["a", "b", "b"] * 7, object)
-    with Judge(classifier(), Samples.of(classifier(), {"x": X}).feeds(5), groups=names) as judge:
+    with Judge(classifier(), Dataset.of(classifier(), {"x": X}).feeds(5), groups=names) as judge:
         found = judge.judge(classifier(DELTA))
     assert [(each.name, each.samples) for each in found.groups] == [("a", 7), ("b", 14)]
     for each in found.groups:
@@ -348,24 +348,24 @@ def test_the_document_is_plain():
 
 def test_every_fourth_sample_is_held_out():
     data = {"x": X, "labels": np.arange(21), "names": np.array(["a", "b"])}
-    calibrating, held_out, note = Samples.of(classifier(), data).split()
+    calibrating, held_out, note = Dataset.of(classifier(), data).split()
     assert list(held_out.labels) == [3, 7, 11, 15, 19]
     assert sorted([*held_out.labels, *calibrating.labels]) == list(range(21))
     np.testing.assert_array_equal(held_out.arrays["x"], X[3::4])
     np.testing.assert_array_equal(calibrating.arrays["x"], X[calibrating.labels])
     assert note == ""
     few = {"x": X[:7]}
-    calibrating, held_out, note = Samples.of(classifier(), few).split()
+    calibrating, held_out, note = Dataset.of(classifier(), few).split()
     assert calibrating.count == held_out.count == 7
     assert note == Containing("7 samples")
-    assert Samples.of(classifier(), {"x": X[:8]}).split().note == ""
+    assert Dataset.of(classifier(), {"x": X[:8]}).split().note == ""
     with raises(GraphError, "unknown-name", kind="array for input", name="x", known=["y", "z"]):
-        Samples.of(classifier(), {"y": X, "z": X})
+        Dataset.of(classifier(), {"y": X, "z": X})
 
 
 def test_samples_at_even_distances():
     for count, kept in ((21, [0, 5, 10, 15, 20]), (3, [0, 1, 2])):
-        samples = Samples.of(classifier(), {"x": np.repeat(np.arange(count)[:, None], 16, 1) * 1.0})
+        samples = Dataset.of(classifier(), {"x": np.repeat(np.arange(count)[:, None], 16, 1) * 1.0})
         assert list(samples.spread(5).arrays["x"][:, 0]) == kept
 
 
@@ -379,7 +379,7 @@ def test_agreement_that_compares_values_is_caught(in_process, monkeypatch):
 def test_a_detector_is_judged_in_front_of_its_choice(in_process, kind):
     """The order of junk is noise behind the choice; a wrong score is more than that before it."""
     data = {"x": random(1, 16)}
-    feeds = Samples.of(detector(kind), data).feeds()
+    feeds = Dataset.of(detector(kind), data).feeds()
     with Judge(detector(kind), feeds) as judge:
         assert judge.judge(detector(kind, 1e-2)).sqnr_db > 24
         assert judge.judge(detector(kind, sign=-1)).sqnr_db < 10

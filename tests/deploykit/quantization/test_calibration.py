@@ -11,7 +11,7 @@ from deploykit.quantization.calibration import calibrate
 from deploykit.quantization.clipping import BINS, least_error_range
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.int8.ranges import load_ranges
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 from tests.deploykit.quantization.conftest import by_numpy, conv_net
 from tests.support import Containing, build, raises, random, says
 
@@ -23,7 +23,7 @@ def samples(count: int = 7) -> np.ndarray:
 
 
 def ranges_of(graph, data, batch=None, method="minmax"):
-    feeds = Samples.of(graph, data, labelled=False).feeds(batch)
+    feeds = Dataset.of(graph, data, labelled=False).feeds(batch)
     return calibrate(graph, feeds, method=method)
 
 
@@ -297,7 +297,7 @@ def test_models_of_other_types(in_process, kind):
 )
 def test_data_that_do_not_fit(data, said):
     with pytest.raises(GraphError, match=said):
-        Samples.of(conv_net(), data).feeds()
+        Dataset.of(conv_net(), data).feeds()
 
 
 def test_the_command(deploykit, tmp_path):

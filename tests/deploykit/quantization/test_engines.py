@@ -7,14 +7,14 @@ import pytest
 
 import deploykit
 from deploykit.api import quantize as command
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.freezing.graph_files import load_graph
 from deploykit.freezing.sidecar import about
 from deploykit.quantization import accuracy, candidates, scoring, target
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.layer_search import Calibrated
-from deploykit.quantization.requested import Quantization
+from deploykit.quantization.requested import QuantizeOptions
 from deploykit.quantization.search import quantize_calibrated
 from deploykit.quantization.target import IN_OPENVINO
 from deploykit.quantization.timing.openvino_times import openvino_times
@@ -36,7 +36,7 @@ from tests.support import Containing, build, ops, raises, random, says
 
 pytest.importorskip("openvino")
 OTHERWISE = "the outputs of OpenVINO differ from TensorFlow's"
-WANTED = Quantization(min_sqnr=20, engine="openvino")
+WANTED = QuantizeOptions(min_sqnr=20, engine="openvino")
 
 
 def image_data() -> dict[str, np.ndarray]:
@@ -273,7 +273,7 @@ def test_a_float_graph_that_the_engine_does_not_compute(net, data, clock, monkey
     monkeypatch.setattr(target, "compared_in", lambda *arguments, **more: check)
     with raises(GraphError, "engine-not-for-graph", engine="OpenVINO", reason=check.why):
         quantize_calibrated(net, data, WANTED)
-    found = quantize_calibrated(net, data, Quantization(min_sqnr=20, engine="auto"))
+    found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=20, engine="auto"))
     assert found.use is None
     assert found.engine_reason == Containing("TensorFlow", "compute the graph", f"{check.why}")
     assert set(clock.asked[-1]) == {PLAIN, INT8}, "TensorFlow's graphs alone are compared"
@@ -307,7 +307,7 @@ def test_strings_are_refused_before_anything_runs(data):
 )
 def test_auto_takes_the_engine_that_is_faster(net, data, clock, ms, engine, said):
     clock.ms |= {"8 bits in OpenVINO": ms, "float in OpenVINO": 3 * ms}
-    found = quantize_calibrated(net, data, Quantization(min_sqnr=20, engine="auto"))
+    found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=20, engine="auto"))
     document = found.document()
     assert (document["engine"], holds_codes(found.graph)) == (engine, engine == "openvino")
     assert found.engine_reason == said
@@ -320,7 +320,7 @@ def test_auto_takes_the_engine_that_is_faster(net, data, clock, ms, engine, said
 def test_auto_takes_the_only_engine_with_int8_unless_it_is_slower(net, data, clock):
     clock.ms |= {"8 bits": 30.0, "float": 10.0, "8 bits in OpenVINO": 10.0}
     clock.ms |= {"float in OpenVINO": 30.0}
-    how = Quantization(min_sqnr=20, engine="auto")
+    how = QuantizeOptions(min_sqnr=20, engine="auto")
     found = quantize_calibrated(net, data, how)
     assert (found.precision, found.use.engine) == ("int8", "openvino")
     assert found.engine_reason == Containing("OpenVINO", "only engine", "int8")
@@ -340,13 +340,13 @@ def test_auto_ranks_once_for_both_and_only_where_not_all_layers_hold(
         lambda self, task, target, layer: alone.append(target.engine)
         or build(self, task, target, layer),
     )  # fmt: skip
-    quantize_calibrated(net, data, Quantization(min_sqnr=bar, engine="auto"))
+    quantize_calibrated(net, data, QuantizeOptions(min_sqnr=bar, engine="auto"))
     assert alone == ["openvino"] * ranked
 
 
 def test_the_best_of_an_engine_may_be_in_float(net, data, clock):
     clock.ms |= {"8 bits in OpenVINO": 9.0, "float in OpenVINO": 5.0}
-    found = quantize_calibrated(net, data, Quantization(min_sqnr=20, engine="auto"))
+    found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=20, engine="auto"))
     assert (found.is_float, found.use.engine) == (True, "openvino")
     assert found.engine_reason == Containing("OpenVINO", "best graph is", "2.00x")
 
@@ -420,7 +420,7 @@ def test_the_noise_of_one_engine_is_not_taken_for_that_of_another(
     with monkeypatch.context() as patch:
         patch.setattr(candidates, "chosen_layers", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            quantize_calibrated(net, data, Quantization(min_sqnr=20), state=state)
+            quantize_calibrated(net, data, QuantizeOptions(min_sqnr=20), state=state)
     judged = []
     judge = Judge.judge
     monkeypatch.setattr(
@@ -436,7 +436,7 @@ def test_times_of_layers_in_the_engine(net, data, tmp_path, in_process):
     net, _ = prepare(net, [data], ranges)
     planned = plan(net, load_ranges(ranges))
     codes = IN_OPENVINO.built(net, ranges, "auto", ())
-    settings = Settings(threads=(1, 1), engine="openvino")
+    settings = RunConfig(threads=(1, 1), engine="openvino")
     found = openvino_times(net, codes, planned, settings, data=data, rounds=2)
     for times in (found.least, found.usual):
         assert times.parts.keys() == {*planned.chains, *planned.passing}

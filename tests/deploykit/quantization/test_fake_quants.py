@@ -8,12 +8,12 @@ import pytest
 import deploykit
 from deploykit.quantization.fake_quant.search import StatedData, quantize_fake_quants
 from deploykit.quantization.fake_quant.sensitivity import stated_sensitivity
-from deploykit.quantization.requested import Quantization
+from deploykit.quantization.requested import QuantizeOptions
 from deploykit.quantization.result import Quantized
 from deploykit.text.results.quantization import lines
 from deploykit.transforms.core.errors import GraphError, NotQuantizedError
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 from tests.deploykit.conftest import command_line
 from tests.support import Containing, build, raises, random, says
 from tests.transforms.fake_quant_nets import SIZE, Block, C, feeds, image, layer, made, net
@@ -29,7 +29,7 @@ def images() -> dict[str, np.ndarray]:
 
 
 def quantized(graph: Graph, engine: str = "tensorflow", **data) -> Quantized:
-    return quantize_fake_quants(graph, StatedData(**data), Quantization(engine=engine))
+    return quantize_fake_quants(graph, StatedData(**data), QuantizeOptions(engine=engine))
 
 
 @pytest.mark.parametrize("engine", ["tensorflow", "openvino"])
@@ -149,7 +149,7 @@ def test_other_modes_are_as_they_were():
 
 def test_layers_are_ranked_by_what_differs_from_the_fake_quants(in_process):
     graph = net(residual, ("out/out",))
-    samples = Samples.of(graph, {"x": random(64, *SIZE, C)})
+    samples = Dataset.of(graph, {"x": random(64, *SIZE, C)})
     found = stated_sensitivity(graph, samples)
     assert {each.layer for each in found.ranking} == {"first", "conv", "depthwise", "out"}
     assert min(each.sqnr_db for each in found.ranking) >= LEAST_DB

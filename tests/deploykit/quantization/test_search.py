@@ -10,7 +10,7 @@ from deploykit.quantization import calibrated_graph, candidates, layer_search, s
 from deploykit.quantization.budget import Budget
 from deploykit.quantization.requested import PREFERENCES
 from deploykit.quantization.result import Quantized
-from deploykit.quantization.search import Quantization, quantize_calibrated
+from deploykit.quantization.search import QuantizeOptions, quantize_calibrated
 from deploykit.quantization.timing.layer_times import LayerTimes, Line, PartTimes, Times
 from deploykit.quantization.timing.speed import FEWER, INT8, PLAIN, Gain, Standing
 from deploykit.text.results.quantization import lines
@@ -118,7 +118,7 @@ def why(found: Quantized, layer: str) -> str:
 
 
 def test_all_layers_that_are_right_and_fast(net, data, clock):
-    found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
+    found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=15))
     assert not found.is_float
     assert int8_of(found) == set(LAYERS)
     assert found.int8_layers == 4
@@ -136,7 +136,7 @@ def test_all_layers_that_are_right_and_fast(net, data, clock):
 
 def test_a_layer_that_is_slow_stays_float(net, data, clock):
     clock.int8_ns["dense"] = 80_000
-    found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
+    found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=15))
     assert int8_of(found) == {"conv", "depthwise", "linear"}
     assert why(found, "dense") == Containing("no faster")
     assert not clock.is_decided
@@ -146,7 +146,7 @@ def test_a_layer_that_is_slow_stays_float(net, data, clock):
 
 def test_a_layer_whose_time_alone_misleads_is_in_8_bits(net, data, clock):
     clock.int8_ns["dense"], clock.fewer_wins = 80_000, False
-    found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
+    found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=15))
     assert int8_of(found) == set(LAYERS)
     assert "MatMul" not in ops(found.graph)
 
@@ -154,9 +154,9 @@ def test_a_layer_whose_time_alone_misleads_is_in_8_bits(net, data, clock):
 def test_what_is_undecided_is_in_8_bits_and_said(net, data, clock):
     clock.int8_ns["dense"], clock.fewer_wins = 80_000, False
     clock.beside_fewer = SpeedVerdict(Ratio(1.0, 0.8, 1.2), None, "the machine is busy")
-    by_the_whole = quantize_calibrated(net, data, Quantization(min_sqnr=15))
+    by_the_whole = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=15))
     clock.least_ns, clock.beside_fewer = {"dense": 10_000}, None
-    by_its_times = quantize_calibrated(net, data, Quantization(min_sqnr=15))
+    by_its_times = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=15))
     assert clock.asked == [("times",), (INT8, FEWER), ("times",), (INT8,)]
     for found, why in (
         (by_the_whole, "1.00x (99.8 % CI 0.8-1.2)"),
@@ -167,10 +167,10 @@ def test_what_is_undecided_is_in_8_bits_and_said(net, data, clock):
 
 
 def test_what_there_was_no_time_for_is_said(net, data, clock, monkeypatch):
-    whole = quantize_calibrated(net, data, Quantization(min_sqnr=50))
+    whole = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=50))
     monkeypatch.setattr(Budget, "calibrating_samples", lambda *arguments: 20)
     monkeypatch.setattr(Budget, "ranking_samples", lambda *arguments: 4)
-    short = quantize_calibrated(net, data, Quantization(min_sqnr=50))
+    short = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=50))
     said = [note for note in short.notes if "time for more" in note]
     assert [note.split(",")[0] for note in said] == [
         Containing("calibrated with", "20 of 48"), Containing("ranked by 4")
@@ -181,7 +181,7 @@ def test_what_there_was_no_time_for_is_said(net, data, clock, monkeypatch):
 @pytest.mark.parametrize("ns", [10_000, 80_000])
 def test_where_the_whole_is_significantly_slower_float_is_kept(net, data, clock, ns):
     clock.int8_ns, clock.gain = dict.fromkeys(LAYERS, ns), 0.9
-    found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
+    found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=15))
     assert found.is_float
     assert found.graph is net
     assert (found.precision, found.reason) == (
@@ -197,7 +197,7 @@ def test_where_the_whole_is_significantly_slower_float_is_kept(net, data, clock,
 
 def test_a_higher_bar_keeps_more_layers_float(net, data, clock):
     loose, tight, none = (
-        quantize_calibrated(net, data, Quantization(min_sqnr=bar)) for bar in (15, 50, 1000)
+        quantize_calibrated(net, data, QuantizeOptions(min_sqnr=bar)) for bar in (15, 50, 1000)
     )
     assert int8_of(none) < int8_of(tight) < int8_of(loose)
     assert tight.judgement.sqnr_db >= 50
@@ -214,7 +214,7 @@ def test_speed_is_preferred_with_more_noise(net, data, clock, monkeypatch):
     for name, bar in (("accuracy", 50), ("speed", 15)):
         monkeypatch.setitem(PREFERENCES, name, bar)
     exact, fast = (
-        quantize_calibrated(net, data, Quantization(prefer=each)) for each in PREFERENCES
+        quantize_calibrated(net, data, QuantizeOptions(prefer=each)) for each in PREFERENCES
     )
     assert int8_of(exact) < int8_of(fast) == set(LAYERS)
     assert exact.judgement.certain_db >= 50 > fast.judgement.certain_db >= 15
@@ -223,7 +223,7 @@ def test_speed_is_preferred_with_more_noise(net, data, clock, monkeypatch):
 
 
 def test_layers_that_are_to_stay_float(net, data, clock):
-    found = quantize_calibrated(net, data, Quantization(keep_float=("linear",), min_sqnr=15))
+    found = quantize_calibrated(net, data, QuantizeOptions(keep_float=("linear",), min_sqnr=15))
     assert int8_of(found) == {"conv", "depthwise", "dense"}
     assert why(found, "linear") == Containing("stay float")
     assert "Conv2D" in ops(found.graph) or "_MklNativeFusedConv2D" in ops(found.graph)
@@ -237,10 +237,10 @@ def test_a_metric_that_falls_keeps_layers_float(net, data, clock, tmp_path, monk
     )
     monkeypatch.chdir(tmp_path)
     labelled = data | {"labels": run(net, data)[0]}
-    bar = Quantization(min_sqnr=15, metric="exactness:score")
+    bar = QuantizeOptions(min_sqnr=15, metric="exactness:score")
     strict, lax = (
         quantize_calibrated(net, data, bar_, evaluation=labelled)
-        for bar_ in (bar, Quantization(min_sqnr=15, metric="exactness:score", max_drop=100))
+        for bar_ in (bar, QuantizeOptions(min_sqnr=15, metric="exactness:score", max_drop=100))
     )
     assert int8_of(strict) < int8_of(lax)
     assert lax.evaluation.drop > 0.01
@@ -248,18 +248,18 @@ def test_a_metric_that_falls_keeps_layers_float(net, data, clock, tmp_path, monk
 
 
 def test_a_budget_that_is_over_still_ends_with_a_result(net, data, clock, monkeypatch):
-    found = quantize_calibrated(net, data, Quantization(budget=1e-9))
+    found = quantize_calibrated(net, data, QuantizeOptions(budget=1e-9))
     assert not found.is_float
     assert found.int8_layers == 4
     monkeypatch.setitem(PREFERENCES, "accuracy", 60)
-    found = quantize_calibrated(net, data, Quantization(budget=1e-9))
+    found = quantize_calibrated(net, data, QuantizeOptions(budget=1e-9))
     assert not found.is_float
     assert "--budget" in found.notes[-1]
-    bound = quantize_calibrated(net, data, Quantization(min_sqnr=60, budget=1e-9))
+    bound = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=60, budget=1e-9))
     assert bound.is_float, "nothing noisier than what is asked for is the result"
     assert bound.reason == Containing("too inaccurate", "the search")
     with pytest.raises(AssertionError):  # with time, more layers are float
-        assert quantize_calibrated(net, data, Quantization(min_sqnr=60)).int8_layers == 4
+        assert quantize_calibrated(net, data, QuantizeOptions(min_sqnr=60)).int8_layers == 4
 
 
 def test_a_graph_that_cannot_run_whole_is_timed_in_parts(net, data, clock, monkeypatch):
@@ -271,7 +271,7 @@ def test_a_graph_that_cannot_run_whole_is_timed_in_parts(net, data, clock, monke
         return judge(self, graph, engine)
 
     monkeypatch.setattr(search.Judge, "judge", fails_on_sums)
-    found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
+    found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=15))
     assert "linear" not in int8_of(found)
     assert int8_of(found), "the others are in 8 bits"
 
@@ -294,7 +294,7 @@ def test_a_batch_larger_than_what_is_held_out_is_filled(net, data, clock, monkey
         return times(*arguments, data=data, rounds=rounds, advance=advance, decided=decided)
 
     monkeypatch.setattr(target, "layer_times", layer_times)
-    quantize_calibrated(net, data, Quantization(min_sqnr=15, batch=32))
+    quantize_calibrated(net, data, QuantizeOptions(min_sqnr=15, batch=32))
     assert fed == [32]
 
 
@@ -317,7 +317,7 @@ def test_an_interrupted_run_goes_on(net, data, clock, tmp_path, monkeypatch):
         return rank(layers, alone, judged, **more)
 
     monkeypatch.setattr(layer_search, "rank_each", noting)
-    wanted = Quantization(min_sqnr=50)
+    wanted = QuantizeOptions(min_sqnr=50)
     with pytest.raises(KeyboardInterrupt):
         quantize_calibrated(net, data, wanted, state=state)
     assert state.exists()
@@ -336,10 +336,12 @@ def test_a_state_of_other_data_is_not_taken(net, data, clock, tmp_path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(layer_search, "rank_each", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            quantize_calibrated(net, data, Quantization(min_sqnr=50), state=state)
-    again = quantize_calibrated(net, {"x": data["x"] * 2}, Quantization(min_sqnr=50), state=state)
+            quantize_calibrated(net, data, QuantizeOptions(min_sqnr=50), state=state)
+    again = quantize_calibrated(
+        net, {"x": data["x"] * 2}, QuantizeOptions(min_sqnr=50), state=state
+    )
     assert next(e.range[1] for e in again.layers if e.layer == "dense") > 0
-    fresh = quantize_calibrated(net, {"x": data["x"] * 2}, Quantization(min_sqnr=50))
+    fresh = quantize_calibrated(net, {"x": data["x"] * 2}, QuantizeOptions(min_sqnr=50))
     assert again.layers == fresh.layers
 
 
@@ -379,7 +381,7 @@ def test_a_wrong_order_of_ends_never_leaves(net, data, clock, monkeypatch, swap)
     assert not wrong & int8_of(found)
     if not found.is_float:
         assert found.judgement.sqnr_db >= 24
-    found = quantize_calibrated(net, data, Quantization(min_sqnr=-1000))
+    found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=-1000))
     assert found.is_float
     assert found.reason == Containing("too inaccurate", "SQNR")
 
@@ -400,7 +402,7 @@ def run_everywhere(content: bytes, batches: list[np.ndarray], folder: str) -> li
 
 
 def test_the_result_runs_in_stock_tensorflow(net, data, clock, tmp_path):
-    found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
+    found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=15))
     content = b"".join(found.graph.serialized())
     batches = [data["x"][:1], data["x"][:3]]
     answers = call(f"{__name__}:run_everywhere", content, batches, str(tmp_path / "saved"))
@@ -468,7 +470,7 @@ def test_metrics_and_labels(net, data, tmp_path, metric, labels, said, clock):
     evaluation = data | ({} if labels is None else {"labels": labels})
     with pytest.raises(GraphError, match=said):
         quantize_calibrated(
-            net, data, Quantization(metric=metric), evaluation=evaluation, state=state
+            net, data, QuantizeOptions(metric=metric), evaluation=evaluation, state=state
         )
     assert not state.exists(), "it is said before any time is spent"
 
@@ -496,11 +498,11 @@ def test_metrics_and_labels(net, data, tmp_path, metric, labels, said, clock):
 )
 def test_layers_that_are_none(net, data, name, said, clock):
     with pytest.raises(GraphError, match=said):
-        quantize_calibrated(net, data, Quantization(keep_float=(name,)))
+        quantize_calibrated(net, data, QuantizeOptions(keep_float=(name,)))
 
 
 def test_a_graph_in_8_bits(net, data, clock):
-    found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
+    found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=15))
     for graph in (found.graph, deploykit.transform(net, "quantize_weights(minimum_size=1)")):
         with raises(GraphError, "quantized-already"):
             quantize_calibrated(graph, data)
@@ -531,7 +533,7 @@ def test_idle_tensors_and_layers_of_zeros(data, clock):
         tf.add(tf.add(y, z), idle, name="out")
 
     graph = deploykit.optimize(build(body, ["x"], ["out"]))
-    found = quantize_calibrated(graph, data, Quantization(min_sqnr=15))
+    found = quantize_calibrated(graph, data, QuantizeOptions(min_sqnr=15))
     assert not found.is_float
     assert {"conv", "zeros"} <= int8_of(found)
     assert "never active" in why(found, "behind")
@@ -571,7 +573,7 @@ def test_layers_in_branches_stay_float(data, clock):
         )
         tf.identity(y, name="out")
 
-    found = quantize_calibrated(build(body, ["x"], ["out"]), data, Quantization(min_sqnr=15))
+    found = quantize_calibrated(build(body, ["x"], ["out"]), data, QuantizeOptions(min_sqnr=15))
     assert int8_of(found) == {"conv"}
     assert any(note == Containing("loops, branches or") for note in found.notes)
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.reporting.charts.latencies import latency_scale
 from deploykit.reporting.charts.throughput import lines, varied
 from deploykit.reporting.load_plot import plot_loads
@@ -17,7 +17,7 @@ from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.support import Containing, raises
 
-BATCHES = [measurement(f"batch {n}", 2.0 + n, Settings(batch=n), model="a.pb") for n in (1, 8, 32)]
+BATCHES = [measurement(f"batch {n}", 2.0 + n, RunConfig(batch=n), model="a.pb") for n in (1, 8, 32)]
 
 
 def size(png: bytes) -> tuple[int, int]:
@@ -55,7 +55,7 @@ def test_a_curve_goes_along_batches():
 
 def test_a_curve_has_a_line_for_each_model_and_setting():
     both = [
-        measurement(f"{model} {n} {onednn}", 2.0 + n, Settings(onednn=onednn, concurrency=n),
+        measurement(f"{model} {n} {onednn}", 2.0 + n, RunConfig(onednn=onednn, concurrency=n),
                     model=f"models/{model}")
         for model in ("a.pb", "b.pb") for n in (4, 1) for onednn in (True, False)
     ]  # fmt: skip

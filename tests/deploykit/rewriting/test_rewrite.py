@@ -3,7 +3,7 @@
 import pytest
 
 import deploykit as api
-from deploykit.api.comparison import Comparison
+from deploykit.api.comparison import VerifyOptions
 from deploykit.freezing.graph_files import load_graph
 from deploykit.inspection.diff import differences
 from deploykit.rewriting.bisect import first_failure
@@ -130,7 +130,7 @@ def test_the_reason_is_that_of_the_named_step(small):
     """What the last step adds to the error is not its doing."""
     graph = load_graph(small)
     steps = f"fold_constants {BREAKS} quantize_weights(minimum_size=2)"
-    compare = Comparison(tolerance=1e-5).ready(graph)
+    compare = VerifyOptions(tolerance=1e-5).ready(graph)
     last = compare(graph, transform(graph, steps))
     place, found = first_failure(graph, steps, compare, last)
     assert place == 1

@@ -10,7 +10,7 @@ from deploykit.shipping.kept import Kept, digest_of, key_of
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import LEFT_OUT, Outcome, StageResult
 from deploykit.transforms.core.display.documents import document
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 from tests.deploykit.benchmarking.nets import dense
 
 
@@ -89,7 +89,7 @@ def test_samples_are_their_arrays_and_labels():
     x, labels = np.ones((9, 8), np.float32), np.zeros(9, np.int64)
 
     def of(**arrays):
-        return digest_of(Samples.of(graph, arrays))
+        return digest_of(Dataset.of(graph, arrays))
 
     assert of(x=x, labels=labels) == of(x=x.copy(), labels=labels.copy())
     assert len({of(x=x), of(x=2 * x), of(x=x, labels=labels), of(x=x, labels=labels + 1)}) == 4

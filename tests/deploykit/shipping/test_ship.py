@@ -9,7 +9,7 @@ import pytest
 
 import deploykit as api
 from deploykit.exporting.manifests import KINDS
-from deploykit.freezing.interface import Source
+from deploykit.freezing.interface import ModelSource
 from deploykit.shipping.given import inputs_of
 from deploykit.shipping.ship import _in_memory
 from deploykit.shipping.ship_options import ShipOptions
@@ -265,7 +265,7 @@ def test_what_is_in_memory_is_told_by_its_contents(home, shipped):
     plans = []
     for x in (data["x"], data["x"], data["x"] + 1):
         how = api.ShipOptions(evaluation={**data, "x": x})
-        plans.append(inputs_of(*_in_memory(Source(graph), how)))
+        plans.append(inputs_of(*_in_memory(ModelSource(graph), how)))
     assert plans[0] == plans[1] != plans[2]
     with raises(GraphError, "out-of-range"):
         api.ship(graph, home / "none.ship", budget=0)

@@ -14,7 +14,7 @@ import pytest
 from deploykit.storage import archives
 from deploykit.storage.arrays import load_array, load_data, load_forms
 from deploykit.transforms.core.errors import Error, FileError, GraphError, LimitError
-from deploykit.transforms.core.running.child import Limits
+from deploykit.transforms.core.running.child import ResourceLimits
 from tests.support import raises, shows
 
 
@@ -228,12 +228,12 @@ def test_more_than_the_memory_that_is_allowed(tmp_path):
     array = np.zeros((1 << 20) + 1, np.uint8)
     np.savez(tmp_path / "x.npz", x=array)
     np.save(tmp_path / "x.npy", array)
-    with Limits(memory=1 << 20):
+    with ResourceLimits(memory=1 << 20):
         for load, name in ((load_data, "x.npz"), (load_array, "x.npy")):
             with raises(LimitError, "too-large-for-memory", size="1 MiB", most="1 MiB") as found:
                 load(tmp_path / name)
             assert found.value.exit_status == 6
-    with Limits(memory=2 << 20):
+    with ResourceLimits(memory=2 << 20):
         assert load_data(tmp_path / "x.npz")["x"].size == array.size
 
 

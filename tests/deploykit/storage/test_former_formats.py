@@ -10,7 +10,7 @@ from deploykit.batch_inference.parts_journal import PartsJournal
 from deploykit.batch_inference.reading.data_part import BadRow
 from deploykit.batch_inference.results_index import read_index
 from deploykit.benchmarking.comparison.history import History
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.tuning.searching import SettingsTrial
 from deploykit.exporting.provenance import exported_from
 from deploykit.freezing.sidecar import load_sidecar
@@ -61,7 +61,7 @@ def test_what_tune_recommends():
 def test_trials_of_an_interrupted_search():
     state = State(FILES / "tuning.state.json", "tuning", {"model": "ab"})
     good, failed = map(SettingsTrial.of, state.found["trials"])
-    assert (good.settings, good.figures.more) == (Settings(batch=2, threads=(2, 1)), (2.5,))
+    assert (good.settings, good.figures.more) == (RunConfig(batch=2, threads=(2, 1)), (2.5,))
     assert (failed.failure, failed.figures) == (Containing("not installed"), None)
 
 

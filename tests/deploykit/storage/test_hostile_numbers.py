@@ -6,7 +6,7 @@ import json
 import pytest
 
 from deploykit.benchmarking.results import load_result, load_tuned
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.records.index import load_index
 from deploykit.shipping.kept import Kept
 from deploykit.shipping.stage_result import FOLDER, Outcome, StageResult
@@ -51,7 +51,7 @@ def index(folder):
 def benchmark(folder):
     return (
         folder / "b.json",
-        result(measurement(settings=Settings(batch=2))).document(),
+        result(measurement(settings=RunConfig(batch=2))).document(),
         lambda path: load_result(path).document(),
     )
 

@@ -16,7 +16,7 @@ from deploykit.transforms.core.errors import (
     VerificationError,
 )
 from deploykit.transforms.core.int8.isa import flags, sums_exactly
-from deploykit.transforms.core.running.child import Limits
+from deploykit.transforms.core.running.child import ResourceLimits
 from deploykit.transforms.core.running.session import Session
 from deploykit.verification.engines import engine_check
 from deploykit.verification.engines.engine_check import bar_of, compared, compared_in
@@ -354,7 +354,7 @@ def test_the_end_of_an_engine_is_a_sentence(monkeypatch, kind, said):
             self._worker = self._started()
 
     monkeypatch.setattr(engine_check._InChild, "__init__", with_other)
-    with Limits(seconds=3):
+    with ResourceLimits(seconds=3):
         found = compared_in(net())
     assert re.search(said, found.refused)
 

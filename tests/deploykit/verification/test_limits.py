@@ -5,7 +5,7 @@ import pytest
 
 from deploykit.transforms.core.errors import LimitError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import Limits
+from deploykit.transforms.core.running.child import ResourceLimits
 from deploykit.verification import running
 from deploykit.verification.verify import verify
 from tests.support import build, raises
@@ -28,14 +28,20 @@ def loop(count: int) -> Graph:
 
 
 def test_a_loop_without_end_on_synthetic_inputs():
-    with Limits(internal_seconds=2), raises(LimitError, "child-internal-timeout", seconds=2):
+    with (
+        ResourceLimits(internal_seconds=2),
+        raises(LimitError, "child-internal-timeout", seconds=2),
+    ):
         verify(loop(1000), loop(1000))
 
 
 @pytest.mark.slow
 def test_a_loop_that_ends_and_samples_of_the_user_have_no_such_bound():
     assert verify(loop(10), loop(10)).passed
-    with Limits(seconds=4, internal_seconds=1), pytest.raises(LimitError, match=r"within 4 sec"):
+    with (
+        ResourceLimits(seconds=4, internal_seconds=1),
+        pytest.raises(LimitError, match=r"within 4 sec"),
+    ):
         verify(loop(1000), loop(1000), data={"x": np.ones((1, 1), np.float32)[0]})
 
 

@@ -10,7 +10,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 from tests.support import Containing, build, raises, random, says
 
 X = random(20, 4)
@@ -92,7 +92,7 @@ def test_datasets_that_cannot_be_taken(graph):
 def test_gaps_are_found_where_they_are(graph, bad):
     x = X.copy()
     x[7, 2] = bad
-    samples = Samples.of(graph, {"x": x}, source="some.npz")
+    samples = Dataset.of(graph, {"x": x}, source="some.npz")
     kind = "NaN" if np.isnan(bad) else "Inf"
     with raises(GraphError, "data-hold-kind", source="some.npz", kind=kind):
         samples.refuse_gaps()
@@ -102,14 +102,14 @@ def test_gaps_are_found_where_they_are(graph, bad):
 def checks(monkeypatch):
     """Count how often arrays are checked against a graph's inputs."""
     counted = []
-    check = Samples.of.__func__
+    check = Dataset.of.__func__
 
     def of(cls, graph, data, *given, **more):
-        if not isinstance(data, Samples):
+        if not isinstance(data, Dataset):
             counted.append(data)
         return check(cls, graph, data, *given, **more)
 
-    monkeypatch.setattr(Samples, "of", classmethod(of))
+    monkeypatch.setattr(Dataset, "of", classmethod(of))
     return counted
 
 
@@ -158,12 +158,12 @@ def placeholders(**inputs) -> Graph:
 def test_the_only_array_is_taken_under_any_name(caplog):
     graph = placeholders(x=("float32", (-1, 4)))
     caplog.set_level("INFO", "deploykit")
-    found = Samples.of(graph, {"embeddings": X, "labels": LABELS})
+    found = Dataset.of(graph, {"embeddings": X, "labels": LABELS})
     np.testing.assert_array_equal(found.arrays["x"], X)
     assert caplog.messages == [Containing("'x' takes", "'embeddings'")]
     for names, inputs in ((("a", "b"), graph), (("a",), placeholders(x=X4, y=X4))):
         with raises(GraphError, "unknown-name", kind="array for input", name="x"):
-            Samples.of(inputs, dict.fromkeys(names, X))
+            Dataset.of(inputs, dict.fromkeys(names, X))
 
 
 X4 = ("float32", (-1, 4))
@@ -172,7 +172,7 @@ X4 = ("float32", (-1, 4))
 def test_whole_floats_are_integers(caplog):
     graph = placeholders(ids=("int32", (-1, 2)))
     caplog.set_level("INFO", "deploykit")
-    found = Samples.of(graph, {"ids": np.array([[1.0, 2.0], [-3.0, 4.0]])})
+    found = Dataset.of(graph, {"ids": np.array([[1.0, 2.0], [-3.0, 4.0]])})
     assert found.arrays["ids"].dtype == np.int32
     assert found.arrays["ids"].tolist() == [[1, 2], [-3, 4]]
     assert caplog.messages == [Containing("'ids' takes int32", "float64 values")]
@@ -182,7 +182,7 @@ def test_whole_floats_are_integers(caplog):
 def test_the_first_value_that_is_not_whole_is_named(value):
     graph = placeholders(ids=("int32", (-1, 2)))
     with raises(GraphError, "data-value-misfit", index=[1, 0]) as found:
-        Samples.of(graph, {"ids": np.array([[1.0, 2.0], [value, 0.5]])})
+        Dataset.of(graph, {"ids": np.array([[1.0, 2.0], [value, 0.5]])})
     assert str(found.value.fields["value"]) == str(value)
 
 
@@ -190,12 +190,12 @@ def test_a_scalar_takes_one_value_or_several_in_turn():
     graph = placeholders(wav=("string", ()))
     sound = b"RIFF\0\1\0\0"
     for array in (np.array(sound), np.array([sound]), np.frombuffer(sound, f"V{len(sound)}")):
-        (feed,) = Samples.of(graph, {"wav": array}).feeds()
+        (feed,) = Dataset.of(graph, {"wav": array}).feeds()
         assert feed["wav"].shape == ()
         assert feed["wav"].item() == sound
-    texts = Samples.of(graph, {"wav": np.array([b"a", b"bc"])}).arrays["wav"]
+    texts = Dataset.of(graph, {"wav": np.array([b"a", b"bc"])}).arrays["wav"]
     assert texts.tolist() == [b"a", b"bc"]
-    several = Samples.of(graph, {"wav": np.array(["a", "b", "c"])})
+    several = Dataset.of(graph, {"wav": np.array(["a", "b", "c"])})
     assert several.count == 3
     assert [feed["wav"].item() for feed in several.feeds()] == ["a", "b", "c"]
     assert [feed[0].item() for feed in batches(graph, data=several)] == ["a", "b", "c"]
@@ -203,7 +203,7 @@ def test_a_scalar_takes_one_value_or_several_in_turn():
 
 def test_a_rate_beside_samples_is_one_value():
     graph = placeholders(x=X4, rate=("float32", ()))
-    feeds = Samples.of(graph, {"x": X, "rate": np.array([0.5])}).feeds()
+    feeds = Dataset.of(graph, {"x": X, "rate": np.array([0.5])}).feeds()
     assert [feed["rate"].tolist() for feed in feeds] == [0.5] * 3
     with raises(GraphError, "input-takes-one", name="rate", count=20):
-        Samples.of(graph, {"x": X, "rate": X[:, 0]})
+        Dataset.of(graph, {"x": X, "rate": X[:, 0]})

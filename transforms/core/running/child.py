@@ -36,14 +36,14 @@ from deploykit.transforms.core.running import free_memory, lifetime, own_work
 
 
 @dataclass
-class Limits:
+class ResourceLimits:
     """What each run in TensorFlow is given at most, which is in a child process.
 
     Within a `with` block these hold for what starts there. On the command line they also hold for
     deploykit's own work between two such runs.
 
     Example:
-        >>> with deploykit.Limits(seconds=60, memory=4 << 30):
+        >>> with deploykit.ResourceLimits(seconds=60, memory=4 << 30):
         ...     graph = deploykit.freeze("fashion.keras")
     """
 
@@ -59,7 +59,7 @@ class Limits:
     inputs. Loading a model does not count. `seconds` holds where it is less; --timeout sets both.
     """
 
-    def __enter__(self) -> "Limits":
+    def __enter__(self) -> "ResourceLimits":
         """Let these limits hold."""
         self._before = replace(limits)
         limits.take(self)
@@ -69,7 +69,7 @@ class Limits:
         """Let those hold that held before."""
         limits.take(self._before)
 
-    def take(self, other: "Limits") -> None:
+    def take(self, other: "ResourceLimits") -> None:
         """Become what another one is."""
         self.seconds, self.memory, self.show_log = other.seconds, other.memory, other.show_log
         self.internal_seconds = other.internal_seconds
@@ -80,7 +80,7 @@ class Limits:
         return min(self.seconds, self.internal_seconds)
 
 
-limits = Limits()
+limits = ResourceLimits()
 
 _CREATING = 3  # parts of a message that asks for something new: what, of what, and limits
 _STACK = re.compile(r"\*\*\* |@ +0x")

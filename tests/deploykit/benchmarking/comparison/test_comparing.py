@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from deploykit.api.compare import compare
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.made_up import in_turns, measurement, result, times
 from tests.support import Containing, assert_error, raises, says, shows
 
-ON, OFF = Settings(onednn=True), Settings(onednn=False)
+ON, OFF = RunConfig(onednn=True), RunConfig(onednn=False)
 
 
-def named(name: str, settings: Settings = ON, factor: float = 1.0):
+def named(name: str, settings: RunConfig = ON, factor: float = 1.0):
     return measurement(times(factor), name=name, model=name, settings=settings)
 
 

@@ -23,13 +23,13 @@ from deploykit.benchmarking.comparison.speed_verdict import (
     undisturbed,
 )
 from deploykit.benchmarking.measurement import Turn
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.statistics import Ratio, student
 from deploykit.transforms.core.display.documents import document
 from tests.deploykit.benchmarking.made_up import KINDS, in_turns, measurement, times
 from tests.support import Containing
 
-GPU = Settings(device="gpu:0")
+GPU = RunConfig(device="gpu:0")
 BUSY = "measured on a loaded machine: other processes used 1.9 of 2 cores"
 
 

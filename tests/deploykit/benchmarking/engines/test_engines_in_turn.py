@@ -7,7 +7,7 @@ import json
 import pytest
 
 import deploykit
-from deploykit import Settings
+from deploykit import RunConfig
 from deploykit.benchmarking.tables import csv_lines, machine_line
 from deploykit.freezing.graph_files import load_graph, save_graph
 from deploykit.freezing.sidecar import with_engine
@@ -174,7 +174,7 @@ def test_what_only_tensorflow_does_is_refused_before_anything_is_measured(small,
 
 
 def test_results_of_two_engines_are_no_partners():
-    one, other = result(measurement()), result(measurement(settings=Settings(engine="openvino")))
+    one, other = result(measurement()), result(measurement(settings=RunConfig(engine="openvino")))
     assert len(deploykit.compare(one, one).pairs) == len(deploykit.compare(other, other).pairs) == 1
     with raises(GraphError, "no-measurement-pairs", name="a"):
         deploykit.compare(one, other)
@@ -184,7 +184,7 @@ def test_a_history_keeps_engines_apart(tmp_path):
     path = tmp_path / "history.json"
     deploykit.compare(result(measurement()), baseline=path)
     with raises(GraphError, "no-measurement-pairs", other="a"):
-        deploykit.compare(result(measurement(settings=Settings(engine="openvino"))), baseline=path)
+        deploykit.compare(result(measurement(settings=RunConfig(engine="openvino"))), baseline=path)
 
 
 def test_the_wrong_usage_is_told():

@@ -9,14 +9,14 @@ import pytest
 from deploykit.benchmarking.engines.opening import opened, started
 from deploykit.benchmarking.engines.openvino_runner import OpenVinoRunner, compiling
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.hardware.machine import usable_cores
 from deploykit.transforms.core.engines.openvino_model import Compiling
 from deploykit.transforms.core.errors import GraphError, LoadError
-from deploykit.transforms.core.running.child import Limits
+from deploykit.transforms.core.running.child import ResourceLimits
 from tests.support import build, raises, random, run
 
-OPENVINO = Settings(engine="openvino")
+OPENVINO = RunConfig(engine="openvino")
 BATCHES = tuple((random(4, 8, seed=n), random(4, 8, seed=n + 9)) for n in range(3))
 
 
@@ -62,7 +62,7 @@ def test_an_inner_tensor_is_fed_as_any_input(job):
 
 @pytest.mark.parametrize("concurrency", [1, 2])
 def test_it_has_the_loop_that_tensorflow_has(job, concurrency):
-    runner = opened(job(Settings(engine="openvino", concurrency=concurrency)))
+    runner = opened(job(RunConfig(engine="openvino", concurrency=concurrency)))
     calls, taken = runner.run(60, 6)
     assert len(calls) == 6
     assert taken > 0
@@ -70,7 +70,7 @@ def test_it_has_the_loop_that_tensorflow_has(job, concurrency):
 
 
 def test_facts_say_what_is_in_force(job):
-    facts = opened(job(Settings(engine="openvino", threads=(1, 1)))).facts()
+    facts = opened(job(RunConfig(engine="openvino", threads=(1, 1)))).facts()
     assert facts["openvino"][0].isdigit()
     assert (facts["threads"], facts["streams"], facts["precision"]) == (1, 1, "f32")
     assert facts["inputs"] == {"x": "float32 [4, 8]", "y": "float32 [4, 8]"}
@@ -89,7 +89,7 @@ def test_threads_are_those_of_an_op_in_each_of_as_many_streams_as_there_are_call
         ({"threads": (1, 1), "concurrency": 20}, Compiling(8, 8)),
         ({"concurrency": 2, "precision": "bf16"}, Compiling(0, 2, "bf16")),
     ):
-        assert compiling(Settings(engine="openvino", **settings)) == wanted
+        assert compiling(RunConfig(engine="openvino", **settings)) == wanted
 
 
 def test_it_goes_on_with_other_batches_and_calls_in_flight(job):
@@ -98,7 +98,7 @@ def test_it_goes_on_with_other_batches_and_calls_in_flight(job):
     runner.go_on_with(job(batches=((random(2, 8), random(2, 8)),)))
     assert runner._model is first
     assert runner._call(*runner.batches[0])[0].shape == (2, 8)
-    runner.go_on_with(job(Settings(engine="openvino", threads=(1, 1), concurrency=2)))
+    runner.go_on_with(job(RunConfig(engine="openvino", threads=(1, 1), concurrency=2)))
     assert runner.facts()["streams"] == min(2, usable_cores())
     assert len(runner.run(60, 4)[0]) == 4
 
@@ -128,8 +128,8 @@ def test_what_openvino_cannot_run_is_told_by_name(job, graph):
 @pytest.mark.slow
 def test_the_first_calls_of_a_process_may_be_several_at_once(job):
     """Of a hundred processes whose first two calls meet, two or more hung in OpenVINO."""
-    asked = job(Settings(engine="openvino", concurrency=2))
-    with Limits(60, None, False):
+    asked = job(RunConfig(engine="openvino", concurrency=2))
+    with ResourceLimits(60, None, False):
         for _ in range(100):
             with contextlib.closing(started(asked)) as worker:
                 assert len(worker.ask("run", 0, 2)[0]) == 2

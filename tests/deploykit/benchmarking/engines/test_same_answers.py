@@ -5,7 +5,7 @@ import pytest
 from deploykit.benchmarking.engines.same_answers import check_answers
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.errors import LoadError, VerificationError
 from deploykit.transforms.core.running.child import Worker
 from deploykit.verification.engines import engine_check
@@ -38,7 +38,7 @@ def jobs(graph, *settings, size=3):
     return [Job("", graph.inputs, graph.outputs, fed[each.batch], each) for each in settings]
 
 
-OPENVINO = Settings(engine="openvino")
+OPENVINO = RunConfig(engine="openvino")
 
 
 @pytest.fixture(scope="module")
@@ -75,14 +75,14 @@ def instead(monkeypatch):
 
 def test_right_answers_are_passed_over_in_silence(graph, started, caplog):
     several = ({}, {"threads": (1, 1)}, {"batch": 8}, {"precision": "bf16"})
-    every = jobs(graph, Settings(), *(Settings(engine="openvino", **each) for each in several))
+    every = jobs(graph, RunConfig(), *(RunConfig(engine="openvino", **each) for each in several))
     check_answers(every, graph, "net.pb")
     assert [each.precision for each in started] == ["f32", "f32", "bf16"]
     assert caplog.messages == []
 
 
 def test_tensorflow_alone_is_compared_with_nothing(graph, started):
-    check_answers(jobs(graph, Settings(), Settings(batch=8)), graph, "net.pb")
+    check_answers(jobs(graph, RunConfig(), RunConfig(batch=8)), graph, "net.pb")
     assert started == []
 
 

@@ -17,7 +17,7 @@ from deploykit.benchmarking.profiling.execution import ExecutedGraph
 from deploykit.benchmarking.profiling.profile_tables import profile_tables
 from deploykit.benchmarking.profiling.roofline import Peak
 from deploykit.benchmarking.profiling.trace import trace
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.display.documents import document
 from tests.support import Containing, build, random
 
@@ -39,7 +39,7 @@ def layers():
 def runner(tmp_path_factory):
     path = tmp_path_factory.mktemp("gpu") / "graph.pb"
     path.write_bytes(b"".join(build(layers, ["x"], ["out"]).serialized()))
-    job = Job(str(path), ("x",), ("out",), ((random(2, 8),),), Settings(threads=(1, 1)))
+    job = Job(str(path), ("x",), ("out",), ((random(2, 8),),), RunConfig(threads=(1, 1)))
     return TensorFlowRunner(job)
 
 

@@ -13,7 +13,7 @@ from deploykit.benchmarking.profiling.execution import Event, ExecutedGraph, lay
 from deploykit.benchmarking.profiling.profile_tables import profile_tables
 from deploykit.benchmarking.profiling.trace import trace
 from deploykit.benchmarking.profiling.traced_calls import _times
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker
@@ -100,7 +100,7 @@ def two_devices():
 def job(tmp_path, body, *shape: int) -> Job:
     path = tmp_path / "graph.pb"
     path.write_bytes(b"".join(build(body, ["x"], ["out"]).serialized()))
-    return Job(str(path), ("x",), ("out",), ((random(*shape),),), Settings(threads=(2, 1)))
+    return Job(str(path), ("x",), ("out",), ((random(*shape),),), RunConfig(threads=(2, 1)))
 
 
 def run(runner: TensorFlowRunner) -> list[Event]:

@@ -5,7 +5,7 @@ import pytest
 from deploykit.benchmarking.profiling import roofline
 from deploykit.benchmarking.profiling.roofline import Peak, peak
 from deploykit.benchmarking.session_config import config
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.errors import LimitError
 from deploykit.transforms.core.running.child import call
 
@@ -14,7 +14,7 @@ PEAK = Peak(gflops=100.0, gigabytes=10.0, matrix=1024, array_bytes=1 << 27)
 
 @pytest.mark.slow
 def test_a_peak_is_measured_in_a_child_with_its_threads():
-    found = call("deploykit.benchmarking.profiling.roofline:peak", Settings(threads=(1, 1)))
+    found = call("deploykit.benchmarking.profiling.roofline:peak", RunConfig(threads=(1, 1)))
     assert 0.01 < found.gflops < 1e6
     assert 0.01 < found.gigabytes < 1e5
     assert found.matrix in (512, 1024, 2048, 4096, 8192)
@@ -25,7 +25,7 @@ def test_it_leaves_no_graph_behind():
     import tensorflow as tf
 
     before = len(tf.compat.v1.get_default_graph().as_graph_def().node)
-    assert peak(Settings()).matrix
+    assert peak(RunConfig()).matrix
     assert len(tf.compat.v1.get_default_graph().as_graph_def().node) == before
 
 
@@ -33,7 +33,7 @@ def rates(precision: str, count: int):
     """Measure this machine as a GPU is: several operations a call, and arrays as large as fit."""
     import tensorflow as tf
 
-    with tf.Graph().as_default(), tf.compat.v1.Session(config=config(Settings())) as session:
+    with tf.Graph().as_default(), tf.compat.v1.Session(config=config(RunConfig())) as session:
         memory = roofline._gpu_memory_rate(session)
         return roofline._matmul_rate(session, precision, count), memory
 
@@ -69,17 +69,17 @@ def test_several_operations_a_call_have_the_rate_of_one(monkeypatch):
 
 
 def test_which_precisions_are_measured():
-    assert roofline._precisions(Settings(), "fp32") == ["fp32"]
-    assert roofline._precisions(Settings(precision="bf16"), "fp32") == ["fp32", "bf16"]
-    assert roofline._precisions(Settings(device="gpu"), "tf32") == ["fp32", "tf32", "fp16", "bf16"]
-    assert roofline._precisions(Settings(device="gpu"), "fp32") == ["fp32", "fp16", "bf16"]
+    assert roofline._precisions(RunConfig(), "fp32") == ["fp32"]
+    assert roofline._precisions(RunConfig(precision="bf16"), "fp32") == ["fp32", "bf16"]
+    assert roofline._precisions(RunConfig(device="gpu"), "tf32") == ["fp32", "tf32", "fp16", "bf16"]
+    assert roofline._precisions(RunConfig(device="gpu"), "fp32") == ["fp32", "fp16", "bf16"]
 
 
 @pytest.mark.slow  # TensorFlow waits 10 seconds for memory
 def test_too_little_memory_is_one_sentence(monkeypatch):
     monkeypatch.setattr(roofline, "_ARRAY_BYTES", (1 << 46, 1 << 46))
     with pytest.raises(LimitError, match=r"peak cannot be measured: .* --memory-limit"):
-        peak(Settings())
+        peak(RunConfig())
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 
 from deploykit.benchmarking.scenarios import stage
 from deploykit.benchmarking.scenarios.stage import SEED, Played, Stage
-from deploykit.benchmarking.scenarios.timing import Timing
+from deploykit.benchmarking.scenarios.timing import BenchmarkOptions
 from deploykit.benchmarking.scenarios.validity import latencies_of
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.load.arrivals import poisson
 from deploykit.transforms.core.errors import GraphError
 
@@ -55,7 +55,7 @@ class MadeUpRunner:
     """A model whose calls take what they are told to."""
 
     def __init__(self, clock, takes, batches=1):
-        self.job = SimpleNamespace(settings=Settings())
+        self.job = SimpleNamespace(settings=RunConfig())
         self.batches = [()] * batches
         self.made = []
         self._clock, self._takes = clock, takes
@@ -73,7 +73,7 @@ def outcome(runner, timing) -> Played:
 
 
 def server(clock, takes, rate=50.0, seconds=4.0) -> Played:
-    timing = Timing(seconds, scenario="server", rate=rate)
+    timing = BenchmarkOptions(seconds, scenario="server", rate=rate)
     return outcome(MadeUpRunner(clock, takes), timing)
 
 
@@ -105,7 +105,7 @@ def test_what_waits_for_too_long_is_left(clock):
 
 def test_in_a_single_stream_one_call_follows_another(clock):
     runner = MadeUpRunner(clock, lambda number: 7 * FAST)
-    found = outcome(runner, Timing(1.0, scenario="single"))
+    found = outcome(runner, BenchmarkOptions(1.0, scenario="single"))
     assert found.done == 143  # the first that ends after a second
     assert {stop - due for due, _, _, stop in found.calls} == {7 * FAST}
     assert found.taken == 143 * 7 * FAST
@@ -114,7 +114,7 @@ def test_in_a_single_stream_one_call_follows_another(clock):
 @pytest.mark.parametrize("seconds", [0.01, 0.1])
 def test_offline_computes_all_samples_as_often_as_there_is_time(clock, seconds):
     runner = MadeUpRunner(clock, lambda number: 2 * FAST, batches=30)
-    found = outcome(runner, Timing(seconds, scenario="offline"))
+    found = outcome(runner, BenchmarkOptions(seconds, scenario="offline"))
     assert found.done == (30 if seconds == 0.01 else 60)
     assert runner.made == list(range(found.done))
 
@@ -123,9 +123,9 @@ def test_several_threads_share_the_calls():
     """The first two wait for each other."""
     both = threading.Barrier(2, timeout=20)
     runner = MadeUpRunner(None, None)
-    runner.job.settings = Settings(concurrency=2)
+    runner.job.settings = RunConfig(concurrency=2)
     runner.compute = lambda number: number < 2 and both.wait()
-    found = outcome(runner, Timing(0.2, scenario="server", rate=100))
+    found = outcome(runner, BenchmarkOptions(0.2, scenario="server", rate=100))
     assert found.done == len(list(poisson(100, 0.2, SEED))) >= 2
 
 
@@ -149,7 +149,7 @@ def test_a_load_that_is_stopped_keeps_what_it_found(clock):
     begun = threading.Event()
     compute = runner.compute
     runner.compute = lambda number: begun.wait(20) and compute(number)
-    load = Stage(runner, Timing(4.0, scenario="server", rate=50))
+    load = Stage(runner, BenchmarkOptions(4.0, scenario="server", rate=50))
     begun.set()
     while not (found := load.so_far()).over:
         time.sleep(0.01)

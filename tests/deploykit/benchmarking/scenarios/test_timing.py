@@ -5,8 +5,8 @@ import math
 import pytest
 
 import deploykit
-from deploykit.benchmarking.scenarios.timing import Timing
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.scenarios.timing import BenchmarkOptions
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.hardware.machine import usable_cores
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.nets import dense
@@ -48,24 +48,29 @@ WRONG = [
 @pytest.mark.parametrize(("options", "word"), WRONG)
 def test_what_contradicts_itself(options, word):
     with pytest.raises(GraphError, match=word):
-        Timing(**options).check()
+        BenchmarkOptions(**options).check()
     with pytest.raises(GraphError, match=word):
         deploykit.benchmark(dense(), **options)
 
 
 def test_what_does_not():
     for options in ({}, {"runs": 5, "rounds": 2}, SERVER, SERVER | {"latency_limit": 5.0}):
-        Timing(**options).check()
+        BenchmarkOptions(**options).check()
 
 
 def test_as_many_calls_in_flight_as_cores_unless_it_is_said():
-    cores, server = usable_cores(), Timing(**SERVER)
-    assert server.settings(Settings(batch=2), chosen=False) == Settings(batch=2, concurrency=cores)
-    assert server.settings(Settings(), chosen=True).concurrency == 1
-    assert server.settings(Settings(concurrency=7), chosen=False).concurrency == 7
-    assert Timing(scenario="offline").settings(Settings(), chosen=False).concurrency == cores
-    for timing in (Timing(), Timing(scenario="single")):
-        assert timing.settings(Settings(), chosen=False).concurrency == 1
+    cores, server = usable_cores(), BenchmarkOptions(**SERVER)
+    assert server.settings(RunConfig(batch=2), chosen=False) == RunConfig(
+        batch=2, concurrency=cores
+    )
+    assert server.settings(RunConfig(), chosen=True).concurrency == 1
+    assert server.settings(RunConfig(concurrency=7), chosen=False).concurrency == 7
+    assert (
+        BenchmarkOptions(scenario="offline").settings(RunConfig(), chosen=False).concurrency
+        == cores
+    )
+    for timing in (BenchmarkOptions(), BenchmarkOptions(scenario="single")):
+        assert timing.settings(RunConfig(), chosen=False).concurrency == 1
 
 
 def test_a_single_stream_has_one_call_in_flight():

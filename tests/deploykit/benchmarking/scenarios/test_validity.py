@@ -7,14 +7,14 @@ import pytest
 from deploykit.benchmarking.results import result_of
 from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
 from deploykit.benchmarking.scenarios.stage import Played
-from deploykit.benchmarking.scenarios.timing import Timing
+from deploykit.benchmarking.scenarios.timing import BenchmarkOptions
 from deploykit.benchmarking.scenarios.validity import latencies_of, result_of_scenario
 from deploykit.transforms.core.display.documents import converted, document
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking import made_up_results
 from tests.deploykit.benchmarking.scenarios.made_up_load import played, scattered, steady
 
-SERVER = Timing(10.0, scenario="server", rate=200.0)
+SERVER = BenchmarkOptions(10.0, scenario="server", rate=200.0)
 
 
 def result(timing, load, *, samples=1, threads=1, whole=True, settled=True):
@@ -32,7 +32,7 @@ def stream(count, milliseconds=20.0, name="single"):
     """Return a load of calls one after another."""
     each = round(1e6 * milliseconds)
     calls = tuple((n * each, n * each, n * each, (n + 1) * each) for n in range(count))
-    return Played(True, count, calls, 0, count * each), Timing(10.0, scenario=name)
+    return Played(True, count, calls, 0, count * each), BenchmarkOptions(10.0, scenario=name)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
@@ -102,7 +102,7 @@ def test_the_limit_has_to_be_kept_for_sure(limit, valid, word):
 
 
 def test_too_few_calls_for_a_99th_percentile():
-    timing = Timing(10.0, scenario="server", rate=50.0, latency_limit=1000.0)
+    timing = BenchmarkOptions(10.0, scenario="server", rate=50.0, latency_limit=1000.0)
     found = server(0.5, timing=timing)
     assert found.at_most is None
     assert "of 662 calls, which are the least, there were" in found.why[0]

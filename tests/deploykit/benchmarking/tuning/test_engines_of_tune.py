@@ -8,7 +8,7 @@ import pytest
 
 import deploykit as api
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.tuning import trials, tune_options
 from deploykit.benchmarking.tuning.coordinates import coordinates
 from deploykit.benchmarking.tuning.searching import Figures, Search
@@ -53,15 +53,15 @@ def searched(start, engines, cost=planted):
 
 
 def test_the_faster_engine_is_found_with_its_threads_and_streams():
-    found, tried = searched(Settings(batch=1), BOTH)
-    assert found.best["latency"] == Settings(batch=1, engine="openvino", threads=(2, 1))
+    found, tried = searched(RunConfig(batch=1), BOTH)
+    assert found.best["latency"] == RunConfig(batch=1, engine="openvino", threads=(2, 1))
     most = found.best["throughput"]
     assert (most.engine, most.concurrency) == ("openvino", 2)
     assert {each.engine for each in tried} == {None, "openvino"}
 
 
 def test_a_slower_engine_is_left():
-    found, _ = searched(Settings(batch=1), BOTH, lambda settings: (
+    found, _ = searched(RunConfig(batch=1), BOTH, lambda settings: (
         (30.0, 33.0) if settings.engine else planted(settings)
     ))  # fmt: skip
     assert {each.engine for each in found.best.values()} == {None}
@@ -70,13 +70,13 @@ def test_a_slower_engine_is_left():
 
 @pytest.mark.parametrize("start", BOTH)
 def test_one_engine_is_searched_alone(start):
-    _, tried = searched(Settings(batch=1, engine=start), (start,))
+    _, tried = searched(RunConfig(batch=1, engine=start), (start,))
     assert {each.engine or "tensorflow" for each in tried} == {start}
     assert len(tried) > 3
 
 
 def test_from_another_engine_tensorflow_is_tried_too():
-    start = Settings(batch=1, engine="openvino")
+    start = RunConfig(batch=1, engine="openvino")
     found, _ = searched(start, BOTH, lambda settings: (
         (30.0, 33.0) if settings.engine else planted(settings)
     ))  # fmt: skip
@@ -126,15 +126,15 @@ def test_a_wrong_engine_is_noted_once_and_never_run(small, monkeypatch):
     def job(settings):
         return Job(str(small), model.graph.inputs, model.graph.outputs, fed, settings)
 
-    with contextlib.closing(Trials(job, Settings(batch=1), model)) as made:
+    with contextlib.closing(Trials(job, RunConfig(batch=1), model)) as made:
         runs = len(asked)
         for threads in ((1, 1), (2, 1)):
             with pytest.raises(VerificationError, match="wrong"):
-                made(Settings(batch=1, engine="openvino", threads=threads))
+                made(RunConfig(batch=1, engine="openvino", threads=threads))
         assert [each.engine for each in compared] == [None, "openvino"]
         assert [each for each in asked[runs:] if each[0] == "run"] == []
 
 
 def test_settings_to_copy_name_the_engine():
-    settings = Settings(batch=1, engine="openvino", threads=(2, 1), concurrency=2)
+    settings = RunConfig(batch=1, engine="openvino", threads=(2, 1), concurrency=2)
     assert options(settings) == "--engine openvino --batch 1 --threads 2x1 --concurrency 2"

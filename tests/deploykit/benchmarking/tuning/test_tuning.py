@@ -14,7 +14,7 @@ from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measurement import Measurement, Turn
 from deploykit.benchmarking.results import BenchmarkResult, load_tuned
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.tuning import tuning
 from deploykit.benchmarking.tuning.coordinates import coordinates, held
 from deploykit.benchmarking.tuning.recommendation import Recommendation, without_one
@@ -32,7 +32,7 @@ from deploykit.transforms.core.errors import CrashError, GraphError
 from tests.deploykit.benchmarking.nets import dense
 from tests.support import Containing, says, shows
 
-START = Settings(batch=1)
+START = RunConfig(batch=1)
 SIZES = (1, 8, 32)
 
 
@@ -88,7 +88,7 @@ def two_cores(monkeypatch):
 def lowest(cost, of=lambda settings: True, key=0, sign=1):
     """Return the best of all settings there are."""
     found = [
-        Settings(batch, threads, onednn, caller, keep, concurrency=flight)
+        RunConfig(batch, threads, onednn, caller, keep, concurrency=flight)
         for batch in SIZES
         for threads, flight in ((None, 1), ((2, 1), 1), ((1, 1), 1), (None, 2), ((1, 2), 2))
         for onednn in (None, False)
@@ -262,13 +262,13 @@ def test_an_interrupted_search_goes_on(after):
     model = Model(dies=lambda settings: settings.onednn is False)
     found = model.search(done=[SettingsTrial.of(each) for each in kept])
     assert found.best == Model().search().best
-    assert not {Settings.of(each["settings"]) for each in kept} & set(model.tried)
+    assert not {RunConfig.of(each["settings"]) for each in kept} & set(model.tried)
     spent = Model().search(done=[SettingsTrial.of(each) for each in kept], seconds=after + 2)
     assert len(spent.trials) == after + 2  # the time of the first part counts
 
 
 def test_a_failed_trial_is_not_repeated():
-    trial = SettingsTrial(Settings(threads=(1, 2)), None, "TensorFlow died", 2.0)
+    trial = SettingsTrial(RunConfig(threads=(1, 2)), None, "TensorFlow died", 2.0)
     assert SettingsTrial.of(json.loads(json.dumps(document(trial)))) == trial
 
 
@@ -334,7 +334,7 @@ def test_figures_come_from_the_last_measurement():
     assert document["latency"]["times_faster"]["value"] == pytest.approx(2)
     assert document["latency"]["times_faster"]["significant"]
     assert document["throughput"]["times_the_items"]["value"] == pytest.approx(4)
-    assert Settings.of(document["settings"]) == FAST
+    assert RunConfig.of(document["settings"]) == FAST
     assert recommended(measured(WIDE, 40.0, 8), goal="throughput").settings == WIDE
     text = "\n".join(map(str, lines(found)))
     assert "MALLOC_MMAP_MAX_=0" in text
@@ -477,7 +477,7 @@ def test_trials_that_cannot_be_read_are_left(tmp_path):
 def test_a_session_takes_other_batches(small):
     graph, shapes = load_graph(small), []
     jobs = [
-        Job(str(small), graph.inputs, graph.outputs, batches(graph, size), Settings(batch=size))
+        Job(str(small), graph.inputs, graph.outputs, batches(graph, size), RunConfig(batch=size))
         for size in (1, 8)
     ]
     runner = TensorFlowRunner(jobs[0])
@@ -519,7 +519,7 @@ def test_the_command(deploykit, small, tmp_path, monkeypatch):
     assert "tcmalloc" in document["lacking"]
     assert document["default"]["settings"] == {"batch": 1}
     assert document["trials"][: len(earlier)] == earlier
-    assert load_tuned(target) == Settings.of(document["throughput"]["settings"])
+    assert load_tuned(target) == RunConfig.of(document["throughput"]["settings"])
     assert deploykit(*command).status == 4  # the file exists
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.quantization.timing import layer_times as timing
 from deploykit.quantization.timing.int8_choice import Int8Choice, choose
 from deploykit.quantization.timing.layer_times import CALLS, PROBED, ROUNDS, layer_times
@@ -82,7 +82,7 @@ def chosen(net, monkeypatch, seed: int, load: Load, **int8_us: float) -> Int8Cho
     traced = made_up_calls(np.random.default_rng(seed), load, int8_us)
     monkeypatch.setattr(timing, "_traced", traced)
     graph, int8, found = net
-    return choose(graph, found, layer_times(graph, int8, found, Settings(batch=1)))
+    return choose(graph, found, layer_times(graph, int8, found, RunConfig(batch=1)))
 
 
 def idle(noise, job, rounds, nodes):
@@ -140,7 +140,7 @@ def test_next_to_nothing_turns_no_layer_to_float(net, monkeypatch, seed):
 def test_what_was_measured_is_told_twice(net, monkeypatch):
     traced = made_up_calls(np.random.default_rng(1), turns_disturbed, {})
     monkeypatch.setattr(timing, "_traced", traced)
-    times = layer_times(*net, Settings(batch=1), rounds=ROUNDS)
+    times = layer_times(*net, RunConfig(batch=1), rounds=ROUNDS)
     for layer in LAYERS:
         assert 60e3 <= times.least.parts[layer].int8 < 63e3
         assert times.usual.parts[layer].int8 > 80e3

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.statistics import Ratio
 from deploykit.quantization.target import IN_TENSORFLOW
 from deploykit.quantization.timing import layer_times as timing
@@ -209,7 +209,7 @@ def test_a_line_through_conversions():
 def measured(net):
     """What was measured, and the turns that were announced."""
     turns = []
-    settings = Settings(batch=BATCH, threads=(1, 1))
+    settings = RunConfig(batch=BATCH, threads=(1, 1))
     times = layer_times(
         *(net[0], net[2], net[1], settings),
         rounds=2,
@@ -333,7 +333,7 @@ def test_who_is_measured(net, monkeypatch, is_on):
 
     monkeypatch.setattr(speed, "measure", measure)
     graph, _, int8 = net
-    settings = Settings(batch=BATCH)
+    settings = RunConfig(batch=BATCH)
 
     def standing(is_on):
         entrants = IN_TENSORFLOW.entrants(graph, {INT8: int8}, settings, is_on)
@@ -362,5 +362,5 @@ def test_eigen_is_left_out_only_where_all_calls_say_that_it_is_slow(least, usual
         )
     )
     graph = Graph()
-    found = IN_TENSORFLOW.entrants(graph, {INT8: graph}, Settings(), True, times)
+    found = IN_TENSORFLOW.entrants(graph, {INT8: graph}, RunConfig(), True, times)
     assert found.graphs.keys() == {PLAIN, INT8} | ({WITHOUT_ONEDNN} if is_compared else set())

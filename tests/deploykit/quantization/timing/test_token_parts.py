@@ -8,20 +8,20 @@ import pytest
 
 from deploykit.benchmarking.measurement import Measurement, Turn
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.quantization import search
 from deploykit.quantization.budget import DEPTHS, Budget
-from deploykit.quantization.requested import Quantization
+from deploykit.quantization.requested import QuantizeOptions
 from deploykit.quantization.result import Quantized
 from deploykit.quantization.timing import token_parts
 from deploykit.quantization.timing.token_parts import choose_parts, in_parts, later, ways
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification.samples import Samples
+from deploykit.verification.samples import Dataset
 from tests.real import encoder
 from tests.support import build, error, ops, random
 
 SIZE = encoder.TINY
-ASKED = Settings(batch=1)
+ASKED = RunConfig(batch=1)
 BAR = 1e-6 * 11  # design: 1e-6 * (5 + depth)
 
 
@@ -74,11 +74,11 @@ class Clock:
 SLOW = {None: 10.0, (1, 2): 8.0, (1, 1): 8.0, (2, 1): 9.0}
 
 
-def chosen(monkeypatch, graph: Graph, clock: Clock, settings: Settings = ASKED, minutes=9.0):
+def chosen(monkeypatch, graph: Graph, clock: Clock, settings: RunConfig = ASKED, minutes=9.0):
     monkeypatch.setattr(token_parts, "measured_in_turn", clock)
     monkeypatch.setattr(token_parts, "usable_cores", lambda: 2)
     return choose_parts(
-        graph, settings, data=Samples.of(graph, feeds(graph, 8)), budget=Budget(minutes)
+        graph, settings, data=Dataset.of(graph, feeds(graph, 8)), budget=Budget(minutes)
     )
 
 
@@ -201,7 +201,7 @@ def test_quantize_asks_unless_tokens_are_to_be_whole(monkeypatch):
         return graph.copy(), "said"
 
     class Task:
-        how, timed_with, budget = Quantization(threads=(1, 2)), None, None
+        how, timed_with, budget = QuantizeOptions(threads=(1, 2)), None, None
 
         def step(self, name):
             return contextlib.nullcontext()
@@ -211,7 +211,7 @@ def test_quantize_asks_unless_tokens_are_to_be_whole(monkeypatch):
     found = search._in_parts(Task(), outcome)
     assert found.graph is not graph
     assert found.notes == ("first", "said")
-    assert asked == [Settings(threads=(1, 2))]
+    assert asked == [RunConfig(threads=(1, 2))]
     assert search._in_parts(Task(), replace(outcome, is_float=True)).graph is graph
     Task.how = replace(Task.how, whole_tokens=True)
     assert search._in_parts(Task(), outcome) is outcome

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import RunConfig
 from tests.deploykit.benchmarking.made_up_results import measurement
 
 LETTERS = [*list("abcdefghijklmnopqrstuvwxyzWMil0123456789/_-.$ "), "模", "é", "\x07"]
@@ -35,7 +35,7 @@ def some_calls(rng: np.random.Generator, p50: float) -> tuple[float, ...]:
 
 def a_measurement(rng: np.random.Generator, near: float | None) -> Measurement:
     """Return a measurement; `near` is where its latency lies, None: anywhere."""
-    settings = Settings(
+    settings = RunConfig(
         batch=int(rng.choice([1, 1, 8, 512])), concurrency=int(rng.choice([1, 1, 4])),
         onednn=[None, True, False][rng.integers(3)],
         kmp_affinity="granularity=fine,verbose,compact,1,0" if rng.random() < 0.2 else None,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploykit.freezing.interface import Source
+from deploykit.freezing.interface import ModelSource
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import FROZEN, OPTIMIZED_FILE, Shipment
 from deploykit.shipping.stages.graphs import CALIBRATE, CHECK, OPTIMIZE, QUANTIZE
@@ -29,7 +29,7 @@ def shipment(folder, **options) -> Shipment:
 
     model = build(body, ["x"], ["out"])
     (folder / FROZEN).parent.mkdir(exist_ok=True)
-    return Shipment(Source(model), folder, folder, "m", ShipOptions(**options), 1.0)
+    return Shipment(ModelSource(model), folder, folder, "m", ShipOptions(**options), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ def test_an_op_of_no_tensorflow_matters_where_the_outputs_need_it(tmp_path):
     file = tmp_path / "own.pb"
     file.write_bytes(b"".join(graph.serialized()))
     how = ShipOptions(input_range=(5.0, 9.0))
-    shipped = Shipment(Source(str(file), outputs=["out"]), tmp_path, tmp_path, "m", how, 1.0)
+    shipped = Shipment(ModelSource(str(file), outputs=["out"]), tmp_path, tmp_path, "m", how, 1.0)
     document = CHECK.run(shipped).document
     assert document["outputs"] == ["out"]
     assert document["graphs"][0]["warnings"]
-    shipped.source = Source(str(file))
+    shipped.source = ModelSource(str(file))
     with raises(GraphError, "graph-invalid", problem=Containing("op of TensorFlow")):
         CHECK.run(shipped)
 
@@ -74,7 +74,7 @@ def test_an_op_of_no_tensorflow_matters_where_the_outputs_need_it(tmp_path):
 def test_a_quantization_aware_model_needs_no_calibration(tmp_path):
     model = net(residual, ("out/out",))
     (tmp_path / FROZEN).parent.mkdir(exist_ok=True)
-    shipped = Shipment(Source(model), tmp_path, tmp_path, "m", ShipOptions(), 1.0)
+    shipped = Shipment(ModelSource(model), tmp_path, tmp_path, "m", ShipOptions(), 1.0)
     assert QUANTIZE.left_out(shipped) == "int8 needs --calibration DATA"  # as far as is known
     CHECK.run(shipped)
     OPTIMIZE.run(shipped)

@@ -163,14 +163,14 @@ def test_a_child_imports_nothing_from_the_current_folder(monkeypatch, tmp_path):
 
 def test_deadline():
     with (
-        child.Limits(seconds=1, memory=None, show_log=False),
+        child.ResourceLimits(seconds=1, memory=None, show_log=False),
         raises(LimitError, "child-timeout", seconds=1),
     ):
         child.call(f"{HERE}:hangs")
 
 
 def test_memory_cap():
-    with child.Limits(seconds=60, memory=500 << 20, show_log=False):
+    with child.ResourceLimits(seconds=60, memory=500 << 20, show_log=False):
         assert child.call(f"{HERE}:takes", 1000) == 1000
         with raises(LimitError, "memory-cap-reached"):
             child.call(f"{HERE}:takes", 1 << 30)
@@ -185,21 +185,21 @@ def loops(seconds):
 
 def test_deadline_of_runs_that_deploykit_starts_for_itself():
     with (
-        child.Limits(seconds=60, internal_seconds=0.2),
+        child.ResourceLimits(seconds=60, internal_seconds=0.2),
         raises(LimitError, "child-internal-timeout", seconds=0.2),
     ):
         child.call(f"{HERE}:loops", 60)
 
 
 def test_runs_that_the_caller_asks_for_have_no_such_deadline():
-    with child.Limits(seconds=60, internal_seconds=0.01):
+    with child.ResourceLimits(seconds=60, internal_seconds=0.01):
         assert child.call("time:sleep", 0.1) is None
     assert loops(0.0) == 0.0  # in no child
 
 
 def test_a_shorter_deadline_holds_for_both():
-    assert child.Limits().internal == 30
-    assert child.Limits(seconds=3).internal == 3
+    assert child.ResourceLimits().internal == 30
+    assert child.ResourceLimits(seconds=3).internal == 3
 
 
 class Counter:
