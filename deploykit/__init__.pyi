@@ -1092,7 +1092,7 @@ def plan(
 def predict(
     address: str,
     model: str,
-    inputs: Mapping[str, ArrayLike | os.PathLike[str]] | Sequence[str],
+    inputs: Mapping[str, ArrayLike | os.PathLike[str]] | Sequence[str] | str,
     how: PredictOptions = ...,
     connection: Connection = ...,
     *,

@@ -91,10 +91,6 @@ def accuracy(
         >>> found.models[0].score.value > 0.8
         True
     """
-    if worst < 0:
-        raise GraphError(
-            "out-of-range", name="worst", expected="a number of samples, 0 or more", got=worst
-        )
     if ":" not in metric:
         metric_named(metric)  # before models are read
     with working("accuracy", *STEPS) as work:

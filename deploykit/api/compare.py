@@ -65,10 +65,6 @@ def compare(
         >>> [pair.ratio.value for pair in deploykit.compare(result, result).pairs]
         [1.0]
     """
-    if not 0 < confidence < 1:
-        raise GraphError(
-            "out-of-range", name="the confidence", expected="between 0 and 1", got=confidence
-        )
     if (b is None) == (baseline is None):
         raise GraphError("compare-two-results")
     names = tuple("ab"[i] if isinstance(each, BenchmarkResult) or each is None else os.fspath(each)

@@ -10,7 +10,7 @@ from deploykit.batch_inference.backends.backend import Backend
 from deploykit.batch_inference.backends.process_backend import ProcessBackend
 from deploykit.batch_inference.backends.ray_cluster import check_ray, ray_cluster
 from deploykit.batch_inference.formats.named_format import format_named
-from deploykit.batch_inference.infer_options import ENGINES, FORMATS, ON_ERROR, InferOptions
+from deploykit.batch_inference.infer_options import InferOptions
 from deploykit.batch_inference.infer_plan import planned
 from deploykit.batch_inference.infer_run import STEPS, carried_out
 from deploykit.batch_inference.inferred import Inferred
@@ -90,15 +90,6 @@ def infer(
 
 def _check(how: InferOptions) -> None:
     """Raise GraphError for options that contradict each other, before anything is read."""
-    for given, known in ((how.engine, ENGINES), (how.format, FORMATS), (how.on_error, ON_ERROR)):
-        if given not in known:
-            raise GraphError("not-one-of", what="the value", known=known, got=given)
-    for name in ("processes", "batch", "top"):
-        value = getattr(how, name)
-        if value is not None and value < 1:
-            raise GraphError("out-of-range", name=name, expected="1 or more", got=value)
-    if how.retries < 0:
-        raise GraphError("out-of-range", name="retries", expected="0 or more", got=how.retries)
     if how.address is not None and how.engine != "ray":
         raise GraphError("option-needs", option="address", needed="engine ray (--engine ray)")
     if how.labels is not None and how.top is None:

@@ -55,7 +55,7 @@ def predict(
     address: str,
     model: str,
     inputs: Annotated[
-        Mapping[str, ArrayLike | os.PathLike[str]] | Sequence[str],
+        Mapping[str, ArrayLike | os.PathLike[str]] | Sequence[str] | str,
         Flag(format="named values", metavar="[NAME=]VALUE", is_required=False),
     ],
     how: PredictOptions = DEFAULT,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, is_dataclass, replace
 from typing import Any, TypeVar
 
+from deploykit.api.arguments import check_arguments
 from deploykit.freezing.interface import ModelSource, source_of
 from deploykit.storage.parameters import former_names, option_fields, renamed, with_options
 
@@ -59,16 +60,20 @@ def public(
             keywords = renamed(function.__name__, keywords, former)
             own = signature.parameters
             options = {name: keywords.pop(name) for name in [*keywords] if name not in own}
-            if not options:
-                return function(*args, **keywords)
             bound = signature.bind(*args, **keywords)
+            given = dict(bound.arguments)
             bound.apply_defaults()
-            groups = _groups(bound)
-            values = [*groups.values(), *([ModelSource(None)] if takers else [])]
-            changed = with_options(function.__name__, options, *values)
-            bound.arguments.update(zip(groups, changed, strict=False))
-            for name in takers:
-                bound.arguments[name] = _with_part(bound.arguments[name], options)
+            groups = _groups(function.__name__, bound, options)
+            part = ModelSource(None)
+            if options:
+                values = [*groups.values(), *([part] if takers else [])]
+                changed = with_options(function.__name__, options, *values)
+                bound.arguments.update(zip(groups, changed, strict=False))
+                for name in takers:
+                    bound.arguments[name] = _with_part(bound.arguments[name], options)
+                part = changed[-1] if takers else part
+            checked = {name: bound.arguments[name] for name in {*given, *groups}}
+            check_arguments(function.__name__, own, checked | {"model source": part})
             return function(*bound.args, **bound.kwargs)
 
         call.__dict__.update(
@@ -93,14 +98,32 @@ def _former_names(signature: inspect.Signature) -> dict[str, str]:
     return found
 
 
-def _groups(bound: inspect.BoundArguments) -> dict[str, Any]:
-    """Return the arguments that are values of options, by name."""
-    found = {
-        name: _coerced(type(parameter.default), bound.arguments[name])
-        for name, parameter in bound.signature.parameters.items()
-        if is_dataclass(parameter.default)
-    }
-    return {name: value for name, value in found.items() if value is not None}
+def _groups(
+    function: str, bound: inspect.BoundArguments, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments that are values of options, by name.
+
+    TypeError: one is something else, and the function takes no such thing, or an option is given
+    that would be one of its fields.
+    """
+    found: dict[str, Any] = {}
+    for name, parameter in bound.signature.parameters.items():
+        if not is_dataclass(parameter.default):
+            continue
+        kind, value = type(parameter.default), bound.arguments[name]
+        if (coerced := _coerced(kind, value)) is not None:
+            found[name] = coerced
+        elif parameter.annotation is kind:
+            got = type(value).__name__
+            raise TypeError(f"{function}(): {name} must be of class {kind.__name__}, got {got}")
+        else:
+            for each in option_fields(kind):
+                if each.name in options:
+                    got = type(value).__name__
+                    raise TypeError(
+                        f"{function}(): {each.name} cannot be combined with {name} of type {got}"
+                    )
+    return found
 
 
 def _coerced(kind: Any, value: object) -> Any:

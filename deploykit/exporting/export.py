@@ -135,10 +135,6 @@ class ExportOptions:
 
 def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) -> Exported:
     """Write a model as `base_dir/name/version/`; arguments and errors are those of `export`."""
-    if not 1 <= how.warmup_samples <= MOST:
-        raise GraphError(
-            "out-of-range", name="warmup_samples", expected=f"1 to {MOST}", got=how.warmup_samples
-        )
     names = signature_names(how.signature_name)
     base = Path(base_dir)
     name = check_name(how.name or default_name(source.model))

@@ -33,7 +33,7 @@ from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.checks.side_effects import WAITS, Effect, effects_in, refuse
 from deploykit.transforms.core.checks.validate import check_ends, read_graph
 from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.errors import GraphError, naming
+from deploykit.transforms.core.errors import GraphError, naming, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.importing import ImportCheck, light_form
 
@@ -160,9 +160,9 @@ def open_model(model: Any, *, needs_output: bool = True, **options: Any) -> Open
         said = {each.name: getattr(source, each.name) for each in fields(source)}
         return open_model(model, **{k: v for k, v in said.items() if v and k != "model"})
     if isinstance(model, str | os.PathLike):
-        return open_files(ModelFiles(source), source, needs_output)
+        return _with_signature(open_files(ModelFiles(source), source, needs_output))
     if isinstance(model, Graph):
-        return _opened(source.interface.put_on(model.copy()), source, "a graph")
+        return _with_signature(_opened(source.interface.put_on(model.copy()), source, "a graph"))
     if type(model).__name__ == "GraphDef":
         return _opened(_of_graph_def(model, source), source, "a GraphDef")
     if is_live(model):
@@ -205,6 +205,7 @@ def path_of(model: Any) -> tuple[str, ...]:
 
 def open_files(files: ModelFiles, source: ModelSource, needs_output: bool = True) -> OpenedModel:
     """Return a model on disk; what `files` has parsed already is not parsed again."""
+    _refuse_unused(files, source)
     if files.kind != "graph":
         with ImportCheck() as tensorflow:
             graph = freeze_files(files, source)
@@ -220,12 +221,37 @@ def open_files(files: ModelFiles, source: ModelSource, needs_output: bool = True
     return replace(_opened(graph, source, files.path, files), is_cut=is_cut)
 
 
+def _with_signature(model: OpenedModel) -> OpenedModel:
+    """Return a model that has the signature that is requested. GraphError: it has others."""
+    name, known = model.requested.signature, tuple(model.signatures)
+    if name is not None and name not in known:
+        hint = nearest(name, known)
+        raise GraphError(
+            "unknown-name", source=model.source, kind="signature", name=name, hint=hint, known=known
+        )
+    return model
+
+
+def _refuse_unused(files: ModelFiles, source: ModelSource) -> None:
+    """Raise GraphError for what is said of a model and has no meaning for files of its kind."""
+    given = {"tags": bool(source.tags) and files.kind in ("graph", "keras"),
+             "graph": source.graph is not None and files.kind == "graph"}  # fmt: skip
+    what = {"tags": "SavedModels and checkpoints", "graph": "checkpoints and Keras weights"}
+    for option, is_unused in given.items():
+        if is_unused:
+            raise GraphError("only-for", source=files.path, option=option, what=what[option])
+
+
 def _opened(
     graph: Graph, source: ModelSource, name: str, files: ModelFiles | None = None
 ) -> OpenedModel:
     """Return a graph as a model; without a signature, its tensors are known by their names."""
     known = about(graph)
     chosen = source.signature
+    if files is None or files.kind == "graph":  # others are frozen, and pinned, by now
+        with naming(name):
+            for pinned in source.pins:
+                graph.producer(pinned)
     if chosen is not None and chosen in known.signatures:
         known = replace(known, signatures={chosen: known.signatures[chosen]})
     elif not known.signatures:

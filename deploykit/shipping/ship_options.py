@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
 
-from deploykit.exporting.manifests import KINDS, ManifestKind
+from deploykit.exporting.manifests import ManifestKind
 from deploykit.quantization.requested import MAX_DROP
 from deploykit.serving.saved_model.write_version import check_name
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.core.display.flag import ALLOW_OP, Flag
-from deploykit.transforms.core.engines.engines import AUTO, CHOICES, TENSORFLOW, check_engine
+from deploykit.transforms.core.engines.engines import AUTO, TENSORFLOW, check_engine
 from deploykit.transforms.core.errors import GraphError
 from deploykit.verification.public_types import DataLike, PreprocessLike
 
@@ -74,24 +74,6 @@ class ShipOptions:
 
     def check(self) -> None:
         """Raise GraphError for what contradicts itself, before anything is read."""
-        for name, value, known in (
-            ("goal", self.goal, GOALS),
-            ("device", self.device, DEVICES),
-            ("engine", self.engine, CHOICES),
-        ):
-            if value not in known:
-                raise GraphError("not-one-of", what=f"the {name}", known=known, got=value)
-        for kind in self.manifests:
-            if kind not in KINDS:
-                raise GraphError("not-one-of", what="manifests", known=KINDS, got=kind)
-        if not self.budget > 0:
-            raise GraphError(
-                "out-of-range", name="the budget in minutes", expected="above 0", got=self.budget
-            )
-        if self.max_drop < 0:
-            raise GraphError(
-                "out-of-range", name="max_drop", expected="0 or more", got=self.max_drop
-            )
         if self.engine != AUTO:
             check_engine(self.engine)
         if self.device == "gpu" and self.engine not in (AUTO, TENSORFLOW):

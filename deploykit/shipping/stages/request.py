@@ -175,7 +175,11 @@ def _difference(expected: Array, got: Array) -> float:
         return float("inf")
     if expected.dtype.kind not in "fiuV":
         return 0.0 if np.array_equal(expected, got) else float("inf")
-    first, second = (np.nan_to_num(each.astype(np.float64)) for each in (expected, got))
+    first, second = (each.astype(np.float64) for each in (expected, got))
+    if not np.array_equal(np.where(np.isfinite(first), 0, first),
+                          np.where(np.isfinite(second), 0, second), equal_nan=True):  # fmt: skip
+        return float("inf")  # NaN or Inf of one of them alone
+    first, second = (np.nan_to_num(each, posinf=0.0, neginf=0.0) for each in (first, second))
     largest = max(float(np.abs(first).max(initial=0.0)), float(np.finfo(np.float32).tiny))
     return float(np.abs(first - second).max(initial=0.0)) / largest
 

@@ -12,7 +12,6 @@ from tests.support import Containing
     ("name", "arguments", "wrong", "nearest"),
     [
         ("benchmark", ("m",), "batches", "batch"),
-        ("benchmark", ("m", [deploykit.RunConfig()]), "threads", ""),
         ("tune", ("m",), "budgets", "budget"),
         ("verify", ("a", "b"), "model", ""),
         ("placement", ("m",), "shape", "shapes"),

@@ -1,0 +1,145 @@
+"""Whether the arguments of a public function are of the types and within the bounds declared.
+
+What `Annotated[T, Flag(...)]` declares holds for the command line and for Python.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from inspect import Parameter
+from numbers import Real
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from deploykit.storage.parameters import option_fields
+from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.errors import GraphError
+
+_SEQUENCES = (Sequence, Collection, Iterable, list, tuple)
+_FLOAT32_MAX = (2 - 2**-23) * 2.0**127
+_NUMBER_FORMATS = ("", "whole", "number", "counts")
+
+
+def check_arguments(
+    function: str, parameters: Mapping[str, Parameter], values: Mapping[str, Any]
+) -> None:
+    """Raise an error for a value that does not fit its parameter.
+
+    Args:
+        function: the name of the function, for messages.
+        parameters: of the function, by name.
+        values: by parameter; of option values, each field is checked. A default fits.
+
+    GraphError: a number is out of its range. TypeError: it is no number, or one string is given
+    where several are expected.
+    """
+    for name, annotation, default, value in _flat(parameters, values):
+        is_default = value is default or (isinstance(value, Real) and value == default)
+        if value is not None and not is_default and not isinstance(annotation, str):
+            _check(f"{function}()", name, annotation, value)
+
+
+def _flat(
+    parameters: Mapping[str, Parameter], values: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Return name, type, default and value of parameters, and of the fields of option values."""
+    for name, value in values.items():
+        if is_dataclass(value) and not isinstance(value, type):
+            for field in option_fields(value):
+                yield field.name, field.type, field.default, getattr(value, field.name)
+        else:
+            yield name, parameters[name].annotation, parameters[name].default, value
+
+
+def _check(function: str, name: str, annotation: Any, value: Any) -> None:
+    flag, types = _declared(annotation)
+    if isinstance(value, str) and _strings(types) and str not in types:
+        raise TypeError(f"{function}: {name} must be a sequence of strings, got {value!r}")
+    if types == (str,) and not isinstance(value, str):
+        raise TypeError(f"{function}: {name} must be a string, got {value!r}")
+    if flag.format == "range" and not _is_range(value):
+        expected = "two finite numbers (low, high) with low < high"
+        raise GraphError("out-of-range", name=name, expected=expected, got=value)
+    words = _words(types)
+    for each in (value if isinstance(value, list | tuple) else (value,)) if words else ():
+        if each not in words:
+            raise GraphError("not-one-of", what=name, known=words, got=each)
+    numbers = _numbers(types)
+    if numbers and flag.format in _NUMBER_FORMATS:
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if not isinstance(each, Real):
+                raise TypeError(f"{function}: {name} must be a number, got {each!r}")
+            _check_number(name, flag, numbers == {int}, each)
+
+
+def _check_number(name: str, flag: Flag, is_whole: bool, value: Real) -> None:
+    """Raise GraphError for a number that is not finite or out of its range."""
+    number, most = float(value), flag.at_most
+    least: float | None = 1 if is_whole and flag.at_least is None else flag.at_least
+    is_right = (
+        math.isfinite(number)
+        and (least is None or number >= least)
+        and (flag.above is None or number > flag.above)
+        and (most is None or number <= most)
+    )
+    if not is_right:
+        expected = _expected(least, flag.above, most)
+        raise GraphError("out-of-range", name=name, expected=expected, got=value)
+
+
+def _is_range(value: Any) -> bool:
+    """Say whether a value is a range of float32 numbers."""
+    if not isinstance(value, Sequence) or len(value) != 2:
+        return False
+    if not all(isinstance(each, Real) and abs(float(each)) <= _FLOAT32_MAX for each in value):
+        return False
+    return bool(value[0] < value[1])
+
+
+def _expected(least: float | None, above: float | None, most: float | None) -> str:
+    parts = []
+    if least is not None:
+        parts.append(f"at least {least:g}")
+    if above is not None:
+        parts.append(f"above {above:g}")
+    if most is not None:
+        parts.append(f"at most {most:.15g}")
+    return " and ".join(parts) or "a finite number"
+
+
+def _declared(annotation: Any) -> tuple[Flag, tuple[Any, ...]]:
+    """Return how a parameter is declared, and the types that its value may have."""
+    flag = Flag()
+    if get_origin(annotation) is Annotated:
+        flag = next((each for each in annotation.__metadata__ if isinstance(each, Flag)), flag)
+        annotation = annotation.__origin__
+    is_union = get_origin(annotation) in (Union, UnionType)
+    kinds = get_args(annotation) if is_union else (annotation,)
+    return flag, tuple(each for each in kinds if each is not type(None))
+
+
+def _strings(types: Iterable[Any]) -> bool:
+    """Say whether a sequence of strings is among some types."""
+    return any(get_origin(each) in _SEQUENCES and get_args(each)[:1] == (str,) for each in types)
+
+
+def _words(types: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the words of Literals, alone or in sequences, or nothing where there are others."""
+    found: tuple[Any, ...] = ()
+    for each in types:
+        inner = get_args(each)[0] if get_origin(each) in _SEQUENCES else each
+        if get_origin(inner) is not Literal:
+            return ()
+        found += get_args(inner)
+    return tuple(dict.fromkeys(found))
+
+
+def _numbers(types: Sequence[Any]) -> set[type]:
+    """Return the types of numbers, alone or in sequences, or nothing where there are others."""
+    found: set[type] = set()
+    for each in types:
+        inner = get_args(each)[:1] if get_origin(each) in _SEQUENCES else (each,)
+        if not inner or inner[0] not in (int, float) or get_origin(each) is tuple:
+            return set()
+        found.add(inner[0])
+    return found
