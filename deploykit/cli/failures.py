@@ -62,7 +62,8 @@ def option_error(
     """Return the error of an option, or argument, whose value is not what it must be."""
     option = "the value" if parameter is None else parameter.human_readable_name
     if isinstance(parameter, click.Option):
-        option = parameter.opts[-1]
+        hidden = getattr(parameter, "hidden_spellings", ())
+        option = next((each for each in parameter.opts[::-1] if each not in hidden), option)
     return Error("option-value", option=option, got=got, expected=expected, hint=see_help(context))
 
 

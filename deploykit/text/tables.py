@@ -158,6 +158,13 @@ def _is_numeric(cells: Iterable[str | None]) -> bool:
 
 
 def drawn(text: Iterable[str | Table], width: int | None = None) -> Iterator[str]:
-    """Yield lines as they are, and tables as lines."""
+    """Yield lines as they are, and tables as lines, without empty lines at either end."""
+    has_begun, empty = False, 0
     for each in text:
-        yield from [each] if isinstance(each, str) else each.lines(width)
+        for line in [each] if isinstance(each, str) else each.lines(width):
+            if not line:
+                empty += has_begun
+                continue
+            yield from [""] * empty
+            yield line
+            has_begun, empty = True, 0

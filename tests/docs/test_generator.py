@@ -180,4 +180,4 @@ def test_members_are_fields_and_what_is_public_also_of_bases():
 
 
 def test_classes_in_signatures_and_in_their_fields_are_found():
-    assert inner([deploykit.verify]) == [VerifyOptions, Difference, Verification]
+    assert inner([deploykit.verify]) == [Difference, Verification, VerifyOptions]

@@ -325,4 +325,4 @@ def test_the_command_says_what_the_function_returns(deploykit, photos):
     missing = deploykit("accuracy", models[0])
     assert (missing.status, "--data" in missing.stderr) == (2, True)
     twice = deploykit("accuracy", models[0], models[0], "--data", folder)
-    assert (twice.status, "more than once" in twice.stderr) == (2, True)
+    assert (twice.status, "is given twice" in twice.stderr) == (2, True)

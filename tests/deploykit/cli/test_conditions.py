@@ -62,7 +62,10 @@ def test_a_key_of_the_project_file_without_effect_is_refused(deploykit, tmp_path
     found = deploykit("ship", "--dry-run")
     assert found.status == 2
     assert shows(
-        found.stderr, "option-no-effect", option="--max-drop", where="with --calibration and --eval"
+        found.stderr,
+        "option-no-effect",
+        option="--max-drop",
+        where="with --calibration and --evaluation",
     )
 
 

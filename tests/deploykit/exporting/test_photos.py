@@ -398,7 +398,7 @@ def test_what_has_no_photos_is_refused(tmp_path):
     for graph, given, why in (
         (text, "0..1", "no input takes any: x \\(string"),
         (echo((-1, 7)), "0..1", "no input takes any"),
-        (echo((-1, -1, -1, 3)), "0..1", "give resize"),
+        (echo((-1, -1, -1, 3)), "0..1", "Give resize"),
         (echo(), {"format": 1, "inputs": {}}, "neither the model nor --preprocess says which"),
         (echo(), "known", "neither the model nor --preprocess says which"),
         (echo(), {"format": 1, "inputs": {"z": {}}}, "no input for the preprocessing 'z'"),

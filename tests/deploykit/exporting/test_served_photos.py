@@ -58,7 +58,8 @@ def test_predict_needs_no_flag(deploykit, server, folder):
     for alone, together in zip(best, several.document["predictions"][0], strict=False):
         assert together == alone | {"score": pytest.approx(alone["score"], rel=1e-5)}
     assert several.document["fed"] == {"bytes": Containing("3 files")}
-    heads = deploykit("predict", server.address, "fashion", *files).stdout.splitlines()[::7]
+    lines = deploykit("predict", server.address, "fashion", *files).stdout.splitlines()
+    heads = [line for line in lines if line][::7]
     assert heads == [f"{file}:" for file in files]  # over a line of titles and five of classes
     assert "kind" in deploykit("predict", server.address, "fashion", files[0]).stdout
     mine = deploykit("predict", server.address, "fashion", "--input", f"bytes={files[0]}", "--json")

@@ -76,7 +76,7 @@ WRONG = [
     ({"format": 1, "inputs": {"x": []}}, says("needs-by-name", what=Containing("steps of", "'x'"))),
     (
         {"format": 1, "inputs": {"x": {"size": 1}}},
-        says("unknown-name", hint=Containing("you mean resize?"), kind="step for 'x'", name="size"),
+        says("unknown-name", hint=Containing("you mean resize?"), kind="step", name="size"),
     ),
     ({"format": 1, "inputs": {"x": {"resise": [1, 1]}}}, says("unknown-name")),
     (

@@ -174,8 +174,8 @@ CASES = [
     Case("frozen Fashion, Keras", fashion_keras, NAME, deviations=READ, tolerance=1e-6),
     Refusal("a size that is no number", net(chain), f"{NAME}(max_constant_size_in_bytes=1e6)",
             "Couldn't interpret the max_constant_size_in_bytes argument as a number:1e6",
-            "max_constant_size_in_bytes should be a whole number, not '1e6'"),
+            "max_constant_size_in_bytes must be a whole number (got '1e6')"),
     Refusal("a truth value that is none", net(chain), f"{NAME}(clear_output_shapes=perhaps)",
             "Couldn't interpret the clear_output_shapes argument as a boolean:perhaps",
-            "clear_output_shapes should be true or false, not 'perhaps'"),
+            "clear_output_shapes must be true or false (got 'perhaps')"),
 ]  # fmt: skip

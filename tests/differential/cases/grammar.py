@@ -50,7 +50,7 @@ REFUSED = {
                 "expected the name of a parameter, found '='"),
     "ignore_errors is no truth value": ("remove_device(ignore_errors=yes)",
                                         "ignore_errors should be true or false, found yes",
-                                        "ignore_errors should be true or false, not 'yes'"),
+                                        "ignore_errors must be true or false (got 'yes')"),
 }  # fmt: skip
 
 CASES = [

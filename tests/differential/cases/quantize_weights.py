@@ -102,5 +102,5 @@ CASES = [
     Case("frozen Fashion, Keras", fashion_keras, NAME, OURS),
     Refusal("a size that is no whole number", layers, f"{NAME}(minimum_size=1.5)",
             "Couldn't interpret the minimum_size argument as a number:1.5",
-            "minimum_size should be a whole number, not '1.5'"),
+            "minimum_size must be a whole number (got '1.5')"),
 ]  # fmt: skip

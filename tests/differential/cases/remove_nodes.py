@@ -116,7 +116,7 @@ CASES = [
     Refusal("no op", net(chain), "remove_nodes", "op", "op"),
     Refusal("max_inputs is no number", net(chain), "remove_nodes(op=Identity, max_inputs=two)",
             "Couldn't interpret the max_inputs argument as a number:two",
-            "max_inputs should be a whole number, not 'two'"),
+            "max_inputs must be a whole number (got 'two')"),
     Refusal("max_inputs twice", net(chain),
             "remove_nodes(op=Identity, max_inputs=1, max_inputs=2)",
             "Expected a single 'max_inputs' parameter, but found 2", "given more than once"),

@@ -166,7 +166,7 @@ def test_who_waits_to_be_told_is_told_to_go_on():
             431,
             b"longer than the limit of 500 bytes",
         ),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, b"no HTTP/1.1 request"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, b"not an HTTP/1.1 request"),
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n", 400, b"Content-Length"),
         (
             b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
@@ -184,7 +184,7 @@ def test_who_waits_to_be_told_is_told_to_go_on():
             501,
             b"expected chunked",
         ),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, b"no HTTP/1.1 request"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, b"not an HTTP/1.1 request"),
     ],
     ids=range(11),
 )

@@ -190,7 +190,7 @@ def test_a_broken_new_version_leaves_the_old_one_serving(model, served, tmp_path
             threading.Event().wait(0.05)
     assert found[2].state == 50
     assert found[2].status.error_code != 0
-    assert "cut short" in found[2].status.error_message
+    assert "truncated" in found[2].status.error_message
     assert found[1].state == 30
     assert set(callers.codes) == {"OK"}, callers.codes
     assert served.said == Containing("2 cannot", "FAILED_PREC")
