@@ -24,7 +24,7 @@ class VerifyOptions:
     HEADING: ClassVar = "Data"
 
     data: Annotated[DataLike | None, Flag(metavar="DATA")] = None
-    """Dataset on which both graphs are compared: a .npz file of arrays by input name, a folder of
+    """Samples on which both graphs are compared: a .npz file of arrays by input name, a folder of
     TFRecords, images or CSV files, or DIR/NAME where DIR holds records of several names. With
     labels, the accuracy is shown too [default: random values, always the same]."""
     preprocess: Annotated[PreprocessLike | None, Flag(metavar="FILE.json|LO..HI")] = None

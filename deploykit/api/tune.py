@@ -1,4 +1,4 @@
-"""RunConfig with which a model runs faster on this machine."""
+"""Settings with which a model runs faster on this machine."""
 
 import json
 import os

@@ -56,7 +56,7 @@ class InferOptions:
     retries: Annotated[int, Flag(at_least=0)] = RETRIES
     """How often a part of the data is begun again whose worker was lost."""
     tuned: str | os.PathLike[str] | None = None
-    """RunConfig that deploykit tune wrote [default: what lies in the folder of a ship]."""
+    """Settings that deploykit tune wrote [default: what lies in the folder of a ship]."""
     force: Annotated[bool, Flag(heading="Output")] = False
     """Replace results of this name that are of another model, of other data or of other options."""
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()

@@ -86,5 +86,5 @@ class Measurement:
 
     @property
     def items_per_second(self) -> float:
-        """Dataset a second, in the steady state."""
+        """Samples a second, in the steady state."""
         return self.samples * len(self.latencies_ms) / sum(self.rounds_seconds)

@@ -87,7 +87,7 @@ class RunConfig(AsHtml):
     OMIT_DEFAULTS: ClassVar = True
 
     batch: Annotated[int, Meta(ge=1, le=MOST_BATCH)] | None = None
-    """Dataset at once; None: as many as the inputs demand, or one."""
+    """Samples at once; None: as many as the inputs demand, or one."""
     threads: tuple[_Threads, _Threads] | None = None
     """Threads inside an op, and ops at once. OpenVINO runs the ops of a call one after another: it
     has as many at once as there are calls in flight."""

@@ -29,10 +29,10 @@ class RunConfigGrid:
     One value may stand for itself: `batch=8`, `threads=(2, 1)`, `onednn=False`.
     """
 
-    HEADING: ClassVar = "RunConfig to measure"
+    HEADING: ClassVar = "Settings to measure"
 
     batch: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MOST_BATCH)] = ()
-    """Dataset in a batch; each of several numbers is measured [default: what the model demands, or
+    """Samples in a batch; each of several numbers is measured [default: what the model demands, or
     1]."""
     engine: Annotated[
         Sequence[Literal["tensorflow", "openvino"]] | Literal["tensorflow", "openvino"],

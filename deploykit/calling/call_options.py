@@ -60,7 +60,7 @@ class LoadTestOptions:
     values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) [default: what is
     kept beside the model, or what the model itself says]."""
     batch: Annotated[int, Flag(at_most=MOST_BATCH, heading="Data")] = 1
-    """Dataset in each call."""
+    """Samples in each call."""
     concurrency: Annotated[Sequence[int], Flag(format="counts", at_most=65536)] = ()
     """Number of callers, each of which waits for its answer before it calls again; several numbers
     are measured one after another [default: 1,2,4,8]."""

@@ -38,7 +38,7 @@ def confidences(scores: Array) -> Array:
 
 @dataclass(frozen=True)
 class Apart:
-    """Dataset in the order of how far answers are apart, and what is said of each."""
+    """Samples in the order of how far answers are apart, and what is said of each."""
 
     samples: Sequence[int]
     sizes: Sequence[float]

@@ -96,7 +96,7 @@ class ExportOptions:
     """classify and regress add a signature of that name that takes tf.Examples, beside the one that
     takes tensors [default: what the SavedModel's signature says, or predict]."""
     warmup: Annotated[DataLike | None, Flag(metavar="DATA", heading="Data")] = None
-    """Dataset that the server runs before the version answers its first request: a .npz file of
+    """Samples that the server runs before the version answers its first request: a .npz file of
     arrays by input name, a folder of TFRecords, images or CSV files, or DIR/NAME where DIR holds
     records of several names."""
     warmup_samples: Annotated[int, Flag(at_most=MOST, heading="Data")] = USUAL

@@ -34,7 +34,7 @@ class Deployment:
     """MiB that the server needs."""
     batching: bool = False
     batch: int | None = None
-    """Dataset at once, at most."""
+    """Samples at once, at most."""
     batch_threads: int | None = None
     """Batches at once; None: one a core."""
     threads: tuple[int, int] | None = None

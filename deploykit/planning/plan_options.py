@@ -59,7 +59,7 @@ class PlanOptions:
     values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) [default: what is
     kept beside the model, or what the model itself says]."""
     batch: Annotated[int, Flag(at_most=MOST_BATCH, heading="Measurement")] = 1
-    """Dataset in each call."""
+    """Samples in each call."""
     seconds: Annotated[float, Flag(metavar="S", above=0, heading="Measurement")] = 5
     """How long each load lasts; there are some 36 of them."""
     processes: Annotated[int, Flag(at_most=64, heading="Measurement")] = 1

@@ -163,7 +163,7 @@ def layer_outcomes(
             continue
         name, why = node.name, plan.reasons.get(node.name, "")
         if name in departing:
-            why = f"{target.title} computes it otherwise than TensorFlow"
+            why = f"{target.title} differs from TensorFlow here"
         elif name in noisy:
             why = "in 8 bits it brings too much noise"
         elif name in stay_float:

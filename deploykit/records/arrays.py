@@ -14,7 +14,7 @@ from deploykit.transforms.core.tensors import Array
 
 
 class Arrays:
-    """Dataset that lie in memory, which the processes share."""
+    """Samples that lie in memory, which the processes share."""
 
     def __init__(
         self, arrays: Mapping[str, Array], files: Sequence[Path], classes: Sequence[str] = ()

@@ -153,7 +153,7 @@ def code_lines(found: Any) -> list[str]:
 
 
 def _classes(predicted: Sequence[Mapping[str, Any]]) -> Table:
-    return table(predicted, {"class": "{class}", "score": "{score:.6f}", "label": "{label}"})
+    return table(predicted, {"score": "{score:.6f}", "class": "{class}", "label": "{label}"})
 
 
 def described(dtype: str, shape: Sequence[int] | None) -> str:

@@ -24,7 +24,7 @@ from deploykit.verification.confidence import (
 GROUP = "group"
 """The array that names the group of each sample where no other one is given."""
 FEWEST = 4
-"""Dataset of a group, at least, for a lower bound."""
+"""Samples of a group, at least, for a lower bound."""
 Decibels = Annotated[float | None, Written(digits=3)]
 
 

@@ -1,4 +1,4 @@
-"""Dataset that fit a graph: checked once, here, and handed through all that is done with them."""
+"""Samples that fit a graph: checked once, here, and handed through all that is done with them."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -204,7 +204,7 @@ class Dataset:
 
 
 class Split(NamedTuple):
-    """Dataset to learn from, those held out to judge by, and a note where they are the same."""
+    """Samples to learn from, those held out to judge by, and a note where they are the same."""
 
     calibrating: Dataset
     held_out: Dataset

@@ -74,7 +74,7 @@ class Verification(AsHtml):
     seconds: Annotated[float, Written("run_seconds", digits=4)] = field(default=0.0, compare=False)
     """That loading and running both took."""
     made_up: Hidden[int] = 0
-    """Dataset that were made up."""
+    """Samples that were made up."""
     doubt: str = ""
     """Why the reference's answers on given samples can hardly be right, in a sentence."""
     is_classifier: Hidden[bool] = False

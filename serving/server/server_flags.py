@@ -53,7 +53,7 @@ class PlainFlags:
     grpc_socket_path: Annotated[str, Flag(format="path", metavar="PATH")] = ""
     """Also listen on this Unix socket."""
     grpc_channel_arguments: Annotated[str, Flag(metavar="KEY=VALUE,...")] = ""
-    """RunConfig of gRPC's core, such as grpc.max_connection_age_ms=2000."""
+    """Settings of gRPC's core, such as grpc.max_connection_age_ms=2000."""
     rest_api_timeout_in_ms: Annotated[int, Flag(metavar="MS")] = 30_000
     """How long a REST call may take."""
     rest_plain: Annotated[bool, Flag(format="true or false")] = False

@@ -1,4 +1,4 @@
-"""Dataset of the arrays of a `.npz` file, of which no more is held than is asked for."""
+"""Samples of the arrays of a `.npz` file, of which no more is held than is asked for."""
 
 import contextlib
 import math

@@ -1,1 +1,1 @@
-"""RunConfig with which a model runs faster, searched for by short trials."""
+"""Settings with which a model runs faster, searched for by short trials."""

@@ -44,7 +44,7 @@ class Recommendation(AsHtml):
     """The default settings first, then those that did best, in turn."""
     trials: Sequence[SettingsTrial]
     kept: Annotated[Mapping[str, Sequence[str]], Written("not_searched")]
-    """RunConfig that were not searched, and the variables of the user that hold them."""
+    """Settings that were not searched, and the variables of the user that hold them."""
     complete: bool
     """Whether the search ended by itself and not by its budget."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)

@@ -33,7 +33,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class SettingsTrial:
-    """RunConfig that were tried, and their figures, or why there are none."""
+    """Settings that were tried, and their figures, or why there are none."""
 
     settings: RunConfig
     figures: Flat[Figures | None]

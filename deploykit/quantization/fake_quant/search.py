@@ -37,9 +37,9 @@ class StatedData:
     feeds: Feeds = ()
     """Dataset, batch by batch; empty: nothing is compared."""
     calibrating: Feeds = ()
-    """Dataset on which ranges are measured that the model does not state; empty: none are."""
+    """Samples on which ranges are measured that the model does not state; empty: none are."""
     evaluation: Dataset | None = None
-    """Dataset with labels, by which the metric is taken."""
+    """Samples with labels, by which the metric is taken."""
     timed_with: Dataset | None = None
     """What engines are timed with; None: synthetic inputs."""
 

@@ -12,7 +12,7 @@ from tests.benchmarks.peers.places import PLACES
 from tests.benchmarks.runtimes import environment
 
 RANKED_WITH = 16
-"""Dataset that calibrate where layers are ranked."""
+"""Samples that calibrate where layers are ranked."""
 BATCHES = sorted({place.batch for place in PLACES})
 _ENDINGS = {"tflite": "tflite", "onnx_runtime": "onnx", "open_vino": "xml"}
 

@@ -145,7 +145,7 @@ def test_a_number_that_is_none_is_null(deploykit, official, address):
         ("x=[1, 2]", ["--input", "x=[1, 2]"], 2, says("given-twice", what="input", name="x")),
         ("x={}", [], 4, says("input-file-missing")),
         (f"x={__file__}", [], 2, says("not-npy-or-image")),
-        ("x=[1, 2]", ["--signature", "q"], 2, says("unknown-name", kind="signature", name="q")),
+        ("x=[1, 2]", ["--signature", "q"], 2, says("request-signature-unknown", name="q")),
         ("x=[1, 2]", ["--version", "1", "--version-label", "a"], 2, says("version-and-label")),
     ],
 )
@@ -297,7 +297,7 @@ def test_refusals_are_counted(deploykit, official, address, data, monkeypatch):
             says(
                 "option-no-effect",
                 option="--concurrency",
-                where="without --rate and --search-latency-limit",
+                where="without --rate and --latency-limit",
             ),
         ),
         (["--plot", "load.jpg"], 2, says("plot-ending")),

@@ -35,7 +35,7 @@ from tests.deploykit.quantization.test_search import LAYERS, Clock, int8_of, res
 from tests.support import Containing, build, ops, raises, random, says
 
 pytest.importorskip("openvino")
-OTHERWISE = "the outputs of OpenVINO differ from TensorFlow's"
+OTHERWISE = "OpenVINO differs from TensorFlow here"
 WANTED = QuantizeOptions(min_sqnr=20, engine="openvino")
 
 

@@ -172,7 +172,7 @@ def test_a_version_and_a_label(ask):
 def test_a_signature_by_name(ask):
     found = ask(api.predict, "echo", {"x": [[1.0, 2.0]]}, signature="swapped")
     assert (found.outputs["y"].tolist(), found.signature) == ([[2.0, 1.0]], "swapped")
-    with raises(GraphError, "unknown-name", kind="signature", name="swaped"):
+    with raises(GraphError, "request-signature-unknown", name="swaped"):
         ask(api.predict, "echo", {"x": 1}, signature="swaped")
 
 
