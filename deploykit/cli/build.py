@@ -59,8 +59,7 @@ def build(words: str) -> Helped:
     """Return the command of these words, such as `records convert`."""
     entry = table()[words]
     specs = [{**_REST, **spec} for spec in _complete(entry)]
-    kind = Flags if words == "serve" else WithProjectFile
-    command = kind(
+    command = (Flags if words == "serve" else WithProjectFile)(
         words.split()[-1],
         params=[
             *map(_parameter, specs),
@@ -72,8 +71,7 @@ def build(words: str) -> Helped:
         examples=entry["examples"],
         requires=entry["requires"],
     )
-    if isinstance(command, WithProjectFile):
-        command.table, command.tables = words, tuple(table())
+    command.table, command.tables = words, tuple(table())
     return command
 
 
@@ -161,6 +159,8 @@ def _parameter(spec: Spec) -> click.Parameter:
         [spec["name"], *dict.fromkeys((*spec["options"], *spec["hidden"]))],
         hidden_spellings=spec["hidden"],
         heading=spec["heading"],
+        is_output=spec["format"] in (*WRITTEN, "log"),
+        is_eager=spec["format"] == "report",
         type=kind,
         multiple=written.repeats,
         callback=written.convert,

@@ -5,7 +5,7 @@ instead, so that its command lines still start a server.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from deploykit.transforms.core.errors import Error
 Values = Mapping[str, Any]
 
 logger = logging.getLogger("deploykit")
+
+_COMMAND_LINE, _FILE = ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP
 
 
 @dataclass(frozen=True)
@@ -168,11 +170,22 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
 
 
 def check_conditions(context: click.Context) -> None:
-    """Raise Error for an option that was given and has no effect in this combination."""
-    for condition in CONDITIONS.get(_words(context), ()):
+    """Raise Error for an option of the command line without effect in this combination.
+
+    The command line wins: options of deploykit.toml that take the effect away are ignored, and so
+    are those without effect.
+    """
+    conditions = CONDITIONS.get(_words(context), ())
+    for condition in conditions:
+        if not condition.holds(context.params) and _given(context, condition, _COMMAND_LINE):
+            _ignore_conflicting(context, condition)
+    for condition in conditions:
         if condition.holds(context.params):
             continue
-        for option in _given(context, condition):
+        for parameter in _given(context, condition, _FILE):
+            _ignore(context, parameter)
+        for parameter in _given(context, condition, _COMMAND_LINE):
+            option = parameter.opts[0]
             text = f"{option} has no effect here, only {condition.where}"
             if not condition.is_warning:
                 hint = see_help(context)
@@ -190,15 +203,50 @@ def _words(context: click.Context) -> str:
     return " ".join(words)
 
 
-def _given(context: click.Context, condition: Condition) -> Iterator[str]:
-    """Yield the options of a condition that the command line or deploykit.toml gives.
+def _given(
+    context: click.Context, condition: Condition, source: ParameterSource
+) -> list[click.Parameter]:
+    """Return the options of a condition that a source gives; a switch that is off is not given."""
+    return [
+        parameter
+        for parameter in context.command.params
+        if parameter.name in condition.options
+        and context.get_parameter_source(parameter.name) is source
+        and not (context.params.get(parameter.name) is False and parameter.default is not True)
+    ]
 
-    A switch that is off asks for nothing.
-    """
-    stated = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        is_given = context.get_parameter_source(name) in stated
-        is_off = context.params.get(name) is False and parameter.default is not True
-        if name in condition.options and is_given and not is_off:
-            yield parameter.opts[0]
+
+def _ignore_conflicting(context: click.Context, condition: Condition) -> None:
+    """Ignore as few options of deploykit.toml as needed for a condition to hold, if any do."""
+    given = [
+        parameter
+        for parameter in context.command.params
+        if parameter.name in context.params
+        and context.get_parameter_source(parameter.name) is _FILE
+    ]
+    ignored = {str(parameter.name): _default(context, parameter) for parameter in given}
+    if not condition.holds({**context.params, **ignored}):
+        return
+    for name in [*ignored]:
+        fewer = {other: value for other, value in ignored.items() if other != name}
+        if condition.holds({**context.params, **fewer}):
+            ignored = fewer
+    for parameter in given:
+        if parameter.name in ignored:
+            _ignore(context, parameter)
+
+
+def _ignore(context: click.Context, parameter: click.Parameter) -> None:
+    """Put the default in the place of a value of deploykit.toml."""
+    name = str(parameter.name)
+    context.set_parameter_source(name, ParameterSource.DEFAULT)
+    default = _default(context, parameter)
+    if name in context.params:
+        context.params[name] = default
+
+
+def _default(context: click.Context, parameter: click.Parameter) -> Any:
+    """Return the default as the command gets it; None: a parameter that is required has none."""
+    default = parameter.to_info_dict()["default"]
+    value = parameter.type_cast_value(context, default)
+    return parameter.callback(context, parameter, value) if parameter.callback else value

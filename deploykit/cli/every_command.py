@@ -34,7 +34,7 @@ def _memory(ctx: click.Context, param: click.Parameter, value: int | None) -> No
 
 
 EVERYWHERE = (
-    Headed(["as_json", "--json"], heading="Output", is_flag=True,
+    Headed(["as_json", "--json"], heading="Output", is_flag=True, is_eager=True,
            help="Print one JSON document instead of text."),
     Headed(["--debug"], heading="Output", is_flag=True, expose_value=False, is_eager=True,
            callback=_debug, help="Show TensorFlow's log, what transforms left alone and why, and "

@@ -1,5 +1,6 @@
 """What a command that fails says: a sentence on standard error, and with --json a document too."""
 
+import itertools
 import json
 import logging
 from collections.abc import Sequence
@@ -19,11 +20,19 @@ from deploykit.transforms.core.errors import (
 )
 
 _printed = False  # the one JSON document of the command that runs
+_context: click.Context | None = None  # of the command that runs
 
 
 def begin() -> None:
-    """Forget what an earlier command of this process printed."""
+    """Forget an earlier command of this process."""
     note_document(False)
+    note_context(None)
+
+
+def note_context(context: click.Context | None) -> None:
+    """Note the context of the command that runs: whether an error is printed as JSON."""
+    global _context
+    _context = context
 
 
 def note_document(printed: bool = True) -> None:
@@ -32,11 +41,11 @@ def note_document(printed: bool = True) -> None:
     _printed = printed
 
 
-def fail(error: Exception, arguments: Sequence[str]) -> int:
+def fail(error: Exception, arguments: Sequence[str], status: int = 0) -> int:
     """Print what is wrong, and return the exit status. A bug is raised if its traceback is to show.
 
-    `arguments` are those of the command line: --json prints the error as JSON, unless the command
-    has printed its document.
+    The error is also printed as JSON if the command prints JSON and has not done so. `arguments`
+    are those of the command line. An earlier error has set `status`, which stays.
     """
     found = _coded(error)
     is_bug = isinstance(found, BugError)
@@ -46,9 +55,20 @@ def fail(error: Exception, arguments: Sequence[str]) -> int:
         complain(f"bug: {found} (please report it; --debug shows the traceback)")
     else:
         complain(f"error: {found}", keep="\n" if isinstance(found, PipelineError) else "")
-    if "--json" in arguments and not _printed:
-        click.echo(json.dumps({"error": found.document()}, indent=2))
-    return found.exit_status
+    if not _printed and _prints_json(arguments):
+        print(json.dumps({"error": found.document()}, indent=2))
+    return status or found.exit_status
+
+
+def _prints_json(arguments: Sequence[str]) -> bool:
+    """Return whether standard output is for JSON: of --json or -o -, as far as they are parsed."""
+    values = {} if _context is None else _context.params
+    if _context is None or "as_json" not in values:
+        defaults = None if _context is None else _context.default_map
+        options = itertools.takewhile(lambda argument: argument != "--", arguments)
+        return "--json" in options or bool((defaults or {}).get("as_json"))
+    reports = [p.name for p in _context.command.params if getattr(p.type, "is_report", False)]
+    return bool(values["as_json"]) or any(values.get(str(name)) == "-" for name in reports)
 
 
 def complain(message: str, keep: str = "") -> None:

@@ -54,12 +54,6 @@ class Format:
 def _by_name(
     ctx: click.Context, param: click.Parameter, value: tuple[tuple[str, Any], ...]
 ) -> dict[str, Any]:
-    return dict(value)
-
-
-def _by_name_once(
-    ctx: click.Context, param: click.Parameter, value: tuple[tuple[str, Any], ...]
-) -> dict[str, Any]:
     names = [name for name, _ in value]
     for name in names:
         if names.count(name) > 1:
@@ -86,7 +80,7 @@ def _text(spec: Spec) -> Any:
 
 
 FORMATS: Mapping[str, Format] = {
-    "alias": Format(lambda spec: Alias(), True, _by_name_once),
+    "alias": Format(lambda spec: Alias(), True, _by_name),
     "blocktime": Format(lambda spec: Blocktime()),
     "choice": Format(lambda spec: click.Choice(spec["choices"])),
     "counts": Format(lambda spec: Counts(spec["at_most"])),

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deploykit.cli.conditions import check_conditions
+from deploykit.cli.failures import note_context
 from deploykit.transforms.core.engines.extras import require
+from deploykit.transforms.core.errors import Error
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -23,11 +25,15 @@ class Headed(click.Option):
         *arguments: Any,
         heading: str,
         hidden_spellings: Sequence[str] = (),
+        is_output: bool = False,
         **attributes: Any,
     ) -> None:
-        """Take what click takes, the heading, and the spellings that help does not show."""
+        """Take what click takes, the heading, and the spellings that help does not show.
+
+        An option with `is_output` names a file to write.
+        """
         super().__init__(*arguments, **attributes)
-        self.heading = heading
+        self.heading, self.is_output = heading, is_output
         self.hidden_spellings = frozenset(hidden_spellings)
         self.hidden = self.hidden or self.hidden_spellings >= {*self.opts}
 
@@ -55,6 +61,17 @@ class Helped(click.Command):
         super().__init__(*arguments, **attributes)
         self.examples = tuple(examples)
         self.requires = tuple(requires)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. Error: an option that names one output is given twice."""
+        note_context(ctx)
+        given = [*args]
+        rest = super().parse_args(ctx, args)
+        order = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(args=given)[2]
+        for option in order:
+            if isinstance(option, Headed) and option.is_output and order.count(option) > 1:
+                raise Error("given-twice", what="the option", name=option.opts[0])
+        return rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, unless an option that was given has no effect beside the others."""

@@ -1,6 +1,5 @@
 """The command line: loads a command's module when it runs, and turns errors into exit statuses."""
 
-import os
 import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from deploykit import __version__
-from deploykit.cli import completion, failures
+from deploykit.cli import completion, failures, standard_output
 from deploykit.cli.progress import watcher
 from deploykit.text.progress import watch_with
 from deploykit.transforms.core.display.log_format import log_to_stderr
@@ -95,6 +94,7 @@ def cli() -> None:
 def main() -> NoReturn:
     """Run the command line and end the process."""
     arguments = sys.argv[1:]
+    standard_output.open_missing()
     log_to_stderr()
     watch_with(watcher())
     reads_nothing = _READING_NOTHING & {*arguments} or arguments[:1] == ["completion"]
@@ -110,20 +110,34 @@ def main() -> NoReturn:
 def run(arguments: list[str]) -> int:
     """Run the command line and return the exit status; errors are one sentence on stderr."""
     failures.begin()
+    if completion.is_requested():
+        return _status(arguments)  # click writes bytes to the shell
+    with standard_output.replaced() as output:
+        status = _status(arguments)
+        output.flush()
+        if output.error is not None:
+            status = failures.fail(output.error, arguments, status)
+        return status
+
+
+def _status(arguments: list[str]) -> int:
+    """Run the command line, print its error, and return the exit status.
+
+    `cli.main` of click would take any BrokenPipeError for one of standard output.
+    """
     try:
-        status = cli.main(arguments, prog_name="deploykit", standalone_mode=False)
-        sys.stdout.flush()
-        return status if isinstance(status, int) else 0
+        if completion.is_requested():
+            cli.main(arguments, prog_name="deploykit")
+        with cli.make_context("deploykit", [*arguments]) as context:
+            cli.invoke(context)
+        return 0
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return 2
     except (click.Abort, KeyboardInterrupt):
         failures.complain("interrupted")
         return 130
-    except (BrokenPipeError, SystemExit) as error:
-        if isinstance(error, SystemExit) and "PacifyFlush" not in repr(type(sys.stdout)):
-            raise  # otherwise click exits as nobody reads on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         return failures.fail(error, arguments)

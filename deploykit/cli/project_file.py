@@ -1,5 +1,6 @@
 """`deploykit.toml` in the current folder: options of a command that need not be typed again."""
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,9 +38,10 @@ class WithProjectFile(Helped):
 def _values(command: click.Command, table: str, tables: Sequence[str]) -> dict[str, Any]:
     """Return the values of a table by parameter. GraphError: it names what is not known."""
     known = {name: each for each in command.params for name in _names(each)}
+    dashed = {_dashed(name): parameter for name, parameter in known.items()}
     found = {}
     for name, value in _table(table, tables).items():
-        parameter = known.get(name.replace("_", "-"))
+        parameter = dashed.get(_dashed(name))
         if parameter is None:
             raise GraphError(
                 "project-unknown-option",
@@ -48,11 +50,18 @@ def _values(command: click.Command, table: str, tables: Sequence[str]) -> dict[s
                 name=name,
                 hint=nearest(name, [*known]),
             )
-        if f"--{name.replace('_', '-')}" in getattr(parameter, "hidden_spellings", ()):
+        if str(parameter.name) in found:
+            raise GraphError("given-twice", source=NAME, what="the option", name=name)
+        old = getattr(parameter, "hidden_spellings", ())
+        if _dashed(name) in [_dashed(spelling.removeprefix("--")) for spelling in old]:
             today = _names(parameter)[0]
             logger.warning("%s: %s of [%s] is now called %s; rename it", NAME, name, table, today)
         found[str(parameter.name)] = _as_typed(parameter, name, value)
     return found
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def _names(parameter: click.Parameter) -> Sequence[str]:
@@ -82,12 +91,17 @@ def _table(name: str, tables: Sequence[str]) -> Mapping[str, Any]:
 
 def _as_typed(parameter: click.Parameter, name: str, value: Any) -> Any:
     """Return a value as the command line would give it. GraphError: no option can be that."""
-    is_flag = isinstance(parameter, click.Option) and parameter.is_flag
-    if is_flag != isinstance(value, bool) or isinstance(value, Mapping):
+    is_flag = isinstance(parameter.type, click.types.BoolParamType)
+    listed = value if isinstance(value, list) else [value]
+    fits = isinstance(value, bool) if is_flag else all(map(_is_text_or_number, listed))
+    if not fits:
         expected = "true or false" if is_flag else "a text, a number or a list"
-        raise GraphError("unexpected", source=NAME, what=name, got=value, expected=expected)
-    if isinstance(parameter, click.Option) and parameter.multiple:
-        return [str(each) for each in value] if isinstance(value, list) else [str(value)]
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    return value if is_flag else str(value)
+        got = json.dumps(value, ensure_ascii=False, default=str)
+        raise GraphError("project-value", source=NAME, name=name, got=got, expected=expected)
+    if parameter.multiple or parameter.nargs == -1:
+        return [*map(str, listed)]
+    return value if is_flag else ",".join(map(str, listed))
+
+
+def _is_text_or_number(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)

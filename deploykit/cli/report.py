@@ -133,6 +133,7 @@ def _show(
         from deploykit.storage.files import write
 
         write(output, [f"{text_of_document}\n".encode()], force)
+        note_document(output == "-")
     if standard_output_is_taken():
         return
     if as_json:
@@ -140,13 +141,7 @@ def _show(
         note_document()
         return
     for drawn_line in drawn(text, _width()):
-        line = escaped(drawn_line, keep="\n")
-        try:
-            print(line)
-        except UnicodeEncodeError:
-            known = sys.stdout.encoding
-            plain = line.translate({ord("─"): "-", ord("…"): "~"})
-            print(plain.encode(known, "backslashreplace").decode(known))
+        print(escaped(drawn_line, keep="\n"))
 
 
 def _width() -> int | None:

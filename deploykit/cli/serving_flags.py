@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import click
 
 from deploykit.cli.failures import see_help
-from deploykit.cli.help import Helped
-from deploykit.cli.value_types import TrueOrFalse
+from deploykit.cli.project_file import WithProjectFile
+from deploykit.cli.value_types import PathName, TrueOrFalse
 from deploykit.transforms.core.errors import Error, nearest
 
 logger = logging.getLogger("deploykit")
@@ -41,7 +41,7 @@ WITHOUT_EFFECT = {
 """Flags of TensorFlow Serving by name: what holds here (VALUE: they take any), and why."""
 
 
-class Flags(Helped):
+class Flags(WithProjectFile):
     """A command whose flags may be written as for TensorFlow Serving."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -86,6 +86,8 @@ def _translated(
             if not equals and left and not left[-1].startswith("-"):
                 value = left.pop()
             _warn(name, value)
+        elif equals and not value and name in known and isinstance(known[name][1].type, PathName):
+            continue  # TensorFlow Serving takes an empty path as no path
         elif name in known:
             yield f"{known[name][0]}={value}" if equals else known[name][0]
         else:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,6 +20,21 @@ else:
     _ParamType = click.ParamType
 
 _MOST = 1e9
+
+
+def _ascii(text: Any) -> Any:
+    """Return what int() and float() parse. ValueError: digits that are not ASCII, or with _."""
+    if isinstance(text, str) and ("_" in text or not text.isascii()):
+        raise ValueError
+    return text
+
+
+def _int(text: Any) -> int:
+    return int(_ascii(text))
+
+
+def _float(text: Any) -> float:
+    return float(_ascii(text))
 
 
 class _Written(_ParamType):
@@ -49,6 +65,12 @@ class _Path(_ParamType):
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
         return self._shown
 
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the path."""
+        if value == "" and (param is None or param.default != ""):
+            raise option_error(param, ctx, value, "the name of a file or folder, not an empty path")
+        return str(value)
+
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> "list[CompletionItem]":
@@ -69,7 +91,7 @@ class PathName(_Path):
             raise option_error(
                 param, ctx, value, "a path, for - is no stream here (./- is the file -)"
             )
-        return str(value)
+        return super().convert(value, param, ctx)
 
 
 class TextOutput(_Path):
@@ -119,11 +141,14 @@ class Range(_Written):
         if isinstance(value, tuple):
             return value
         try:
-            low, high = map(float, value.split(","))
-        except ValueError:
-            raise option_error(param, ctx, value, "two numbers such as -1,1") from None
-        if not low < high:
-            raise option_error(param, ctx, value, "two numbers, the smaller one first")
+            low, high = map(_float, value.split(","))
+            least, most = struct.unpack("2f", struct.pack("2f", low, high))
+            is_valid = math.isfinite(least) and math.isfinite(most) and least < most
+        except (ValueError, OverflowError):  # which is what struct raises above float32
+            is_valid = False
+        if not is_valid:
+            expected = "two finite float32 numbers LO,HI with LO < HI"
+            raise option_error(param, ctx, value, expected)
         return low, high
 
 
@@ -142,7 +167,7 @@ class Counts(_Written):
         if isinstance(value, tuple):
             return value
         try:
-            found = tuple(dict.fromkeys(map(int, value.split(","))))
+            found = tuple(dict.fromkeys(map(_int, value.split(","))))
         except ValueError:
             raise option_error(param, ctx, value, "whole numbers such as 1,8,32") from None
         if min(found) < 1 or max(found) > self._most:
@@ -161,7 +186,7 @@ class Whole(_Written):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number."""
         try:
-            found = int(value)
+            found = _int(value)
         except ValueError:
             found = self._least - 1
         if not self._least <= found <= self._most:
@@ -185,7 +210,7 @@ class Finite(_Written):
     ) -> float:
         """Return the number."""
         try:
-            found = float(value)
+            found = _float(value)
         except ValueError:
             found = math.nan
         is_low = found <= self._above if self._above is not None else found < self._least
@@ -213,7 +238,7 @@ class Span(_Written):
             return value
         first, dots, second = value.partition("..")
         try:
-            low, high = int(first), int(second if dots else first)
+            low, high = _int(first), _int(second if dots else first)
         except ValueError:
             raise option_error(param, ctx, value, "two whole numbers such as 1..10") from None
         if not self._least <= low <= high <= self._most:
@@ -252,7 +277,8 @@ class Threads(_Written):
         for pair in value.split(","):
             intra, cross, inter = pair.partition("x")
             inter = inter if cross else "1"
-            if not (intra.isdecimal() and inter.isdecimal() and int(intra) and int(inter)):
+            is_number = pair.isascii() and intra.isdecimal() and inter.isdecimal()
+            if not (is_number and int(intra) and int(inter)):
                 expected = "threads above zero such as 2, or 2x1 with the ops at the same time"
                 raise option_error(param, ctx, pair, expected)
             if max(int(intra), int(inter)) > MOST_THREADS:
@@ -363,7 +389,7 @@ class Shape(_Written):
             return value
         name, equals, listed = value.partition("=")
         try:
-            sizes = tuple(map(int, listed.split(","))) if listed.strip() else ()
+            sizes = tuple(map(_int, listed.split(","))) if listed.strip() else ()
         except ValueError:
             equals = ""
         if not (name and equals):

@@ -56,19 +56,6 @@ def test_an_option_without_effect_is_refused(deploykit, words, where):
     assert where in found.stderr
 
 
-def test_a_key_of_the_project_file_without_effect_is_refused(deploykit, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "deploykit.toml").write_text('[ship]\nmodel = "m.pb"\nmax-drop = 0.1\n')
-    found = deploykit("ship", "--dry-run")
-    assert found.status == 2
-    assert shows(
-        found.stderr,
-        "option-no-effect",
-        option="--max-drop",
-        where="with --calibration and --evaluation",
-    )
-
-
 def commands(group=cli, words=()):
     """Yield the words of every command, and the command."""
     context = click.Context(group)

@@ -35,6 +35,27 @@ def test_without_json_there_is_no_document(deploykit, tmp_path):
     assert (outcome.status, outcome.stdout) == (4, "")
 
 
+def test_a_file_named_like_the_option_is_no_option(deploykit, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = deploykit("inspect", "--", "--json")
+    assert (outcome.status, outcome.stdout) == (4, "")
+    outcome = deploykit("inspect", "-o", "--json", "no.pb")
+    assert (outcome.status, outcome.stdout) == (4, "")
+    assert deploykit("inspect", "--nosuch", "--", "--json").stdout == ""
+
+
+def test_an_output_that_is_standard_output_gets_the_document(deploykit, tmp_path):
+    assert failed(deploykit("inspect", tmp_path / "no.pb", "-o", "-"))["code"] == "file-error"
+    assert failed(deploykit("inspect", "", "-o", "-"))["code"] == "option-value"
+
+
+def test_a_report_on_standard_output_holds_the_error(deploykit, small, small_bytes):
+    other = small.parent / "other.pb"
+    other.write_bytes(small_bytes.replace(b"logits", b"logitz"))
+    outcome = deploykit("diff", small, other, "-o", "-")
+    assert (outcome.status, json.loads(outcome.stdout)["command"]) == (5, "diff")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

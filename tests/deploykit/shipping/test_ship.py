@@ -220,11 +220,15 @@ def test_a_project_file_holds_options(home, tmp_path):
     ("text", "status", "said"),
     [
         ("[ship]\nbudgets = 3\n", 2, says("project-unknown-option", name="budgets")),
-        ("[ship]\ndry-run = 3\n", 2, says("unexpected", what="dry-run", expected="true or false")),
+        (
+            "[ship]\ndry-run = 3\n",
+            2,
+            says("project-value", name="dry-run", expected="true or false"),
+        ),
         (
             "[ship]\nbudget = true\n",
             2,
-            says("unexpected", what="budget", expected=Containing("text, a number")),
+            says("project-value", name="budget", expected=Containing("text, a number")),
         ),
         ("[ship]\nbudget = -1\n", 2, re.escape("--budget")),
         ("[shop]\nport = 3\n", 2, says("project-table-expected", got="shop")),

@@ -1,0 +1,104 @@
+"""deploykit.toml: the command line wins, and what it cannot mean is refused."""
+
+import json
+
+import pytest
+
+from deploykit.cli import build
+from deploykit.cli.conditions import check_conditions
+from tests.deploykit.cli.test_conditions import parsed
+from tests.support import shows
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Write deploykit.toml in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    return (tmp_path / "deploykit.toml").write_text
+
+
+def values(words, *given):
+    """Return the values that a command runs with."""
+    context = parsed(words, given)
+    check_conditions(context)
+    return context.params
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "given", "expected"),
+    [
+        ("[quantize]\ninput-range = [0, 1]", "quantize", ("m", "--data", "d"),
+         {"data": "d", "input_range": (-1, 1)}),
+        ("[quantize]\ndata = 'd'", "quantize", ("m", "--input-range", "0,1"),
+         {"data": None, "input_range": (0, 1)}),
+        ("[quantize]\ndata = 'd'\ninput-range = [0, 1]", "quantize", ("m",),
+         {"data": "d", "input_range": (-1, 1)}),
+        ("[verify]\nmin-sqnr = 20", "verify", ("m", "n", "--tolerance", "0.1"),
+         {"min_sqnr": None, "tolerance": 0.1}),
+        ("[verify]\nshape = ['x=1']", "verify", ("m", "n", "--data", "d"), {"shapes": {}}),
+        ("[load-test]\nrate = 3\nlatency-limit = 4\nseconds = 5", "load-test",
+         ("a:1", "m", "--data", "d", "--concurrency", "2"),
+         {"rate": None, "latency_limit": None, "seconds": 5}),
+        ("['records convert']\nsources = ['a b', 'c']\nfolder = 'd'", "records convert", (),
+         {"sources": ("a b", "c")}),
+        ("[inspect]\nforce = true", "inspect", ("m",), {"force": False}),
+        ("[inspect]\nforce = true", "inspect", ("m", "-o", "x"), {"force": True}),
+        ("[serve]\nrest_api_port = 8501\nenable_batching = true", "serve", ("d",),
+         {"rest_api_port": 8501, "enable_batching": True}),
+        ("[transform]\nin_graph = 'm'\nout-graph = 'n'", "transform",
+         ("--transforms", "fold_constants"), {"model": "m", "output": "n"}),
+    ],
+)  # fmt: skip
+def test_the_command_line_wins(project, text, words, given, expected):
+    project(text)
+    found = values(words, *given)
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_an_option_of_the_command_line_without_effect_is_still_refused(deploykit, project):
+    project("[inspect]\nforce = true\n")
+    found = deploykit("inspect", "m.pb", "--force")
+    assert found.status == 2
+    assert shows(found.stderr, "option-no-effect", option="--force")
+
+
+@pytest.mark.parametrize("table", [*build.table()])
+def test_each_command_refuses_an_unknown_key(deploykit, project, table):
+    project(f'["{table}"]\nnosuch = 1\n')
+    found = deploykit(*table.split())
+    assert found.status == 2
+    assert shows(found.stderr, "project-unknown-option", table=table, name="nosuch")
+
+
+@pytest.mark.parametrize(
+    ("line", "got"),
+    [
+        ("top = {a = 1}", '{"a": 1}'),
+        ("top = true", "true"),
+        ("top = [true, 1]", "[true, 1]"),
+        ("top = [[1], 1]", "[[1], 1]"),
+        ("profile = 'yes'", '"yes"'),
+        ("profile = [false]", "[false]"),
+        ("top = 2020-01-01", '"2020-01-01"'),
+    ],
+)
+def test_a_wrong_value_is_shown_as_it_is_written(deploykit, project, line, got):
+    project(f"[benchmark]\n{line}\n")
+    found = deploykit("benchmark", "m.pb")
+    assert found.status == 2
+    assert shows(found.stderr, "project-value", name=line.split()[0], got=got)
+
+
+def test_one_option_under_two_names_is_refused(deploykit, project):
+    project("[quantize]\ninput-range = [0, 1]\ninput_range = [0, 2]\n")
+    assert shows(deploykit("quantize", "m.pb").stderr, "given-twice", name="input_range")
+
+
+@pytest.mark.parametrize("text", ["json = true", "output = '-'"])
+def test_an_error_is_a_document_where_the_file_wants_json(deploykit, project, text):
+    project(f"[inspect]\n{text}\n")
+    for given in (("nofile",), ("nofile", "--top=x")):
+        if "--top=x" in given and text != "json = true":
+            continue  # an unknown option ends the parse
+        found = deploykit("inspect", *given)
+        assert json.loads(found.stdout)["error"]["exit_status"] == found.status
