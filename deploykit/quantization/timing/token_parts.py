@@ -26,7 +26,7 @@ from deploykit.verification.verify import verify
 WHOLE, PARTS = "tokens as a whole", "tokens in two parts"
 _PRODUCTS = PRODUCTS | {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"}
 _COMPARED = BATCH + 1
-"""Dataset on which both graphs are compared: a batch, in which some could be mixed up, and one."""
+"""Samples on which both graphs are compared: a batch, in which some could be mixed up, and one."""
 
 Named = Mapping[str, tuple[Graph, RunConfig]]
 
