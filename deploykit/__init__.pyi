@@ -142,38 +142,37 @@ def accuracy(
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
 ) -> Accuracy:
-    """Say how often models are right on labelled samples.
+    """Measure accuracy on labelled samples.
 
-    Each MODEL runs on the same samples, in the engine that it was written for. Shares of right
-    answers come with their 95 % confidence interval. The last MODEL is compared with the first,
-    sample by sample: how much the metric changed, with its interval, how often both name the same
-    class, how much noise its outputs have, and of which samples they say the most different things.
-    Of one MODEL, its surest wrong answers are listed.
+    Every MODEL runs on the same samples, in the engine that it was written for. Accuracies have a
+    95 % confidence interval. The last MODEL is compared with the first one, sample by sample: the
+    change of the metric with its interval, the top-1 agreement, the noise of the outputs, and the
+    samples on which they disagree most. For a single MODEL, the most confident wrong predictions
+    are listed.
 
-    Labels are class numbers, rows with a single 1 (one-hot), or names. Folders of photos are
-    classes by their names in `labels`, or in what is kept beside a MODEL; without either, in their
-    sorted order, if there are as many as the model scores. Without labels, two models or more are
-    only compared with each other.
+    Labels are class numbers, one-hot rows, or names. Names of image folders are looked up in
+    `labels` or in the model metadata file. Without either, the sorted folders are numbered from 0
+    if there are as many as the model has classes. Without labels, two or more models are only
+    compared with each other.
 
-    --json has small pictures of these samples too, if they are photos.
+    --json includes thumbnails of the listed samples if they are images.
 
     Args:
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
         data: Samples with labels: a .npz file of arrays by input name and labels, a folder of
-            TFRecords, CSV files or photos, of which each folder is a class, or DIR/NAME where DIR
-            holds records of several names.
-        preprocess: How the features of files become inputs, such as the size of images and the
-            range of their values: a file, its JSON, or the range alone (0..1, -1..1, 0..255,
-            photo=0..1) [default: what is kept beside the model, or what the model itself says].
-        metric: top1, top5, mae, or a function of yours that takes the outputs by name and the
-            labels.
-        labels: Names of the model's classes, one a line, in the order of its scores: data that name
-            classes, such as folders of photos, are understood by them [default: what is kept beside
-            the model].
+            TFRecords or CSV files, a folder of images with one subfolder per class, or DIR/NAME if
+            DIR contains records of several names.
+        preprocess: Preprocessing of file features into model inputs, such as image size and value
+            range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
+            [default: from the model metadata file X.pb.json, or from the model itself].
+        metric: top1, top5, mae, or your own function of the outputs by name and the labels.
+        labels: Class names, one per line, in the order of the model's scores. They map class names
+            in the data, such as image folders, to class numbers [default: from the model metadata
+            file].
         group_by: Also report each group of samples. NAME is an array, column or feature with one
             text or integer per sample, or `folder` for images. [default: `group`, or image folders
             that are not the classes]
-        worst: How many samples are listed of which the models say the most different things.
+        worst: Number of samples to list on which the models disagree most.
         allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
 
@@ -248,15 +247,17 @@ def benchmark(
 ) -> BenchmarkResult | InputResult:
     """Measure how fast models run, with one or several settings.
 
-    Every model runs with every combination of settings. Several sessions of each are interleaved
-    in random order, so that other load on the machine hits all of them alike. Each is warmed up
-    until its latencies are steady. The run stops early once every comparison is conclusive.
+    Every model runs with every combination of settings. Several sessions of each are interleaved in
+    random order, so that other load on the machine affects all of them equally. Each is warmed up
+    until its latencies are stable. The run stops early once every comparison is conclusive.
 
-    Each model is compared with the first one that has the same batch. It is "faster" by wall time,
-    "slower" by wall time or CPU time, "no difference" above a percentage, or "undecided".
+    Each model is compared with the first one that has the same batch. The verdict is "faster" (wall
+    time), "slower" (wall time or CPU time), "no difference" (below the stated percentage) or
+    "undecided".
 
     With `data` DIR, files are read while the model runs: by Python, through queues and through
-    tf.data. The result shows the rate of reading, the rate of the model, and which is the limit.
+    tf.data. The result shows the rate of reading, the rate of the model, and which of both is the
+    bottleneck.
 
     With `scenario`, each model is measured alone for `seconds`, as MLPerf does: single (one request
     after another; p90 latency), offline (all samples; samples a second), or server (`rate` random
@@ -309,23 +310,22 @@ def calibrate(
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
 ) -> Calibration:
-    """Record which values each tensor of a model takes.
+    """Record the value range of each tensor of a model.
 
     Runs the model on the data and writes a JSON file that can be edited: for each float tensor its
-    smallest and largest value, and the mean and smallest value of each channel. Quantization
-    spreads its 8 bits over these ranges.
+    smallest and largest value, and the mean and smallest value of each channel. Quantization maps
+    these ranges to int8.
 
     Args:
         model: whatever `open_model` takes; a GraphDef file is taken as it stands.
-        data: At least 64 samples like those of real use: a .npz file of arrays by input name, a
-            folder of TFRecords, images or CSV files, or DIR/NAME where DIR holds records of several
-            names.
-        preprocess: How the features of files become inputs, such as the size of images and the
-            range of their values: a file, its JSON, or the range alone (0..1, -1..1, 0..255,
-            photo=0..1) [default: what is kept beside the model, or what the model itself says].
-        method: minmax: the whole range of the values; mse: the part of it that gives the smallest
-            error in 8 bits, which runs the samples twice.
-        batch: Samples in a batch [default: what the model demands, or 8].
+        data: At least 64 representative samples: a .npz file of arrays by input name, a folder of
+            TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
+        preprocess: Preprocessing of file features into model inputs, such as image size and value
+            range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
+            [default: from the model metadata file X.pb.json, or from the model itself].
+        method: minmax: the full range of values; mse: the range with the smallest int8 error, which
+            runs the samples twice.
+        batch: Samples in a batch [default: the model's fixed batch, or 8].
         allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
         output: a `.json` file to write the ranges to, which `transform` and `sensitivity` read.
@@ -355,16 +355,16 @@ def check(
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
 ) -> ValidationReport:
-    """Say whether a model is sound, before anything of it runs.
+    """Validate a model before any part of it runs.
 
-    Exits with 2 if it is not: a node that no op allows, an op that TensorFlow does not know and an
-    output needs, a function without end, a file that asks for far more memory than it takes, or
-    anything else for which TensorFlow's own importer refuses it. Exits with 3 if it is sound, but
-    holds ops that act on files, the network or processes; of a SavedModel or a checkpoint, what
-    stores its variables does not count. All findings are printed in any case.
+    Exits with 2 if the model is invalid: a node does not match its op, an output needs an op that
+    TensorFlow does not know, a function calls itself without end, the file requests far more memory
+    than its size, or TensorFlow's importer refuses it. Exits with 3 if the model is valid but
+    contains ops that act on files, the network or processes. Ops that store the variables of a
+    SavedModel or a checkpoint do not count. All findings are always printed.
 
-    The bytes of the file are looked at before they are decoded, and TensorFlow works in a process
-    of its own.
+    deploykit checks the bytes of the file before it decodes them, and runs TensorFlow in a separate
+    process.
 
     Args:
         model: whatever `open_model` takes; a `ModelSource` may name outputs.
@@ -397,26 +397,25 @@ def compare(
     """Compare the results of two benchmarks, or one with a baseline.
 
     The speed is the median latency of A divided by that of B: above 1, B is faster. Measurements
-    with the same name and settings are compared, or else the only two with the same settings, or
-    the only two.
+    are paired by name and settings. If no pair matches, the only two with the same settings are
+    compared, or the only two at all.
 
-    A verdict stands below the table. "slower": B takes more CPU time for a call, or more than 10 %
-    longer by the wall clock. "faster": it is more than 10 % faster by the wall clock, because a
-    machine itself varies by that much from one hour to the next. Two models that take turns in one
-    `deploykit benchmark` need no such margin.
+    The verdict is shown below the table. "slower": B takes more CPU time per call, or more than 10
+    % more wall time. "faster": B is more than 10 % faster in wall time. A machine varies by about
+    10 % from hour to hour. Models that are interleaved in one `deploykit benchmark` need no such
+    margin.
 
-    `fail_below` 0.95 fails only if B is slower than that for sure, so the upper end of an interval
-    counts: 0.9 with an interval from 0.8 to 1.0 passes, one from 0.86 to 0.94 fails. With
-    `baseline`, a result that fails is not added.
+    `fail_below` 0.95 fails only if the whole interval is below 0.95: 0.9 with the interval 0.8 to
+    1.0 passes, 0.9 with 0.86 to 0.94 fails. With `baseline`, a result that fails is not added.
 
     Args:
         a: a result of `deploykit.benchmark`, or the JSON file that its command writes.
         b: likewise.
-        baseline: Compare A with earlier results of this machine in the file, and add it. The first
-            makes the file.
+        baseline: Compare A with the earlier results of this machine in this file, and add A to it.
+            The first result creates the file.
         confidence: Confidence of the intervals, from 0.5 to 0.9999.
-        fail_below: Exit with 5 if B is slower than this for sure, or nothing was compared. The
-            first result of a new `baseline` passes.
+        fail_below: Exit with 5 if B is significantly slower than this, or if nothing was compared.
+            The first result of a new `baseline` passes.
 
     `check(0.95)` of what is returned raises VerificationError where b is slower than that for sure,
     or nothing was compared; the first result of a new baseline passes.
@@ -451,14 +450,14 @@ def convert_records(
 ) -> ConvertedSets:
     """Write data as TFRecord shards.
 
-    SOURCE is a folder of images, CSV files of numbers, lines of text between tabs, a .npz file, IDX
-    files (MNIST), or files of CIFAR. The unpacked folder of CIFAR becomes records named train,
-    validation (data_batch_5 of CIFAR-10) and test; other commands take one of them as --data
-    DIR/train. The bytes of the shards do not depend on the number of processes. Beside them is
-    NAME.index.json with the features, the number of records, and the SHA-256 of each shard. Records
-    keep the order of the source, in which images are sorted by class: shuffle them for training.
+    SOURCE is a folder of images, numeric CSV files, tab-separated text files, a .npz file, IDX
+    files (MNIST), or CIFAR files. The unpacked CIFAR folder becomes records named train, validation
+    (data_batch_5 of CIFAR-10) and test; other commands take one of them as --data DIR/train. The
+    shards are byte-identical for any number of processes. NAME.index.json next to them lists the
+    features, the number of records, and the SHA-256 of each shard. Records keep the order of the
+    source. Images are sorted by class, so shuffle them for training.
 
-    After an interruption, the same command continues; finished shards are kept.
+    After an interruption, the same command resumes; finished shards are kept.
 
     Args:
         sources: a folder of images; or one or several files: CSV files of numbers, lines of text
@@ -495,13 +494,12 @@ def diff(
 ) -> Differences:
     """Show the nodes that two models do not share.
 
-    Exits with 0 if the graphs are equal, and with 5 if they differ. A summary comes first: nodes,
-    ops by count, weights, inputs and outputs. Then each difference follows. A line starts with -
-    for a node that only FIRST has, with + for one that only SECOND has, and with ~ for a node whose
-    op, inputs, device or attributes differ.
+    Exits with 0 if the graphs are equal, and with 5 if they differ. Prints a summary of nodes, ops,
+    weights, inputs and outputs, then each difference. Lines with - are nodes only in FIRST, + only
+    in SECOND, and ~ nodes whose op, inputs, device or attributes differ.
 
     The order of nodes, attributes whose names start with an underscore, and versions are not
-    compared. `deploykit verify` compares what the models compute.
+    compared. `deploykit verify` compares the outputs of the models.
 
     Args:
         first: whatever `open_model` takes.
@@ -520,11 +518,11 @@ def diff(
 
 def doctor(
 ) -> Diagnosis:
-    """Show the machine and the TensorFlow that models run on here.
+    """Show the machine and the TensorFlow installation that run models here.
 
-    The machine and its limits, versions, how TensorFlow was built and is configured, the
-    environment variables that change how it runs, and the GPU: its driver and the libraries that
-    TensorFlow loads. If TensorFlow sees no GPU, the last line says why, and what to do.
+    Shows the machine and its limits, versions, TensorFlow's build and configuration, the
+    environment variables that affect it, and the GPU with its driver and libraries. If TensorFlow
+    sees no GPU, the last line gives the reason and the fix.
 
     Commands:
         deploykit doctor
@@ -564,13 +562,14 @@ def export(
 ) -> Exported:
     """Write a model as a version that TensorFlow Serving loads.
 
-    The folder BASE_DIR/NAME/N/ appears only when it is complete, under a new number, and is never
-    replaced. The signatures of a SavedModel keep their names and those of their inputs and outputs;
-    with `signature`, only that one is kept, as the default. Any other model gets one signature,
+    Writes the folder BASE_DIR/NAME/N/ atomically, with a new version number N; existing versions
+    are never replaced. The signatures of a SavedModel keep their names, inputs and outputs. With
+    `signature`, only that one is exported, as the default. Any other model gets the signature
     serving_default, with the names of inputs and outputs in the graph. `signature_name`,
-    `input_aliases` and `output_aliases` give it the names that existing clients send. With
-    `preprocess`, serving_default takes photos as files (bytes), the signature pixels decoded ones
-    (uint8), and the signature tensors what the model itself takes.
+    `input_aliases` and `output_aliases` rename the signature, its inputs and its outputs for
+    existing clients. With `preprocess`, serving_default takes encoded image files (bytes), the
+    signature pixels takes decoded images (uint8), and the signature tensors takes the model's own
+    inputs.
 
     Args:
         model: whatever `open_model` takes.
@@ -616,9 +615,9 @@ def freeze(
     """Turn the variables of a model into constants.
 
     MODEL is a SavedModel folder, a checkpoint prefix with its .meta file (or `graph`), a .keras or
-    .h5 file, or a graph that is frozen already (.pb, .pbtxt). Functions are inlined, and the
-    contents of lookup tables go into the graph. A boolean placeholder with a name like is_training
-    becomes false, unless it is an input.
+    .h5 file, or a frozen graph (.pb, .pbtxt). Functions are inlined, and lookup tables are stored
+    in the graph. A boolean placeholder with a name like is_training becomes false, unless it is an
+    input.
 
     deploykit loads and runs the new file once, and compares it with the graph as it was read.
     Nothing is written if they differ, or if they could not be compared.
@@ -626,9 +625,10 @@ def freeze(
     Args:
         model: whatever `open_model` takes.
         how: on which inputs the written file is compared with the model.
-        preprocess: How photos and other data become inputs, in the form that calibrate and
-            benchmark take; other commands then find it there.
-        labels: File with the names of the classes, one a line; label then finds them there.
+        preprocess: Preprocessing of the model's data, in the form that calibrate and benchmark
+            take. It is stored in the model metadata file, where other commands find it.
+        labels: File with the class names, one per line. They are stored in the model metadata file,
+            where deploykit label finds them.
         output: a `.pb` file to write too.
         force: Replace an existing output file.
 
@@ -674,18 +674,17 @@ def infer(
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
 ) -> Inferred:
-    """Run a model over files of data, and write what it answers.
+    """Run batch inference over a dataset and write the predictions.
 
-    DATA is a folder of TFRecords with their index, or DIR/NAME where it holds records of several
-    names, a folder of photos or of CSV files, a CSV or Parquet file, or a .npz file of arrays by
-    input name. It is cut into parts, of TFRecords the shards. Each worker takes the next part and
-    writes its answers into the folder OUT as one file, whole or not at all, in which each row says
-    which file and which row of DATA it is of. What a lost worker was at is done again. At the end,
-    OUT/NAME.index.json lists all parts with their SHA-256, and the rows that were left out.
+    DATA is a folder of TFRecords with their index (DIR/NAME if DIR contains records of several
+    names), a folder of images or CSV files, a CSV or Parquet file, or a .npz file of arrays by
+    input name. DATA is split into parts; TFRecords are split by shard. Each worker takes the next
+    part and writes its predictions to the folder OUT atomically, as one file. Each row names the
+    file and the row of DATA that it belongs to. Work of a lost worker is retried. At the end,
+    OUT/NAME.index.json lists all parts with their SHA-256, and the skipped rows.
 
-    After Ctrl-C or any other end, the same command goes on with the parts that are missing. On a
-    cluster, all machines need deploykit, and see MODEL's results folder OUT and DATA under the same
-    paths.
+    After Ctrl-C or a crash, the same command resumes with the missing parts. On a cluster, every
+    machine needs deploykit and sees MODEL, OUT and DATA under the same paths.
 
     Args:
         model: whatever `open_model` takes; a folder of `ship` brings its preprocessing, labels and
@@ -724,18 +723,18 @@ def inspect(
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
 ) -> Inspection:
-    """Show what is in a model, and what it costs.
+    """Show what a model contains, and its FLOPs and memory.
 
-    Its inputs, outputs, variables, parameters, ops, devices and functions; the batch norms that can
-    be folded; the floating-point operations (multiplications and additions are counted one by one)
-    and the memory at batch 1, as far as shapes are known without running the model.
+    Shows inputs, outputs, variables, parameters, ops, devices and functions, and the batch norms
+    that can be folded. FLOPs (a multiply-add counts as 2) and memory are estimated at batch 1, for
+    nodes whose shapes are known without running the model.
 
     A GraphDef file is shown as it is. Any other model is frozen first, so it has no variables.
 
     Args:
         model: whatever `open_model` takes.
-        top: How many of the largest nodes are listed.
-        structure: Also print every node, one a line.
+        top: Number of the largest nodes to list.
+        structure: Also print every node, one per line.
 
     FileError, GraphError: the model cannot be read.
 
@@ -753,11 +752,11 @@ def inspect_records(
     *,
     name: str | None = None,
 ) -> RecordsInspection:
-    """Show what records hold: features, counts, shards, and the first record.
+    """Show the features, counts, shards and first record of TFRecord data.
 
     Args:
         folder: where the shards lie, with or without an index.
-        name: Name of the records, if DIR holds records of several names.
+        name: Name of the records, if DIR contains records of several names.
 
     FileError: there are no records, or they cannot be read. GraphError: they are of no known form,
     or their index is damaged. VerificationError: the first record is damaged.
@@ -792,23 +791,22 @@ def label(
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
 ) -> ImageLabels:
-    """Name what an image shows, with a model and its labels.
+    """Classify an image with a model and its labels.
 
     Takes the flags of TensorFlow's label_image, and more.
 
-    IMAGE is a JPEG, PNG, BMP or GIF file. It is resized to the size that the model takes (bilinear,
-    as label_image does), and each pixel x becomes (x - mean) / std. Mean and std are label_image's
-    0 and 255, unless the model itself rescales what it is fed: then the values that it wants are
-    fed, and a warning says both. With `preprocess`, it is prepared as calibrate and benchmark
-    prepare images. --json shows what was done, in the form of such a file. The file X.pb.json
-    beside a graph X.pb may hold that, and the labels.
+    IMAGE is a JPEG, PNG, BMP or GIF file. It is resized to the model's input size (bilinear, as in
+    label_image), and each pixel x becomes (x - mean) / std. Mean and std are 0 and 255, as in
+    label_image. If the model rescales its inputs itself, pixels are scaled to the range that the
+    model expects, and a warning states both ranges. With `preprocess`, the image is prepared as in
+    calibrate and benchmark. --json shows the preprocessing in the form of such a file. The model
+    metadata file X.pb.json may contain preprocessing and labels.
 
     Args:
         image: the path of a JPEG, PNG, BMP or GIF file, or an array [height, width] or [height,
             width, channels] of whole numbers from 0 to 255; of 1, 3 or 4 channels.
         model: Model that names the image.
-        labels: File with the names of the classes, one a line [default: the labels that are kept
-            beside the model].
+        labels: File with the class names, one per line [default: from the model metadata file].
         how: what becomes of the image.
 
     FileError: a file is missing or cannot be read. GraphError: the image cannot be decoded, the
@@ -831,7 +829,8 @@ def list_transforms(
 ) -> TransformList:
     """List the transforms, or explain one.
 
-    With NAME, its parameters are explained too; package.module:function is one of your own.
+    With NAME, its parameters are explained too. NAME may be your own transform,
+    package.module:function.
 
     Args:
         name: a transform, or `package.module:function`, which is one of your own; default: all,
@@ -880,14 +879,14 @@ def load_test(
     """Measure how a server handles load.
 
     Works with any server that has the TensorFlow Serving API or, with `protocol` v2, the Open
-    Inference Protocol (KServe v2). With `rate`, the latency of a call starts when it should have
-    been sent, so the time for which calls wait behind a stalled server counts. No call is repeated.
+    Inference Protocol (KServe v2). With `rate`, latency is measured from the scheduled send time of
+    a request, so it includes the wait behind a stalled server. No request is retried.
 
     Args:
         address: `host:port` of gRPC, or `unix:path`; with `protocol="v2"` also a URL of HTTP.
         model: the name under which it is served.
         data: Samples to send one after another: a .npz file of arrays by input name, a folder of
-            TFRecords, images or CSV files, or DIR/NAME where DIR holds records of several names.
+            TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
         how: which version is asked, and with which load.
         connection: how the server is spoken to.
 
@@ -931,7 +930,7 @@ def optimize(
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
 ) -> Graph:
-    """Make a model smaller and faster; its answers stay the same.
+    """Make a model smaller and faster without changing its outputs.
 
     Runs inline_functions, strip_unused_nodes, remove_nodes, fold_constants, fold_batch_norms,
     merge_duplicate_nodes and sort_by_execution_order.
@@ -983,26 +982,25 @@ def placement(
 ) -> Placement | EnginePlacement:
     """Show on which device each node of a model really runs.
 
-    Runs the model and shows what TensorFlow executed after it folded and fused nodes: each node
-    with the device that the model asks for and the device that it got, the tensors that are copied
-    between devices with their bytes for each run, and the nodes that silently ran on another
-    device.
+    Runs the model and shows the graph that TensorFlow executed after folding and fusing nodes. Each
+    node has its requested and its actual device. Copies of tensors between devices are listed with
+    their bytes per run, and so are nodes that silently ran on another device.
 
-    In OpenVINO the CPU computes all. Shown are its ops with the precision that each computes in (u8
-    and i8 are 8 bits), how many layers are in 8 bits, and how often numbers are only converted.
+    In OpenVINO, everything runs on the CPU. The result shows OpenVINO's ops with their precisions
+    (u8 and i8 are 8 bits), the number of int8 layers, and the number of pure type conversions.
 
-    To try other devices, set them with set_device of deploykit transform.
+    To try other devices, use set_device of deploykit transform.
 
     Args:
         model: whatever `open_model` takes.
         feeding: data or made-up values.
-        batch: Samples in a batch [default: what the model demands, or 1].
+        batch: Samples in a batch [default: the model's fixed batch, or 1].
         device: Devices that TensorFlow may see; all: every GPU.
         cpu_devices: Present the CPU as this many devices, up to 64, to try a placement without a
             GPU.
-        soft_placement: Fail if a node cannot run on the device that it asks for.
-        engine: What computes; in openvino, one device computes all, and it is shown what that made
-            of the graph [default: the one that the model was written for, else tensorflow].
+        soft_placement: Fail if a node cannot run on its requested device.
+        engine: Execution engine; openvino runs everything on the CPU and shows its own graph
+            [default: the one that the model was written for, else tensorflow].
 
     Sizes of copies are in bytes a run.
 
@@ -1051,24 +1049,24 @@ def plan(
     retries: int = 2,
     protocol: ServingProtocol = 'tensorflow',
 ) -> ReplicaPlan:
-    """Say how many replicas of a server a load takes.
+    """Estimate the number of server replicas for a target request rate.
 
-    SOURCE is the address of a server, which counts as one replica and is measured: run it alone, on
-    what each replica will have. Any server of the TensorFlow Serving API will do. Queues before
-    many replicas are then simulated with what was measured, and the load that each of them would
-    get is tried on the server, to compare. Or SOURCE is a file that deploykit load-test or
-    deploykit benchmark --scenario server wrote with -o; then MODEL may be left out.
+    SOURCE is the address of a server, which is measured as one replica. Run it alone, on the
+    hardware of one replica. Any server with the TensorFlow Serving API works. The measured service
+    times then drive a queueing simulation of many replicas. To check the estimate, the server gets
+    the load of one replica. SOURCE may also be a file that deploykit load-test or deploykit
+    benchmark --scenario server wrote with -o; then MODEL is optional.
 
-    P99 is that of replicas to which calls are dealt out at random, as by Kubernetes; beside it
-    stands what a balancer reaches that sends each call to the least busy one. Exit status 5: no
-    number of replicas will do, or the server does not do what was foreseen.
+    P99 assumes that requests are distributed to replicas at random, as in Kubernetes. The table
+    also shows p99 with a least-loaded balancer. Exits with 5 if no number of replicas is enough, or
+    if the server misses the estimate.
 
     Args:
         source: `host:port` of gRPC, or `unix:path`; or a file that `load-test` or `benchmark
             --scenario server` wrote with `-o`, instead of a server.
         model: the name under which it is served; of a file it may be left out.
         data: Samples to send one after another: a .npz file of arrays by input name, a folder of
-            TFRecords, images or CSV files, or DIR/NAME where DIR holds records of several names.
+            TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
         how: the rate, the limit, and what else the plan is to know.
         connection: how the server is spoken to.
 
@@ -1112,12 +1110,12 @@ def predict(
     retries: int = 2,
     protocol: ServingProtocol = 'tensorflow',
 ) -> Prediction:
-    """Ask a served model for its answer.
+    """Send inputs to a served model and show its outputs.
 
     Works with any server that has the TensorFlow Serving API or, with `protocol` v2, the Open
-    Inference Protocol (KServe v2). VALUES are what `given` takes. A photo is sent as the file it is
-    where the model decodes it itself (deploykit export `preprocess`); else it is decoded and
-    resized here, as by `deploykit calibrate` and `benchmark`.
+    Inference Protocol (KServe v2). VALUE is described at `given`. If the model decodes images
+    itself (deploykit export `preprocess`), the image file is sent as it is. Otherwise it is decoded
+    and resized before sending, as in `deploykit calibrate` and `benchmark`.
 
     Args:
         address: `host:port` of gRPC, or `unix:path`; with `protocol="v2"` also a URL of HTTP.
@@ -1188,17 +1186,17 @@ def quantize(
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
 ) -> Graph:
-    """Optimize a model and put it in 8 bits.
+    """Optimize a model and quantize it to int8.
 
     With `calibration`, layers run in int8. Layers that are too inaccurate or slower in int8 are
     kept in float32. Without `calibration`, only the weights are stored in 8 bits: the file shrinks
     to about a quarter, and the speed stays the same.
 
     A quantization-aware model states its int8 scales (fake-quants, as TF-MOT leaves them). Its
-    layers run in int8 with these, without `calibration`.
+    layers run in int8 with these scales, without `calibration`.
 
-    int8 is kept unless it is significantly slower than float32 or too inaccurate. Then, and where
-    there is nothing to quantize, the command writes nothing and exits with status 5.
+    int8 is kept unless it is significantly slower than float32 or too inaccurate. If int8 is not
+    kept, or there is nothing to quantize, the command writes nothing and exits with status 5.
 
     The result is compared with the original before it is written. After Ctrl-C, the same command
     continues the search.
@@ -1207,10 +1205,10 @@ def quantize(
         model: whatever `open_model` takes.
         how: what the 8-bit graph has to be.
         comparison: without calibration, on which inputs the result is compared with the original.
-        calibration: At least 64 samples like those of real use: a .npz file of arrays by input
-            name, a folder of TFRecords, images or CSV files, or DIR/NAME where DIR holds records of
-            several names. Every fourth sample is kept aside to check the result.
-        evaluation: Samples with labels, on which `metric` is taken.
+        calibration: At least 64 representative samples: a .npz file of arrays by input name, a
+            folder of TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several
+            names. Every fourth sample is held out to check the result.
+        evaluation: Samples with labels, to measure `metric`.
         output: a `.pb` file to write too. With calibration, what is found meanwhile is kept beside
             it, and the same call goes on after an interruption.
         force: Replace an existing output file.
@@ -1237,15 +1235,15 @@ def report(
     output: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> ReportPage:
-    """Show what was found as one HTML page.
+    """Show results as one HTML page.
 
-    DIR is what deploykit ship wrote. RESULT.json is a document that a command wrote with --json
-    or -o: of benchmark, tune, quantize, load-test, plan, placement, accuracy, verify, optimize,
-    check or export. Several are shown one after another.
+    DIR is a folder of deploykit ship. RESULT.json is the output of --json or -o of benchmark, tune,
+    quantize, load-test, plan, placement, accuracy, verify, optimize, check or export. Several
+    results are shown one after another.
 
-    The page is one file that loads nothing else. It is light or dark as its reader has it, it
-    prints, and it is at most 2 MB: what it leaves out of long tables stands in the JSON, and it
-    says where.
+    The page is one file that loads nothing else. It follows the reader's light or dark theme, can
+    be printed, and has at most 2 MB. Long tables are truncated, with a reference to the full data
+    in the JSON.
 
     Args:
         results: the folder that `ship` wrote; a JSON file that a command wrote; a value that a
@@ -1282,23 +1280,23 @@ def sensitivity(
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
 ) -> Sensitivity:
-    """Rank the layers by the noise that each adds in 8 bits.
+    """Rank the layers by the noise that each adds in int8.
 
-    Optimizes and calibrates the model as quantize does, then runs it with one layer at a time in 8
-    bits and measures the signal-to-noise ratio of the answers: the lower it is, the noisier is the
-    layer. Layers that cannot be in 8 bits are listed with the reason.
+    Optimizes and calibrates the model like quantize, then runs it with one int8 layer at a time and
+    measures the signal-to-noise ratio of the outputs. The lower the ratio, the noisier the layer.
+    Layers without an int8 form are listed with the reason.
 
     Args:
         model: whatever `open_model` takes.
         calibration: Samples: a .npz file of arrays by input name, a folder of TFRecords, images or
-            CSV files, or DIR/NAME where DIR holds records of several names. Every fourth sample is
-            kept aside to measure the noise on.
-        preprocess: How the features of files become inputs, such as the size of images and the
-            range of their values: a file, its JSON, or the range alone (0..1, -1..1, 0..255,
-            photo=0..1) [default: what is kept beside the model, or what the model itself says].
-        ranges: Ranges of the optimized model that deploykit calibrate wrote [default: found on the
+            CSV files, or DIR/NAME if DIR contains records of several names. Every fourth sample is
+            held out to measure the noise.
+        preprocess: Preprocessing of file features into model inputs, such as image size and value
+            range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
+            [default: from the model metadata file X.pb.json, or from the model itself].
+        ranges: Ranges of the optimized model from deploykit calibrate [default: measured on the
             samples].
-        isa: Instruction set that the 8-bit layers are made for; auto is that of this machine.
+        isa: Instruction set of the target machine; auto: that of this machine.
         allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
 
@@ -1363,20 +1361,20 @@ def serve(
     """Serve models over TensorFlow Serving's gRPC and REST API.
 
     BASE_DIR holds the versions of one model (folders with numbers as names), or several such
-    models. Or it is what deploykit ship wrote: then its model is served under its name, with the
-    settings that deploykit tune found for it; flags and `tuned` win.
+    models. It may also be a folder of deploykit ship. Then its model is served under its name, with
+    the settings from deploykit tune; flags and `tuned` override them.
 
     The flags are those of TensorFlow Serving and some more, written as --flag=value, --flag value,
     --switch or --noswitch. A flag of TensorFlow Serving that has no effect here gives a warning.
 
-    With several workers, each looks for new versions itself: until all have seen one, some answer
-    with the old version and others with the new one. Each counts its own calls on the page for
-    Prometheus. They take no reload over gRPC; change the file of `model_config_file` instead.
+    With several workers, each loads new versions by itself. Until all have done so, some still
+    answer with the old version. Each worker counts its own requests for Prometheus. Reload over
+    gRPC is not available; change the file of `model_config_file` instead.
 
-    After SIGTERM, health says NOT_SERVING and calls are answered for `lame_duck_seconds`, or up to
-    twice that time while they come. Then new calls are refused (UNAVAILABLE, 503), and the server
-    stops when all running ones are answered. Ctrl-C leaves out the first part; a second signal
-    stops the server at once.
+    After SIGTERM, the health check reports NOT_SERVING. Requests are still answered for
+    `lame_duck_seconds`, or up to twice as long if more arrive. Then new requests are refused
+    (UNAVAILABLE, 503), and the server stops once all running ones are answered. Ctrl-C skips the
+    first phase; a second signal stops the server at once.
 
     Args:
         base_dir: a folder with the versions of one model (folders with numbers for names), or with
@@ -1384,8 +1382,8 @@ def serve(
             its name, with what `tune` found for it; default: what `model_base_path` or
             `model_config_file` says.
         flags: the flags of TensorFlow Serving, and some more.
-        tuned: Take threads, calls at the same time, batches and environment from what deploykit
-            tune found; flags and variables that are set win.
+        tuned: Use the threads, concurrency, batching and environment from deploykit tune; flags and
+            variables that are set override them.
 
     Error: flags contradict each other. FileError: a file or folder cannot be read, or a port is
     taken. GraphError: there is no model, and the message names the folder to give instead where
@@ -1431,28 +1429,28 @@ def ship(
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
 ) -> Shipped:
-    """Take a trained model to a served one, with one command.
+    """Turn a trained model into a served one with one command.
 
-    The stages are those of the other commands, in order: check, optimize, calibrate, quantize,
-    verify, accuracy, placement, tune, benchmark, export, and a request to a served instance. The
-    folder then holds model.pb, report.html, report.json, what deploykit tune found, and NAME/1,
-    which TensorFlow Serving loads; `deploykit serve DIR` uses all of it.
+    Runs the other commands as stages, in this order: check, optimize, calibrate, quantize, verify,
+    accuracy, placement, tune, benchmark, export, and a request to a served instance. The folder
+    then contains model.pb, report.html, report.json, the settings from deploykit tune, and NAME/1
+    for TensorFlow Serving. `deploykit serve DIR` uses all of it.
 
-    What each stage found is kept in the folder: after Ctrl-C the same command goes on, and a later
-    one only does what its inputs changed. A stage that does not pay on this machine is left out,
-    and the report says why.
+    The result of each stage is stored in the folder. After Ctrl-C the same command resumes; a later
+    run only repeats stages whose inputs changed. A stage that is not worthwhile on this machine is
+    skipped, and the report gives the reason.
 
-    A file deploykit.toml in the current folder may hold every option, in a table [ship]; options on
-    the command line win.
+    The table [ship] of a file deploykit.toml in the current folder may set every option; options on
+    the command line override it.
 
     Args:
         model: whatever `open_model` takes.
         output: Folder to write [default: NAME.ship]. A later run in the same folder keeps what its
             inputs did not change.
         how: what is to be shipped, and what may be spent on it.
-        from_stage: Do this stage and all after it anew: check, optimize, calibrate, quantize,
+        from_stage: Repeat this stage and all later ones: check, optimize, calibrate, quantize,
             verify, accuracy, placement, tune, benchmark, export or serve.
-        dry_run: Show what would be done, and about how long it takes; run nothing.
+        dry_run: Show the stages and their estimated duration without running them.
 
     `deploykit.serve(output)` serves it. FileError, GraphError: the model or the data cannot be
     read, do not fit each other, or the folder holds something else. VerificationError: the result
@@ -1488,11 +1486,11 @@ def status(
 ) -> ServerHealth | ServedModels | ModelVersions:
     """Show whether a server is healthy, or which models and versions it serves.
 
-    ADDRESS is host:port of gRPC, or a URL of REST. With MODEL, its versions and their inputs and
-    outputs are shown. Without MODEL, REST lists all models of a server of deploykit; TensorFlow
-    Serving has no such list. gRPC asks the health service, which TensorFlow Serving offers only if
-    it was started so. With `protocol` v2, it shows whether the server is live and ready. Exit
-    status 5: the server is not serving, or a model has no available version.
+    ADDRESS is host:port for gRPC, or a URL for REST. With MODEL, shows its versions and their
+    inputs and outputs. Without MODEL, REST lists all models of a deploykit server; TensorFlow
+    Serving has no such list. gRPC queries the health service, which TensorFlow Serving only has if
+    it was started with it. With `protocol` v2, shows whether the server is live and ready. Exits
+    with 5 if the server is not serving, or a model has no available version.
 
     Args:
         address: `host:port` or `unix:path` of gRPC, or a URL of REST: `http://host:port`.
@@ -1547,20 +1545,20 @@ def transform(
 ) -> Graph:
     """Run transforms on a graph, in the order given.
 
-    Takes the flags and the transform string of the Graph Transform Tool's transform_graph.
-    `deploykit transforms` lists the transforms, `deploykit transforms NAME` explains one.
+    Takes the same flags and transform string as transform_graph of the Graph Transform Tool.
+    `deploykit transforms` lists the transforms, and `deploykit transforms NAME` explains one.
 
-    If `verify` finds a difference, it names the first step that changes the answers too much,
-    writes no out_graph, and exits with 5; with `dump`, DIR keeps the graphs before that step.
+    If `verify` finds a difference, deploykit names the first step that changes the outputs too
+    much, writes no out_graph, and exits with 5. With `dump`, DIR keeps the graphs before that step.
 
     Args:
         model: Graph to read.
         transforms: Transforms to run in order, such as 'fold_constants(ignore_errors=true)
-            fold_batch_norms'; package.module:function is one of your own.
+            fold_batch_norms'; package.module:function is your own transform.
         how: with `verify`: on which inputs, and against which bar.
         output: Graph to write.
         force: Replace an existing output file.
-        verify: Run the graph before and after; if the answers differ, write nothing and name the
+        verify: Run the graph before and after. If the outputs differ, write nothing and name the
             step that caused it.
         as_text: Write the graph as text.
         dump: Write the graph after each step to this folder: DIR/01-NAME.pb and so on.
@@ -1607,20 +1605,20 @@ def tune(
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
 ) -> Recommendation:
-    """Find settings with which a model runs faster on this machine.
+    """Find faster settings for a model on this machine.
 
-    It tries threads, oneDNN, whether the calling thread does a share of oneDNN's work, whether the
-    C library keeps freed memory, batches, and calls at the same time: for the lowest median latency
-    and for the most items a second. Settings that the environment has already stay as they are. At
-    the end, the best settings, and the same without one of their changes, take turns with
-    TensorFlow's defaults: the figures shown are of this comparison, and only what is faster for
-    sure is recommended, with as few changes as it takes.
+    Tries threads, oneDNN, work of the calling thread in oneDNN, keeping of freed memory in the C
+    library, batch sizes and concurrency. It searches for the lowest median latency and for the
+    highest throughput. Settings from environment variables are not changed. At the end, the best
+    settings, and the same without one of their changes, are interleaved with TensorFlow's defaults.
+    The results are from this comparison. Only significantly faster settings are recommended, with
+    as few changes as possible.
 
-    `deploykit benchmark --tuned` takes the file. After Ctrl-C, the same command continues the
-    search.
+    `deploykit benchmark --tuned` reads the written file. After Ctrl-C, the same command continues
+    the search.
 
-    In OpenVINO it tries threads, streams (a stream for each call at the same time), the memory and
-    batches; the answers of OpenVINO are compared with those of TensorFlow first.
+    In OpenVINO it tries threads, streams (one per concurrent call), memory and batch sizes.
+    OpenVINO's outputs are compared with TensorFlow's first.
 
     Args:
         model: whatever `open_model` takes.
@@ -1665,21 +1663,21 @@ def verify(
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
 ) -> Verification:
-    """Compare what two models compute.
+    """Compare the outputs of two models.
 
-    Exits with 5 if the outputs of RESULT differ too much from those of REFERENCE, and if nothing
-    was compared: REFERENCE cannot be run, or gives the same value whatever it is fed.
+    Exits with 5 if the outputs of RESULT differ too much from those of REFERENCE. Also exits with 5
+    if nothing was compared, because REFERENCE cannot run or has the same output for every input.
 
-    Both run on the same inputs, with TensorFlow's own graph optimizer switched off. If an output is
-    a Softmax, its input is compared too. In --json, an infinite figure (there is no difference
-    at all) is null, and "verified" is false if nothing was compared.
+    Both run on the same inputs, without TensorFlow's graph optimizer. If an output is a Softmax,
+    its input is compared too. In --json, infinite values (no difference at all) are null, and
+    "verified" is false if nothing was compared.
 
     Args:
         reference: the model that is right; whatever `open_model` takes.
         result: the model to judge.
         how: on which inputs, and against which bar.
-        min_sqnr: Instead, the smallest signal-to-noise ratio allowed [default for a quantized
-            RESULT: 15].
+        min_sqnr: Smallest signal-to-noise ratio allowed, instead of --tolerance [default for a
+            quantized RESULT: 15].
 
     A reference that does not run on made-up inputs gives `verified=False` with the reason.
     GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.
@@ -1702,13 +1700,13 @@ def verify_records(
 ) -> RecordsVerification:
     """Check every record, and the shards against their index.
 
-    Exits with 5 if a record's checksum is wrong, or a shard is cut short, changed, missing or not
-    listed, or if there is no record at all. Without an index, a shard that was cut between two
-    records looks complete, which the result says.
+    Exits with 5 if a checksum is wrong, if a shard is truncated, changed, missing or not listed, or
+    if there is no record at all. Without an index, a shard that was truncated between two records
+    looks complete; the result states this.
 
     Args:
         folder: where the shards lie.
-        name: Name of the records, if DIR holds records of several names.
+        name: Name of the records, if DIR contains records of several names.
         processes: Number of processes, up to 1024 [default: one for each core].
 
     `check()` of what is returned raises VerificationError where there is a problem, or no record.
@@ -1752,13 +1750,13 @@ def write_input(
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
 ) -> WrittenInput:
-    """Write the recommended tf.data function for data, to stdout or a file.
+    """Write the recommended tf.data function for a dataset to stdout or a file.
 
     DIR is a folder of TFRecords (deploykit records), of CSV files or of images, or an .npz file.
-    The code is short, imports only TensorFlow (and NumPy for .npz), and builds the very dataset
-    that `deploykit benchmark --input tfdata` measures with the same options on this machine.
-    `deploykit benchmark MODEL --data DIR --pipeline FILE:dataset` measures the file, here without
-    its .py.
+    The code imports only TensorFlow (and NumPy for .npz). It builds the same dataset that
+    `deploykit benchmark --input tfdata` measures with the same options on this machine. To measure
+    the file, run `deploykit benchmark MODEL --data DIR --pipeline FILE:dataset`, with FILE without
+    .py.
 
     Args:
         data: a folder of TFRecords (`deploykit.convert_records`), of CSV files or of images, or an
@@ -1767,7 +1765,7 @@ def write_input(
             the data].
         piping: how files are read: `preprocess`, `shuffle`, `cache`, `buckets` and
             `private_threads`.
-        batch: Records in a batch [default: what the model demands, or 32].
+        batch: Records in a batch [default: the model's fixed batch, or 32].
         style: Kind of input pipeline.
         output: File to write [default: stdout].
         force: Replace an existing output file.

@@ -24,7 +24,7 @@ TOP1 = "top1"
 
 @public(
     Command(
-        heading="Judging",
+        heading="Evaluation",
         runs_graph=True,
     ),
     models="models",
@@ -43,38 +43,37 @@ def accuracy(
     worst: Annotated[int, Flag(at_least=0)] = MOST_PICTURES,
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = (),
 ) -> Accuracy:
-    """Say how often models are right on labelled samples.
+    """Measure accuracy on labelled samples.
 
-    Each MODEL runs on the same samples, in the engine that it was written for. Shares of right
-    answers come with their 95 % confidence interval. The last MODEL is compared with the first,
-    sample by sample: how much the metric changed, with its interval, how often both name the same
-    class, how much noise its outputs have, and of which samples they say the most different things.
-    Of one MODEL, its surest wrong answers are listed.
+    Every MODEL runs on the same samples, in the engine that it was written for. Accuracies have a
+    95 % confidence interval. The last MODEL is compared with the first one, sample by sample: the
+    change of the metric with its interval, the top-1 agreement, the noise of the outputs, and the
+    samples on which they disagree most. For a single MODEL, the most confident wrong predictions
+    are listed.
 
-    Labels are class numbers, rows with a single 1 (one-hot), or names. Folders of photos are
-    classes by their names in `labels`, or in what is kept beside a MODEL; without either, in their
-    sorted order, if there are as many as the model scores. Without labels, two models or more are
-    only compared with each other.
+    Labels are class numbers, one-hot rows, or names. Names of image folders are looked up in
+    `labels` or in the model metadata file. Without either, the sorted folders are numbered from 0
+    if there are as many as the model has classes. Without labels, two or more models are only
+    compared with each other.
 
-    --json has small pictures of these samples too, if they are photos.
+    --json includes thumbnails of the listed samples if they are images.
 
     Args:
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
         data: Samples with labels: a .npz file of arrays by input name and labels, a folder of
-            TFRecords, CSV files or photos, of which each folder is a class, or DIR/NAME where DIR
-            holds records of several names.
-        preprocess: How the features of files become inputs, such as the size of images and the
-            range of their values: a file, its JSON, or the range alone (0..1, -1..1, 0..255,
-            photo=0..1) [default: what is kept beside the model, or what the model itself says].
-        metric: top1, top5, mae, or a function of yours that takes the outputs by name and the
-            labels.
-        labels: Names of the model's classes, one a line, in the order of its scores: data that name
-            classes, such as folders of photos, are understood by them [default: what is kept beside
-            the model].
+            TFRecords or CSV files, a folder of images with one subfolder per class, or DIR/NAME if
+            DIR contains records of several names.
+        preprocess: Preprocessing of file features into model inputs, such as image size and value
+            range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
+            [default: from the model metadata file X.pb.json, or from the model itself].
+        metric: top1, top5, mae, or your own function of the outputs by name and the labels.
+        labels: Class names, one per line, in the order of the model's scores. They map class names
+            in the data, such as image folders, to class numbers [default: from the model metadata
+            file].
         group_by: Also report each group of samples. NAME is an array, column or feature with one
             text or integer per sample, or `folder` for images. [default: `group`, or image folders
             that are not the classes]
-        worst: How many samples are listed of which the models say the most different things.
+        worst: Number of samples to list on which the models disagree most.
         allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
 

@@ -55,15 +55,17 @@ def benchmark(
 ) -> BenchmarkResult | InputResult:
     """Measure how fast models run, with one or several settings.
 
-    Every model runs with every combination of settings. Several sessions of each are interleaved
-    in random order, so that other load on the machine hits all of them alike. Each is warmed up
-    until its latencies are steady. The run stops early once every comparison is conclusive.
+    Every model runs with every combination of settings. Several sessions of each are interleaved in
+    random order, so that other load on the machine affects all of them equally. Each is warmed up
+    until its latencies are stable. The run stops early once every comparison is conclusive.
 
-    Each model is compared with the first one that has the same batch. It is "faster" by wall time,
-    "slower" by wall time or CPU time, "no difference" above a percentage, or "undecided".
+    Each model is compared with the first one that has the same batch. The verdict is "faster" (wall
+    time), "slower" (wall time or CPU time), "no difference" (below the stated percentage) or
+    "undecided".
 
     With `data` DIR, files are read while the model runs: by Python, through queues and through
-    tf.data. The result shows the rate of reading, the rate of the model, and which is the limit.
+    tf.data. The result shows the rate of reading, the rate of the model, and which of both is the
+    bottleneck.
 
     With `scenario`, each model is measured alone for `seconds`, as MLPerf does: single (one request
     after another; p90 latency), offline (all samples; samples a second), or server (`rate` random

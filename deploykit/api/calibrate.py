@@ -41,23 +41,22 @@ def calibrate(
     ] = None,
     force: Annotated[bool, Flag(heading="Output")] = False,
 ) -> Calibration:
-    """Record which values each tensor of a model takes.
+    """Record the value range of each tensor of a model.
 
     Runs the model on the data and writes a JSON file that can be edited: for each float tensor its
-    smallest and largest value, and the mean and smallest value of each channel. Quantization
-    spreads its 8 bits over these ranges.
+    smallest and largest value, and the mean and smallest value of each channel. Quantization maps
+    these ranges to int8.
 
     Args:
         model: whatever `open_model` takes; a GraphDef file is taken as it stands.
-        data: At least 64 samples like those of real use: a .npz file of arrays by input name, a
-            folder of TFRecords, images or CSV files, or DIR/NAME where DIR holds records of several
-            names.
-        preprocess: How the features of files become inputs, such as the size of images and the
-            range of their values: a file, its JSON, or the range alone (0..1, -1..1, 0..255,
-            photo=0..1) [default: what is kept beside the model, or what the model itself says].
-        method: minmax: the whole range of the values; mse: the part of it that gives the smallest
-            error in 8 bits, which runs the samples twice.
-        batch: Samples in a batch [default: what the model demands, or 8].
+        data: At least 64 representative samples: a .npz file of arrays by input name, a folder of
+            TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
+        preprocess: Preprocessing of file features into model inputs, such as image size and value
+            range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
+            [default: from the model metadata file X.pb.json, or from the model itself].
+        method: minmax: the full range of values; mse: the range with the smallest int8 error, which
+            runs the samples twice.
+        batch: Samples in a batch [default: the model's fixed batch, or 8].
         allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
         output: a `.json` file to write the ranges to, which `transform` and `sensitivity` read.

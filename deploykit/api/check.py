@@ -93,16 +93,16 @@ def check(
     *,
     allow_ops: Annotated[Collection[str], ALLOW_OP] = (),
 ) -> ValidationReport:
-    """Say whether a model is sound, before anything of it runs.
+    """Validate a model before any part of it runs.
 
-    Exits with 2 if it is not: a node that no op allows, an op that TensorFlow does not know and an
-    output needs, a function without end, a file that asks for far more memory than it takes, or
-    anything else for which TensorFlow's own importer refuses it. Exits with 3 if it is sound, but
-    holds ops that act on files, the network or processes; of a SavedModel or a checkpoint, what
-    stores its variables does not count. All findings are printed in any case.
+    Exits with 2 if the model is invalid: a node does not match its op, an output needs an op that
+    TensorFlow does not know, a function calls itself without end, the file requests far more memory
+    than its size, or TensorFlow's importer refuses it. Exits with 3 if the model is valid but
+    contains ops that act on files, the network or processes. Ops that store the variables of a
+    SavedModel or a checkpoint do not count. All findings are always printed.
 
-    The bytes of the file are looked at before they are decoded, and TensorFlow works in a process
-    of its own.
+    deploykit checks the bytes of the file before it decodes them, and runs TensorFlow in a separate
+    process.
 
     Args:
         model: whatever `open_model` takes; a `ModelSource` may name outputs.

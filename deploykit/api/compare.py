@@ -30,26 +30,25 @@ def compare(
     """Compare the results of two benchmarks, or one with a baseline.
 
     The speed is the median latency of A divided by that of B: above 1, B is faster. Measurements
-    with the same name and settings are compared, or else the only two with the same settings, or
-    the only two.
+    are paired by name and settings. If no pair matches, the only two with the same settings are
+    compared, or the only two at all.
 
-    A verdict stands below the table. "slower": B takes more CPU time for a call, or more than 10 %
-    longer by the wall clock. "faster": it is more than 10 % faster by the wall clock, because a
-    machine itself varies by that much from one hour to the next. Two models that take turns in one
-    `deploykit benchmark` need no such margin.
+    The verdict is shown below the table. "slower": B takes more CPU time per call, or more than 10
+    % more wall time. "faster": B is more than 10 % faster in wall time. A machine varies by about
+    10 % from hour to hour. Models that are interleaved in one `deploykit benchmark` need no such
+    margin.
 
-    `fail_below` 0.95 fails only if B is slower than that for sure, so the upper end of an interval
-    counts: 0.9 with an interval from 0.8 to 1.0 passes, one from 0.86 to 0.94 fails. With
-    `baseline`, a result that fails is not added.
+    `fail_below` 0.95 fails only if the whole interval is below 0.95: 0.9 with the interval 0.8 to
+    1.0 passes, 0.9 with 0.86 to 0.94 fails. With `baseline`, a result that fails is not added.
 
     Args:
         a: a result of `deploykit.benchmark`, or the JSON file that its command writes.
         b: likewise.
-        baseline: Compare A with earlier results of this machine in the file, and add it. The first
-            makes the file.
+        baseline: Compare A with the earlier results of this machine in this file, and add A to it.
+            The first result creates the file.
         confidence: Confidence of the intervals, from 0.5 to 0.9999.
-        fail_below: Exit with 5 if B is slower than this for sure, or nothing was compared. The
-            first result of a new `baseline` passes.
+        fail_below: Exit with 5 if B is significantly slower than this, or if nothing was compared.
+            The first result of a new `baseline` passes.
 
     `check(0.95)` of what is returned raises VerificationError where b is slower than that for sure,
     or nothing was compared; the first result of a new baseline passes.

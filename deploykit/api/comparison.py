@@ -25,21 +25,21 @@ class VerifyOptions:
 
     data: Annotated[DataLike | None, Flag(metavar="DATA")] = None
     """Samples on which both graphs are compared: a .npz file of arrays by input name, a folder of
-    TFRecords, images or CSV files, or DIR/NAME where DIR holds records of several names. With
-    labels, the accuracy is shown too [default: random values, always the same]."""
+    TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names. With
+    labels, the accuracy is shown too [default: reproducible random values]."""
     preprocess: Annotated[PreprocessLike | None, Flag(metavar="FILE.json|LO..HI")] = None
-    """How the features of files become inputs, such as the size of images and the range of their
-    values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) [default: what is
-    kept beside the model, or what the model itself says]."""
+    """Preprocessing of file features into model inputs, such as image size and value range: a JSON
+    file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1) [default: from the model
+    metadata file X.pb.json, or from the model itself]."""
     labels: Annotated[LabelsLike | None, Flag()] = None
-    """Names of the model's classes, one a line, in the order of its scores: data that name classes,
-    such as folders of photos, are understood by them [default: what is kept beside the model]."""
+    """Class names, one per line, in the order of the model's scores. They map class names in the
+    data, such as image folders, to class numbers [default: from the model metadata file]."""
     shapes: Annotated[Mapping[str, Sequence[int]], Flag("--shape", format="shape")] = field(
         default_factory=dict
     )
-    """Shape of an input whose sizes the model leaves open; may be repeated."""
+    """Shape of an input with unknown dimensions; may be repeated."""
     input_range: Annotated[tuple[float, float], Flag(format="range")] = (-1.0, 1.0)
-    """Range of the random values for float inputs, where no data are given."""
+    """Range of the random values for float inputs if no data is given."""
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
     """Run this op although it reads or writes files or starts processes; may be repeated."""
     tolerance: Annotated[float | None, Flag(metavar="T", at_least=0)] = None
@@ -47,8 +47,8 @@ class VerifyOptions:
     layers), at most 1e-4; in float16 and bfloat16 4 + layers / 2 roundings of the type, at most
     16]."""
     allow_unverified: bool = False
-    """Continue if nothing could be compared, for example because random values do not fit the
-    model, instead of exiting with 5."""
+    """Continue instead of exiting with 5 if nothing could be compared, for example because random
+    values do not fit the model."""
 
     def refuse_unused(self) -> None:
         """Raise GraphError for what has no effect where nothing is compared."""

@@ -39,14 +39,14 @@ def convert_records(
 ) -> ConvertedSets:
     """Write data as TFRecord shards.
 
-    SOURCE is a folder of images, CSV files of numbers, lines of text between tabs, a .npz file, IDX
-    files (MNIST), or files of CIFAR. The unpacked folder of CIFAR becomes records named train,
-    validation (data_batch_5 of CIFAR-10) and test; other commands take one of them as --data
-    DIR/train. The bytes of the shards do not depend on the number of processes. Beside them is
-    NAME.index.json with the features, the number of records, and the SHA-256 of each shard. Records
-    keep the order of the source, in which images are sorted by class: shuffle them for training.
+    SOURCE is a folder of images, numeric CSV files, tab-separated text files, a .npz file, IDX
+    files (MNIST), or CIFAR files. The unpacked CIFAR folder becomes records named train, validation
+    (data_batch_5 of CIFAR-10) and test; other commands take one of them as --data DIR/train. The
+    shards are byte-identical for any number of processes. NAME.index.json next to them lists the
+    features, the number of records, and the SHA-256 of each shard. Records keep the order of the
+    source. Images are sorted by class, so shuffle them for training.
 
-    After an interruption, the same command continues; finished shards are kept.
+    After an interruption, the same command resumes; finished shards are kept.
 
     Args:
         sources: a folder of images; or one or several files: CSV files of numbers, lines of text

@@ -1,12 +1,10 @@
 """What two models do not have in common."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from deploykit.api.public import INTERFACE, Command, public
 from deploykit.freezing.open_model import OpenedModel, open_model
-from deploykit.inspection.diff import differences
+from deploykit.inspection.diff import GraphDifferences, differences
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.display.documents import Flat, Hidden
@@ -19,12 +17,12 @@ class Differences(AsHtml):
 
     first: Hidden[OpenedModel]
     second: Hidden[OpenedModel]
-    facts: Flat[Mapping[str, Any]]
+    facts: Flat[GraphDifferences]
 
     @property
     def equal(self) -> bool:
         """Whether there are none."""
-        return bool(self.facts["equal"])
+        return self.facts["equal"]
 
 
 @public(
@@ -40,13 +38,12 @@ def diff(
 ) -> Differences:
     """Show the nodes that two models do not share.
 
-    Exits with 0 if the graphs are equal, and with 5 if they differ. A summary comes first: nodes,
-    ops by count, weights, inputs and outputs. Then each difference follows. A line starts with -
-    for a node that only FIRST has, with + for one that only SECOND has, and with ~ for a node whose
-    op, inputs, device or attributes differ.
+    Exits with 0 if the graphs are equal, and with 5 if they differ. Prints a summary of nodes, ops,
+    weights, inputs and outputs, then each difference. Lines with - are nodes only in FIRST, + only
+    in SECOND, and ~ nodes whose op, inputs, device or attributes differ.
 
     The order of nodes, attributes whose names start with an underscore, and versions are not
-    compared. `deploykit verify` compares what the models compute.
+    compared. `deploykit verify` compares the outputs of the models.
 
     Args:
         first: whatever `open_model` takes.

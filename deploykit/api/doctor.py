@@ -1,11 +1,9 @@
 """What models run on here."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from deploykit.api.public import Command, public
-from deploykit.hardware.doctor import examine
+from deploykit.hardware.doctor import MachineFacts, examine
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.display.documents import Flat
@@ -15,7 +13,7 @@ from deploykit.transforms.core.display.documents import Flat
 class Diagnosis(AsHtml):
     """The machine, TensorFlow, the settings in force and the GPU."""
 
-    facts: Flat[Mapping[str, Any]]
+    facts: Flat[MachineFacts]
 
     @property
     def refusal(self) -> str | None:
@@ -30,11 +28,11 @@ class Diagnosis(AsHtml):
     ),
 )
 def doctor() -> Diagnosis:
-    """Show the machine and the TensorFlow that models run on here.
+    """Show the machine and the TensorFlow installation that run models here.
 
-    The machine and its limits, versions, how TensorFlow was built and is configured, the
-    environment variables that change how it runs, and the GPU: its driver and the libraries that
-    TensorFlow loads. If TensorFlow sees no GPU, the last line says why, and what to do.
+    Shows the machine and its limits, versions, TensorFlow's build and configuration, the
+    environment variables that affect it, and the GPU with its driver and libraries. If TensorFlow
+    sees no GPU, the last line gives the reason and the fix.
 
     Commands:
         deploykit doctor

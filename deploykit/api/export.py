@@ -29,13 +29,14 @@ def export(
 ) -> Exported:
     """Write a model as a version that TensorFlow Serving loads.
 
-    The folder BASE_DIR/NAME/N/ appears only when it is complete, under a new number, and is never
-    replaced. The signatures of a SavedModel keep their names and those of their inputs and outputs;
-    with `signature`, only that one is kept, as the default. Any other model gets one signature,
+    Writes the folder BASE_DIR/NAME/N/ atomically, with a new version number N; existing versions
+    are never replaced. The signatures of a SavedModel keep their names, inputs and outputs. With
+    `signature`, only that one is exported, as the default. Any other model gets the signature
     serving_default, with the names of inputs and outputs in the graph. `signature_name`,
-    `input_aliases` and `output_aliases` give it the names that existing clients send. With
-    `preprocess`, serving_default takes photos as files (bytes), the signature pixels decoded ones
-    (uint8), and the signature tensors what the model itself takes.
+    `input_aliases` and `output_aliases` rename the signature, its inputs and its outputs for
+    existing clients. With `preprocess`, serving_default takes encoded image files (bytes), the
+    signature pixels takes decoded images (uint8), and the signature tensors takes the model's own
+    inputs.
 
     Args:
         model: whatever `open_model` takes.

@@ -25,7 +25,7 @@ from deploykit.verification.verify import Verification
 
 @public(
     Command(
-        heading="Kept beside the graph",
+        heading="Model metadata",
         runs_graph=True,
         writes_result=False,
     ),
@@ -46,9 +46,9 @@ def freeze(
     """Turn the variables of a model into constants.
 
     MODEL is a SavedModel folder, a checkpoint prefix with its .meta file (or `graph`), a .keras or
-    .h5 file, or a graph that is frozen already (.pb, .pbtxt). Functions are inlined, and the
-    contents of lookup tables go into the graph. A boolean placeholder with a name like is_training
-    becomes false, unless it is an input.
+    .h5 file, or a frozen graph (.pb, .pbtxt). Functions are inlined, and lookup tables are stored
+    in the graph. A boolean placeholder with a name like is_training becomes false, unless it is an
+    input.
 
     deploykit loads and runs the new file once, and compares it with the graph as it was read.
     Nothing is written if they differ, or if they could not be compared.
@@ -56,9 +56,10 @@ def freeze(
     Args:
         model: whatever `open_model` takes.
         how: on which inputs the written file is compared with the model.
-        preprocess: How photos and other data become inputs, in the form that calibrate and
-            benchmark take; other commands then find it there.
-        labels: File with the names of the classes, one a line; label then finds them there.
+        preprocess: Preprocessing of the model's data, in the form that calibrate and benchmark
+            take. It is stored in the model metadata file, where other commands find it.
+        labels: File with the class names, one per line. They are stored in the model metadata file,
+            where deploykit label finds them.
         output: a `.pb` file to write too.
         force: Replace an existing output file.
 
@@ -85,7 +86,7 @@ def freeze(
         graph = opened.frozen.copy()
         graph.about = _told(graph, preprocess, labels)
         if output is None:
-            graph.report = Rewriting(opened, opened.nodes)
+            graph.report = Rewriting(opened, opened.nodes, nodes_out=len(graph))
             return graph
         if how.data is not None:
             how = replace(how, preprocess=preprocess, labels=labels)
@@ -109,7 +110,7 @@ def _written(
         return checked_against_live(found, live, graph, path, feeds, strict)
 
     size, found = target.write(graph, check)
-    return Rewriting(model, model.nodes, verification=found, bytes=size)
+    return Rewriting(model, model.nodes, verification=found, bytes=size, nodes_out=len(graph))
 
 
 def _live_feeds(graph: Graph, how: VerifyOptions) -> list[Feed]:

@@ -38,18 +38,17 @@ def infer(
     out: str | os.PathLike[str],
     how: InferOptions = DEFAULT,
 ) -> Inferred:
-    """Run a model over files of data, and write what it answers.
+    """Run batch inference over a dataset and write the predictions.
 
-    DATA is a folder of TFRecords with their index, or DIR/NAME where it holds records of several
-    names, a folder of photos or of CSV files, a CSV or Parquet file, or a .npz file of arrays by
-    input name. It is cut into parts, of TFRecords the shards. Each worker takes the next part and
-    writes its answers into the folder OUT as one file, whole or not at all, in which each row says
-    which file and which row of DATA it is of. What a lost worker was at is done again. At the end,
-    OUT/NAME.index.json lists all parts with their SHA-256, and the rows that were left out.
+    DATA is a folder of TFRecords with their index (DIR/NAME if DIR contains records of several
+    names), a folder of images or CSV files, a CSV or Parquet file, or a .npz file of arrays by
+    input name. DATA is split into parts; TFRecords are split by shard. Each worker takes the next
+    part and writes its predictions to the folder OUT atomically, as one file. Each row names the
+    file and the row of DATA that it belongs to. Work of a lost worker is retried. At the end,
+    OUT/NAME.index.json lists all parts with their SHA-256, and the skipped rows.
 
-    After Ctrl-C or any other end, the same command goes on with the parts that are missing. On a
-    cluster, all machines need deploykit, and see MODEL's results folder OUT and DATA under the same
-    paths.
+    After Ctrl-C or a crash, the same command resumes with the missing parts. On a cluster, every
+    machine needs deploykit and sees MODEL, OUT and DATA under the same paths.
 
     Args:
         model: whatever `open_model` takes; a folder of `ship` brings its preprocessing, labels and

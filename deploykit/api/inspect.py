@@ -1,12 +1,11 @@
 """What is in a model, and what it costs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from deploykit.api.public import INTERFACE, Command, public
 from deploykit.freezing.open_model import OpenedModel, open_model
-from deploykit.inspection.summary import inspect_graph
+from deploykit.inspection.summary import InspectionFacts, inspect_graph
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.display.documents import Flat, Hidden
@@ -19,7 +18,7 @@ class Inspection(AsHtml):
     """What is in a model."""
 
     model: Hidden[OpenedModel]
-    facts: Flat[Mapping[str, Any]]
+    facts: Flat[InspectionFacts]
 
 
 @public(
@@ -36,18 +35,18 @@ def inspect(
     top: Annotated[int, Flag(at_least=0)] = 10,
     structure: bool = False,
 ) -> Inspection:
-    """Show what is in a model, and what it costs.
+    """Show what a model contains, and its FLOPs and memory.
 
-    Its inputs, outputs, variables, parameters, ops, devices and functions; the batch norms that can
-    be folded; the floating-point operations (multiplications and additions are counted one by one)
-    and the memory at batch 1, as far as shapes are known without running the model.
+    Shows inputs, outputs, variables, parameters, ops, devices and functions, and the batch norms
+    that can be folded. FLOPs (a multiply-add counts as 2) and memory are estimated at batch 1, for
+    nodes whose shapes are known without running the model.
 
     A GraphDef file is shown as it is. Any other model is frozen first, so it has no variables.
 
     Args:
         model: whatever `open_model` takes.
-        top: How many of the largest nodes are listed.
-        structure: Also print every node, one a line.
+        top: Number of the largest nodes to list.
+        structure: Also print every node, one per line.
 
     FileError, GraphError: the model cannot be read.
 

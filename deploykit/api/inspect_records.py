@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from deploykit.api.public import Command, public
 from deploykit.records.features import Feature
-from deploykit.records.index import Index
+from deploykit.records.index import Index, RecordsFacts
 from deploykit.records.verify_records import inspection, shown
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
@@ -16,7 +16,7 @@ from deploykit.transforms.core.display.documents import Hidden, Written, written
 from deploykit.transforms.core.display.flag import Flag
 
 
-def _facts(index: Index | None) -> dict[str, Any]:
+def _facts(index: Index | None) -> RecordsFacts:
     return {} if index is None else index.facts()
 
 
@@ -59,11 +59,11 @@ def inspect_records(
     *,
     name: Annotated[str | None, Flag(metavar="NAME")] = None,
 ) -> RecordsInspection:
-    """Show what records hold: features, counts, shards, and the first record.
+    """Show the features, counts, shards and first record of TFRecord data.
 
     Args:
         folder: where the shards lie, with or without an index.
-        name: Name of the records, if DIR holds records of several names.
+        name: Name of the records, if DIR contains records of several names.
 
     FileError: there are no records, or they cannot be read. GraphError: they are of no known form,
     or their index is damaged. VerificationError: the first record is damaged.

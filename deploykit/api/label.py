@@ -69,23 +69,22 @@ def label(
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag("--labels")] = None,
     how: LabelOptions = DEFAULT,
 ) -> ImageLabels:
-    """Name what an image shows, with a model and its labels.
+    """Classify an image with a model and its labels.
 
     Takes the flags of TensorFlow's label_image, and more.
 
-    IMAGE is a JPEG, PNG, BMP or GIF file. It is resized to the size that the model takes (bilinear,
-    as label_image does), and each pixel x becomes (x - mean) / std. Mean and std are label_image's
-    0 and 255, unless the model itself rescales what it is fed: then the values that it wants are
-    fed, and a warning says both. With `preprocess`, it is prepared as calibrate and benchmark
-    prepare images. --json shows what was done, in the form of such a file. The file X.pb.json
-    beside a graph X.pb may hold that, and the labels.
+    IMAGE is a JPEG, PNG, BMP or GIF file. It is resized to the model's input size (bilinear, as in
+    label_image), and each pixel x becomes (x - mean) / std. Mean and std are 0 and 255, as in
+    label_image. If the model rescales its inputs itself, pixels are scaled to the range that the
+    model expects, and a warning states both ranges. With `preprocess`, the image is prepared as in
+    calibrate and benchmark. --json shows the preprocessing in the form of such a file. The model
+    metadata file X.pb.json may contain preprocessing and labels.
 
     Args:
         image: the path of a JPEG, PNG, BMP or GIF file, or an array [height, width] or [height,
             width, channels] of whole numbers from 0 to 255; of 1, 3 or 4 channels.
         model: Model that names the image.
-        labels: File with the names of the classes, one a line [default: the labels that are kept
-            beside the model].
+        labels: File with the class names, one per line [default: from the model metadata file].
         how: what becomes of the image.
 
     FileError: a file is missing or cannot be read. GraphError: the image cannot be decoded, the

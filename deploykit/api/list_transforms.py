@@ -34,7 +34,8 @@ def list_transforms(
 ) -> TransformList:
     """List the transforms, or explain one.
 
-    With NAME, its parameters are explained too; package.module:function is one of your own.
+    With NAME, its parameters are explained too. NAME may be your own transform,
+    package.module:function.
 
     Args:
         name: a transform, or `package.module:function`, which is one of your own; default: all,

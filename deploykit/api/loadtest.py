@@ -64,14 +64,14 @@ def load_test(
     """Measure how a server handles load.
 
     Works with any server that has the TensorFlow Serving API or, with `protocol` v2, the Open
-    Inference Protocol (KServe v2). With `rate`, the latency of a call starts when it should have
-    been sent, so the time for which calls wait behind a stalled server counts. No call is repeated.
+    Inference Protocol (KServe v2). With `rate`, latency is measured from the scheduled send time of
+    a request, so it includes the wait behind a stalled server. No request is retried.
 
     Args:
         address: `host:port` of gRPC, or `unix:path`; with `protocol="v2"` also a URL of HTTP.
         model: the name under which it is served.
         data: Samples to send one after another: a .npz file of arrays by input name, a folder of
-            TFRecords, images or CSV files, or DIR/NAME where DIR holds records of several names.
+            TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
         how: which version is asked, and with which load.
         connection: how the server is spoken to.
 

@@ -32,7 +32,7 @@ def optimize(
     force: Annotated[bool, Flag(heading="Output")] = False,
     verify: Annotated[bool, Flag(is_python_only=True)] = False,
 ) -> Graph:
-    """Make a model smaller and faster; its answers stay the same.
+    """Make a model smaller and faster without changing its outputs.
 
     Runs inline_functions, strip_unused_nodes, remove_nodes, fold_constants, fold_batch_norms,
     merge_duplicate_nodes and sort_by_execution_order.

@@ -47,26 +47,25 @@ def placement(
 ) -> Placement | EnginePlacement:
     """Show on which device each node of a model really runs.
 
-    Runs the model and shows what TensorFlow executed after it folded and fused nodes: each node
-    with the device that the model asks for and the device that it got, the tensors that are copied
-    between devices with their bytes for each run, and the nodes that silently ran on another
-    device.
+    Runs the model and shows the graph that TensorFlow executed after folding and fusing nodes. Each
+    node has its requested and its actual device. Copies of tensors between devices are listed with
+    their bytes per run, and so are nodes that silently ran on another device.
 
-    In OpenVINO the CPU computes all. Shown are its ops with the precision that each computes in (u8
-    and i8 are 8 bits), how many layers are in 8 bits, and how often numbers are only converted.
+    In OpenVINO, everything runs on the CPU. The result shows OpenVINO's ops with their precisions
+    (u8 and i8 are 8 bits), the number of int8 layers, and the number of pure type conversions.
 
-    To try other devices, set them with set_device of deploykit transform.
+    To try other devices, use set_device of deploykit transform.
 
     Args:
         model: whatever `open_model` takes.
         feeding: data or made-up values.
-        batch: Samples in a batch [default: what the model demands, or 1].
+        batch: Samples in a batch [default: the model's fixed batch, or 1].
         device: Devices that TensorFlow may see; all: every GPU.
         cpu_devices: Present the CPU as this many devices, up to 64, to try a placement without a
             GPU.
-        soft_placement: Fail if a node cannot run on the device that it asks for.
-        engine: What computes; in openvino, one device computes all, and it is shown what that made
-            of the graph [default: the one that the model was written for, else tensorflow].
+        soft_placement: Fail if a node cannot run on its requested device.
+        engine: Execution engine; openvino runs everything on the CPU and shows its own graph
+            [default: the one that the model was written for, else tensorflow].
 
     Sizes of copies are in bytes a run.
 

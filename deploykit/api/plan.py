@@ -142,24 +142,24 @@ def plan(
     how: PlanOptions = DEFAULT,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> ReplicaPlan:
-    """Say how many replicas of a server a load takes.
+    """Estimate the number of server replicas for a target request rate.
 
-    SOURCE is the address of a server, which counts as one replica and is measured: run it alone, on
-    what each replica will have. Any server of the TensorFlow Serving API will do. Queues before
-    many replicas are then simulated with what was measured, and the load that each of them would
-    get is tried on the server, to compare. Or SOURCE is a file that deploykit load-test or
-    deploykit benchmark --scenario server wrote with -o; then MODEL may be left out.
+    SOURCE is the address of a server, which is measured as one replica. Run it alone, on the
+    hardware of one replica. Any server with the TensorFlow Serving API works. The measured service
+    times then drive a queueing simulation of many replicas. To check the estimate, the server gets
+    the load of one replica. SOURCE may also be a file that deploykit load-test or deploykit
+    benchmark --scenario server wrote with -o; then MODEL is optional.
 
-    P99 is that of replicas to which calls are dealt out at random, as by Kubernetes; beside it
-    stands what a balancer reaches that sends each call to the least busy one. Exit status 5: no
-    number of replicas will do, or the server does not do what was foreseen.
+    P99 assumes that requests are distributed to replicas at random, as in Kubernetes. The table
+    also shows p99 with a least-loaded balancer. Exits with 5 if no number of replicas is enough, or
+    if the server misses the estimate.
 
     Args:
         source: `host:port` of gRPC, or `unix:path`; or a file that `load-test` or `benchmark
             --scenario server` wrote with `-o`, instead of a server.
         model: the name under which it is served; of a file it may be left out.
         data: Samples to send one after another: a .npz file of arrays by input name, a folder of
-            TFRecords, images or CSV files, or DIR/NAME where DIR holds records of several names.
+            TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
         how: the rate, the limit, and what else the plan is to know.
         connection: how the server is spoken to.
 

@@ -56,17 +56,17 @@ def predict(
     model: str,
     inputs: Annotated[
         Mapping[str, ArrayLike | os.PathLike[str]] | Sequence[str] | str,
-        Flag(format="named values", metavar="[NAME=]VALUE", is_required=False),
+        Flag(format="named values", metavar="[[NAME=]VALUE]...", is_required=False),
     ],
     how: PredictOptions = DEFAULT,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> Prediction:
-    """Ask a served model for its answer.
+    """Send inputs to a served model and show its outputs.
 
     Works with any server that has the TensorFlow Serving API or, with `protocol` v2, the Open
-    Inference Protocol (KServe v2). VALUES are what `given` takes. A photo is sent as the file it is
-    where the model decodes it itself (deploykit export `preprocess`); else it is decoded and
-    resized here, as by `deploykit calibrate` and `benchmark`.
+    Inference Protocol (KServe v2). VALUE is described at `given`. If the model decodes images
+    itself (deploykit export `preprocess`), the image file is sent as it is. Otherwise it is decoded
+    and resized before sending, as in `deploykit calibrate` and `benchmark`.
 
     Args:
         address: `host:port` of gRPC, or `unix:path`; with `protocol="v2"` also a URL of HTTP.

@@ -72,17 +72,17 @@ def quantize(
     ] = None,
     force: Annotated[bool, Flag(heading="Output")] = False,
 ) -> Graph:
-    """Optimize a model and put it in 8 bits.
+    """Optimize a model and quantize it to int8.
 
     With `calibration`, layers run in int8. Layers that are too inaccurate or slower in int8 are
     kept in float32. Without `calibration`, only the weights are stored in 8 bits: the file shrinks
     to about a quarter, and the speed stays the same.
 
     A quantization-aware model states its int8 scales (fake-quants, as TF-MOT leaves them). Its
-    layers run in int8 with these, without `calibration`.
+    layers run in int8 with these scales, without `calibration`.
 
-    int8 is kept unless it is significantly slower than float32 or too inaccurate. Then, and where
-    there is nothing to quantize, the command writes nothing and exits with status 5.
+    int8 is kept unless it is significantly slower than float32 or too inaccurate. If int8 is not
+    kept, or there is nothing to quantize, the command writes nothing and exits with status 5.
 
     The result is compared with the original before it is written. After Ctrl-C, the same command
     continues the search.
@@ -91,10 +91,10 @@ def quantize(
         model: whatever `open_model` takes.
         how: what the 8-bit graph has to be.
         comparison: without calibration, on which inputs the result is compared with the original.
-        calibration: At least 64 samples like those of real use: a .npz file of arrays by input
-            name, a folder of TFRecords, images or CSV files, or DIR/NAME where DIR holds records of
-            several names. Every fourth sample is kept aside to check the result.
-        evaluation: Samples with labels, on which `metric` is taken.
+        calibration: At least 64 representative samples: a .npz file of arrays by input name, a
+            folder of TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several
+            names. Every fourth sample is held out to check the result.
+        evaluation: Samples with labels, to measure `metric`.
         output: a `.pb` file to write too. With calibration, what is found meanwhile is kept beside
             it, and the same call goes on after an interruption.
         force: Replace an existing output file.

@@ -25,15 +25,15 @@ class RecordOptions:
         SourceKind | None,
         Flag(hidden="--from", heading="Source"),
     ] = None
-    """Kind of the source [default: judged by its content]."""
+    """Kind of the source [default: detected from its content]."""
     name: Annotated[str | None, Flag(metavar="NAME")] = None
     """Name of the records, NAME-00003-of-00010.tfrecord; the folder of CIFAR becomes NAME-train,
     NAME-validation and NAME-test [default: data; for CIFAR train, validation and test]."""
     label_column: Annotated[
         str | None, Flag(formerly="label", metavar="NAME|NUMBER", heading="Source")
     ] = None
-    """Column of the label by name or number from 0, or the array of a .npz file; none: there is no
-    label [default: the last column; the array label or labels]."""
+    """Label column by name or by number from 0, or label array of a .npz file; none: no label
+    [default: the last column; the array label or labels]."""
     labels: Annotated[str | os.PathLike[str] | None, Flag(metavar="FILE.csv", heading="Source")] = (
         None
     )

@@ -40,15 +40,15 @@ def report(
     ] = None,
     force: Annotated[bool, Flag("--force", heading="Output")] = False,
 ) -> ReportPage:
-    """Show what was found as one HTML page.
+    """Show results as one HTML page.
 
-    DIR is what deploykit ship wrote. RESULT.json is a document that a command wrote with --json
-    or -o: of benchmark, tune, quantize, load-test, plan, placement, accuracy, verify, optimize,
-    check or export. Several are shown one after another.
+    DIR is a folder of deploykit ship. RESULT.json is the output of --json or -o of benchmark, tune,
+    quantize, load-test, plan, placement, accuracy, verify, optimize, check or export. Several
+    results are shown one after another.
 
-    The page is one file that loads nothing else. It is light or dark as its reader has it, it
-    prints, and it is at most 2 MB: what it leaves out of long tables stands in the JSON, and it
-    says where.
+    The page is one file that loads nothing else. It follows the reader's light or dark theme, can
+    be printed, and has at most 2 MB. Long tables are truncated, with a reference to the full data
+    in the JSON.
 
     Args:
         results: the folder that `ship` wrote; a JSON file that a command wrote; a value that a

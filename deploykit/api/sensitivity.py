@@ -38,23 +38,23 @@ def sensitivity(
     isa: Isa = "auto",
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = (),
 ) -> Sensitivity:
-    """Rank the layers by the noise that each adds in 8 bits.
+    """Rank the layers by the noise that each adds in int8.
 
-    Optimizes and calibrates the model as quantize does, then runs it with one layer at a time in 8
-    bits and measures the signal-to-noise ratio of the answers: the lower it is, the noisier is the
-    layer. Layers that cannot be in 8 bits are listed with the reason.
+    Optimizes and calibrates the model like quantize, then runs it with one int8 layer at a time and
+    measures the signal-to-noise ratio of the outputs. The lower the ratio, the noisier the layer.
+    Layers without an int8 form are listed with the reason.
 
     Args:
         model: whatever `open_model` takes.
         calibration: Samples: a .npz file of arrays by input name, a folder of TFRecords, images or
-            CSV files, or DIR/NAME where DIR holds records of several names. Every fourth sample is
-            kept aside to measure the noise on.
-        preprocess: How the features of files become inputs, such as the size of images and the
-            range of their values: a file, its JSON, or the range alone (0..1, -1..1, 0..255,
-            photo=0..1) [default: what is kept beside the model, or what the model itself says].
-        ranges: Ranges of the optimized model that deploykit calibrate wrote [default: found on the
+            CSV files, or DIR/NAME if DIR contains records of several names. Every fourth sample is
+            held out to measure the noise.
+        preprocess: Preprocessing of file features into model inputs, such as image size and value
+            range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
+            [default: from the model metadata file X.pb.json, or from the model itself].
+        ranges: Ranges of the optimized model from deploykit calibrate [default: measured on the
             samples].
-        isa: Instruction set that the 8-bit layers are made for; auto is that of this machine.
+        isa: Instruction set of the target machine; auto: that of this machine.
         allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
 

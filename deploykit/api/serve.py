@@ -41,20 +41,20 @@ def serve(
     """Serve models over TensorFlow Serving's gRPC and REST API.
 
     BASE_DIR holds the versions of one model (folders with numbers as names), or several such
-    models. Or it is what deploykit ship wrote: then its model is served under its name, with the
-    settings that deploykit tune found for it; flags and `tuned` win.
+    models. It may also be a folder of deploykit ship. Then its model is served under its name, with
+    the settings from deploykit tune; flags and `tuned` override them.
 
     The flags are those of TensorFlow Serving and some more, written as --flag=value, --flag value,
     --switch or --noswitch. A flag of TensorFlow Serving that has no effect here gives a warning.
 
-    With several workers, each looks for new versions itself: until all have seen one, some answer
-    with the old version and others with the new one. Each counts its own calls on the page for
-    Prometheus. They take no reload over gRPC; change the file of `model_config_file` instead.
+    With several workers, each loads new versions by itself. Until all have done so, some still
+    answer with the old version. Each worker counts its own requests for Prometheus. Reload over
+    gRPC is not available; change the file of `model_config_file` instead.
 
-    After SIGTERM, health says NOT_SERVING and calls are answered for `lame_duck_seconds`, or up to
-    twice that time while they come. Then new calls are refused (UNAVAILABLE, 503), and the server
-    stops when all running ones are answered. Ctrl-C leaves out the first part; a second signal
-    stops the server at once.
+    After SIGTERM, the health check reports NOT_SERVING. Requests are still answered for
+    `lame_duck_seconds`, or up to twice as long if more arrive. Then new requests are refused
+    (UNAVAILABLE, 503), and the server stops once all running ones are answered. Ctrl-C skips the
+    first phase; a second signal stops the server at once.
 
     Args:
         base_dir: a folder with the versions of one model (folders with numbers for names), or with
@@ -62,8 +62,8 @@ def serve(
             its name, with what `tune` found for it; default: what `model_base_path` or
             `model_config_file` says.
         flags: the flags of TensorFlow Serving, and some more.
-        tuned: Take threads, calls at the same time, batches and environment from what deploykit
-            tune found; flags and variables that are set win.
+        tuned: Use the threads, concurrency, batching and environment from deploykit tune; flags and
+            variables that are set override them.
 
     Error: flags contradict each other. FileError: a file or folder cannot be read, or a port is
     taken. GraphError: there is no model, and the message names the folder to give instead where

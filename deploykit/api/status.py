@@ -31,11 +31,11 @@ def status(
 ) -> ServerHealth | ServedModels | ModelVersions:
     """Show whether a server is healthy, or which models and versions it serves.
 
-    ADDRESS is host:port of gRPC, or a URL of REST. With MODEL, its versions and their inputs and
-    outputs are shown. Without MODEL, REST lists all models of a server of deploykit; TensorFlow
-    Serving has no such list. gRPC asks the health service, which TensorFlow Serving offers only if
-    it was started so. With `protocol` v2, it shows whether the server is live and ready. Exit
-    status 5: the server is not serving, or a model has no available version.
+    ADDRESS is host:port for gRPC, or a URL for REST. With MODEL, shows its versions and their
+    inputs and outputs. Without MODEL, REST lists all models of a deploykit server; TensorFlow
+    Serving has no such list. gRPC queries the health service, which TensorFlow Serving only has if
+    it was started with it. With `protocol` v2, shows whether the server is live and ready. Exits
+    with 5 if the server is not serving, or a model has no available version.
 
     Args:
         address: `host:port` or `unix:path` of gRPC, or a URL of REST: `http://host:port`.

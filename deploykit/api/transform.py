@@ -47,20 +47,20 @@ def transform(
 ) -> Graph:
     """Run transforms on a graph, in the order given.
 
-    Takes the flags and the transform string of the Graph Transform Tool's transform_graph.
-    `deploykit transforms` lists the transforms, `deploykit transforms NAME` explains one.
+    Takes the same flags and transform string as transform_graph of the Graph Transform Tool.
+    `deploykit transforms` lists the transforms, and `deploykit transforms NAME` explains one.
 
-    If `verify` finds a difference, it names the first step that changes the answers too much,
-    writes no out_graph, and exits with 5; with `dump`, DIR keeps the graphs before that step.
+    If `verify` finds a difference, deploykit names the first step that changes the outputs too
+    much, writes no out_graph, and exits with 5. With `dump`, DIR keeps the graphs before that step.
 
     Args:
         model: Graph to read.
         transforms: Transforms to run in order, such as 'fold_constants(ignore_errors=true)
-            fold_batch_norms'; package.module:function is one of your own.
+            fold_batch_norms'; package.module:function is your own transform.
         how: with `verify`: on which inputs, and against which bar.
         output: Graph to write.
         force: Replace an existing output file.
-        verify: Run the graph before and after; if the answers differ, write nothing and name the
+        verify: Run the graph before and after. If the outputs differ, write nothing and name the
             step that caused it.
         as_text: Write the graph as text.
         dump: Write the graph after each step to this folder: DIR/01-NAME.pb and so on.

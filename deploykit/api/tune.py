@@ -41,20 +41,20 @@ def tune(
     ] = None,
     force: Annotated[bool, Flag(heading="Output")] = False,
 ) -> Recommendation:
-    """Find settings with which a model runs faster on this machine.
+    """Find faster settings for a model on this machine.
 
-    It tries threads, oneDNN, whether the calling thread does a share of oneDNN's work, whether the
-    C library keeps freed memory, batches, and calls at the same time: for the lowest median latency
-    and for the most items a second. Settings that the environment has already stay as they are. At
-    the end, the best settings, and the same without one of their changes, take turns with
-    TensorFlow's defaults: the figures shown are of this comparison, and only what is faster for
-    sure is recommended, with as few changes as it takes.
+    Tries threads, oneDNN, work of the calling thread in oneDNN, keeping of freed memory in the C
+    library, batch sizes and concurrency. It searches for the lowest median latency and for the
+    highest throughput. Settings from environment variables are not changed. At the end, the best
+    settings, and the same without one of their changes, are interleaved with TensorFlow's defaults.
+    The results are from this comparison. Only significantly faster settings are recommended, with
+    as few changes as possible.
 
-    `deploykit benchmark --tuned` takes the file. After Ctrl-C, the same command continues the
-    search.
+    `deploykit benchmark --tuned` reads the written file. After Ctrl-C, the same command continues
+    the search.
 
-    In OpenVINO it tries threads, streams (a stream for each call at the same time), the memory and
-    batches; the answers of OpenVINO are compared with those of TensorFlow first.
+    In OpenVINO it tries threads, streams (one per concurrent call), memory and batch sizes.
+    OpenVINO's outputs are compared with TensorFlow's first.
 
     Args:
         model: whatever `open_model` takes.

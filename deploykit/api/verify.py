@@ -30,21 +30,21 @@ def verify(
     *,
     min_sqnr: Annotated[float | None, Flag(metavar="DB")] = None,
 ) -> Verification:
-    """Compare what two models compute.
+    """Compare the outputs of two models.
 
-    Exits with 5 if the outputs of RESULT differ too much from those of REFERENCE, and if nothing
-    was compared: REFERENCE cannot be run, or gives the same value whatever it is fed.
+    Exits with 5 if the outputs of RESULT differ too much from those of REFERENCE. Also exits with 5
+    if nothing was compared, because REFERENCE cannot run or has the same output for every input.
 
-    Both run on the same inputs, with TensorFlow's own graph optimizer switched off. If an output is
-    a Softmax, its input is compared too. In --json, an infinite figure (there is no difference
-    at all) is null, and "verified" is false if nothing was compared.
+    Both run on the same inputs, without TensorFlow's graph optimizer. If an output is a Softmax,
+    its input is compared too. In --json, infinite values (no difference at all) are null, and
+    "verified" is false if nothing was compared.
 
     Args:
         reference: the model that is right; whatever `open_model` takes.
         result: the model to judge.
         how: on which inputs, and against which bar.
-        min_sqnr: Instead, the smallest signal-to-noise ratio allowed [default for a quantized
-            RESULT: 15].
+        min_sqnr: Smallest signal-to-noise ratio allowed, instead of --tolerance [default for a
+            quantized RESULT: 15].
 
     A reference that does not run on made-up inputs gives `verified=False` with the reason.
     GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.

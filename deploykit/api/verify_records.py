@@ -98,13 +98,13 @@ def verify_records(
 ) -> RecordsVerification:
     """Check every record, and the shards against their index.
 
-    Exits with 5 if a record's checksum is wrong, or a shard is cut short, changed, missing or not
-    listed, or if there is no record at all. Without an index, a shard that was cut between two
-    records looks complete, which the result says.
+    Exits with 5 if a checksum is wrong, if a shard is truncated, changed, missing or not listed, or
+    if there is no record at all. Without an index, a shard that was truncated between two records
+    looks complete; the result states this.
 
     Args:
         folder: where the shards lie.
-        name: Name of the records, if DIR holds records of several names.
+        name: Name of the records, if DIR contains records of several names.
         processes: Number of processes, up to 1024 [default: one for each core].
 
     `check()` of what is returned raises VerificationError where there is a problem, or no record.

@@ -66,13 +66,13 @@ def write_input(
     ] = None,
     force: Annotated[bool, Flag(heading="Output")] = False,
 ) -> WrittenInput:
-    """Write the recommended tf.data function for data, to stdout or a file.
+    """Write the recommended tf.data function for a dataset to stdout or a file.
 
     DIR is a folder of TFRecords (deploykit records), of CSV files or of images, or an .npz file.
-    The code is short, imports only TensorFlow (and NumPy for .npz), and builds the very dataset
-    that `deploykit benchmark --input tfdata` measures with the same options on this machine.
-    `deploykit benchmark MODEL --data DIR --pipeline FILE:dataset` measures the file, here without
-    its .py.
+    The code imports only TensorFlow (and NumPy for .npz). It builds the same dataset that
+    `deploykit benchmark --input tfdata` measures with the same options on this machine. To measure
+    the file, run `deploykit benchmark MODEL --data DIR --pipeline FILE:dataset`, with FILE without
+    .py.
 
     Args:
         data: a folder of TFRecords (`deploykit.convert_records`), of CSV files or of images, or an
@@ -81,7 +81,7 @@ def write_input(
             the data].
         piping: how files are read: `preprocess`, `shuffle`, `cache`, `buckets` and
             `private_threads`.
-        batch: Records in a batch [default: what the model demands, or 32].
+        batch: Records in a batch [default: the model's fixed batch, or 32].
         style: Kind of input pipeline.
         output: File to write [default: stdout].
         force: Replace an existing output file.

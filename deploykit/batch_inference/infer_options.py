@@ -24,40 +24,38 @@ class InferOptions:
     HEADING: ClassVar = "Workers"
 
     engine: Literal["processes", "ray"] = "processes"
-    """What runs the workers: processes of this machine, or Ray, on this machine or on a cluster
-    (pip install '.[ray]')."""
+    """Scheduler of the workers: processes on this machine, or Ray on this machine or a cluster (pip
+    install '.[ray]')."""
     address: Annotated[str | None, Flag(metavar="local|HOST:PORT")] = None
-    """Ray: a cluster that runs already, or local, which starts one on this machine for this run
-    alone [default: RAY_ADDRESS, or local]."""
+    """Ray: address of a running cluster, or local, which starts one on this machine only for this
+    run [default: RAY_ADDRESS, or local]."""
     processes: Annotated[int | None, Flag(at_most=100000)] = None
-    """Number of workers, each of which has the model and a core of its own [default: one for each
-    core]."""
+    """Number of workers; each loads the model and uses one core [default: one per core]."""
     batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None
-    """Rows that a worker computes at once [default: what the model demands or was tuned for, or
-    32]."""
+    """Rows per batch [default: the model's fixed or tuned batch, or 32]."""
     preprocess: Annotated[
         PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
     ] = None
-    """How the features of files become inputs, such as the size of images and the range of their
-    values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) [default: what is
-    kept beside the model, or what the model itself says]."""
+    """Preprocessing of file features into model inputs, such as image size and value range: a JSON
+    file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1) [default: from the model
+    metadata file X.pb.json, or from the model itself]."""
     top: Annotated[int | None, Flag(metavar="K", heading="Results")] = None
     """Write the K classes with the highest scores of the first output instead of the outputs."""
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Results")] = None
-    """With `top`: names of the classes, one a line, in the order of the scores [default: what is
-    kept beside the model]."""
+    """With `top`: class names, one per line, in the order of the scores [default: from the model
+    metadata file]."""
     format: Annotated[Literal["npz", "parquet", "tfrecord", "csv"], Flag(heading="Results")] = "npz"
-    """Of the files that are written; parquet takes pip install '.[parquet]'."""
+    """Format of the written files; parquet needs pip install '.[parquet]'."""
     name: Annotated[str | None, Flag(metavar="NAME", heading="Results")] = None
-    """What the files are called: NAME-00003-of-00013.npz [default: as the data]."""
+    """Base name of the files: NAME-00003-of-00013.npz [default: the name of the data]."""
     on_error: Annotated[Literal["stop", "skip"], Flag(heading="Data")] = "stop"
-    """Whether a row that cannot be used, such as a damaged photo, ends the run, or is left out and
-    listed in the index."""
+    """Whether an unusable row, such as a damaged image, ends the run, or is skipped and listed in
+    the index."""
     retries: Annotated[int, Flag(at_least=0)] = RETRIES
-    """How often a part of the data is begun again whose worker was lost."""
+    """Maximum number of retries of a part whose worker was lost."""
     tuned: str | os.PathLike[str] | None = None
-    """Settings that deploykit tune wrote [default: what lies in the folder of a ship]."""
+    """Settings that deploykit tune wrote [default: those in a folder of deploykit ship]."""
     force: Annotated[bool, Flag(heading="Output")] = False
-    """Replace results of this name that are of another model, of other data or of other options."""
+    """Replace results of this name from another model, other data or other options."""
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
     """Run this op although it reads or writes files or starts processes; may be repeated."""

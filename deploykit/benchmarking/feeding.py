@@ -24,13 +24,13 @@ class BenchmarkInputs:
     shapes: Annotated[Mapping[str, Sequence[int]], Flag("--shape", format="shape")] = field(
         default_factory=dict
     )
-    """Shape of an input whose sizes the model leaves open; may be repeated."""
+    """Shape of an input with unknown dimensions; may be repeated."""
     data: Annotated[DataLike | None, Flag(metavar="DATA")] = None
-    """Arrays by input name to run on, sample by sample, as a .npz file [default: random values,
-    always the same]. benchmark also takes a folder of TFRecords, CSV files or images that are read
-    while the model runs, or DIR/NAME where DIR holds records of several names."""
+    """Samples to run on: a .npz file of arrays by input name [default: reproducible random values].
+    benchmark also takes a folder of TFRecords, CSV files or images, which it reads while the model
+    runs, or DIR/NAME if DIR contains records of several names."""
     input_range: Annotated[tuple[float, float], Flag(format="range")] = (-1.0, 1.0)
-    """Range of the random values for float inputs, where no data are given."""
+    """Range of the random values for float inputs if no data is given."""
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
     """Run this op although it reads or writes files or starts processes; may be repeated."""
 

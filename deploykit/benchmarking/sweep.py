@@ -32,68 +32,67 @@ class RunConfigGrid:
     HEADING: ClassVar = "Settings to measure"
 
     batch: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MOST_BATCH)] = ()
-    """Samples in a batch; each of several numbers is measured [default: what the model demands, or
+    """Samples per batch; every listed number is measured [default: the model's fixed batch, or
     1]."""
     engine: Annotated[
         Sequence[Literal["tensorflow", "openvino"]] | Literal["tensorflow", "openvino"],
         Flag(format="one or more"),
     ] = ()
-    """What computes: tensorflow or openvino, or both in turn, whose answers are compared before
-    [default: the engine that the model was written for, else TensorFlow]."""
+    """Execution engine: tensorflow, openvino, or both. The outputs of both are compared before the
+    measurement [default: the engine that the model was written for, else TensorFlow]."""
     threads: Annotated[
         Sequence[tuple[int, int]] | tuple[int, int] | int, Flag(format="threads")
     ] = ()
-    """Threads inside an op, such as 2, or x ops at the same time, such as 2x1, which is the same as
-    2 [default: TensorFlow's]."""
+    """Threads per op and, after an x, number of concurrent ops: 2 is the same as 2x1 [default:
+    TensorFlow's]."""
     onednn: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
     """Whether TensorFlow uses oneDNN's kernels."""
     caller_thread: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
-    """Whether the thread that calls oneDNN does a share of the work itself."""
+    """Whether the thread that calls oneDNN computes a share of the work."""
     keep_memory: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
     """Whether the C library keeps freed memory for later (MALLOC_* variables)."""
     concurrency: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MOST_REQUESTS)] = ()
-    """Calls at the same time [default: 1]."""
+    """Number of concurrent calls [default: 1]."""
     executor: Annotated[
         Sequence[Literal["default", "caller", "single"]] | Literal["default", "caller", "single"],
         Flag(format="one or more"),
     ] = ()
-    """Who runs the ops of a call: threads of TensorFlow's own (default), or one by one the thread
-    that makes it (caller); single is that by an executor of TensorFlow's that refuses loops and
-    conditions of TensorFlow 1."""
+    """Where the ops of a call run: in TensorFlow's thread pool (default), or one by one in the
+    calling thread (caller). single is like caller, with TensorFlow's single-threaded executor,
+    which refuses loops and conditions of TensorFlow 1."""
     allocator: Annotated[
         Sequence[Literal["default", "tcmalloc", "huge-pages"]]
         | Literal["default", "tcmalloc", "huge-pages"],
         Flag(format="one or more"),
     ] = ()
-    """What gives memory: the C library (default), tcmalloc where that is installed, or the C
-    library with pages of 2 MiB (huge-pages)."""
+    """Memory allocator: the C library (default), tcmalloc if it is installed, or the C library with
+    pages of 2 MiB (huge-pages)."""
     kmp_blocktime: Annotated[str | None, Flag(format="blocktime")] = None
     """Set KMP_BLOCKTIME, as old guides advise, and measure with and without it."""
     kmp_affinity: Annotated[str | None, Flag(metavar="TEXT")] = None
-    """Set KMP_AFFINITY, likewise."""
+    """Set KMP_AFFINITY, and measure with and without it."""
     omp_num_threads: Annotated[int | None, Flag(at_most=MOST_THREADS)] = None
-    """Set OMP_NUM_THREADS, likewise."""
+    """Set OMP_NUM_THREADS, and measure with and without it."""
     xla: bool = False
     """Compile with XLA (auto-clustering)."""
     precision: Annotated[
         Sequence[Literal["fp32", "tf32", "fp16", "bf16"]] | Literal["fp32", "tf32", "fp16", "bf16"],
         Flag(format="one or more"),
     ] = ()
-    """In what layers are computed; each of several is measured: fp32, tf32 or fp16 on a GPU, fp32
-    or bf16 on the CPU [default: what TensorFlow takes for float32, which newer GPUs multiply in
-    tf32]."""
+    """Compute precision: fp32, tf32 or fp16 on a GPU, fp32 or bf16 on the CPU; every listed one is
+    measured [default: TensorFlow's for float32, which is tf32 on newer GPUs]."""
     bf16: bool = False
     """The same as `precision` bf16."""
     input: Literal["feed", "tfdata", "resident", "queue", "pipeline", "all"] | None = None
-    """How data reach the model: fed with each call, through tf.data with prefetch, or not at all:
-    resident inputs lie on the device, and no output leaves it [default: feed, and on a GPU resident
-    too]. From files (`data` DIR) also through queues, or all in turn [default: all], or through
-    `pipeline` alone."""
+    """How data reaches the model: feed (with each call), tfdata (tf.data with prefetch), or
+    resident (inputs stay on the device, and no output leaves it) [default: feed, and on a GPU
+    resident too]. From files (`data` DIR) also queue, all of these [default: all], or only
+    `pipeline`."""
     device: Annotated[str | None, Flag(format="device")] = None
-    """Device to run on; all: a copy of the model on every GPU, compared with gpu:0 alone [default:
+    """Device to run on; all: one copy of the model per GPU, compared with only gpu:0 [default:
     cpu]. To compare layouts, use deploykit transform --transforms 'convert_layout(to=NCHW)'."""
     tuned: Annotated[RunConfig | str | os.PathLike[str] | None, Flag(formerly="base")] = None
-    """Start from the settings that deploykit tune wrote; options given here win."""
+    """Start from the settings that deploykit tune wrote; other options override them."""
 
     @classmethod
     def coerced(cls, value: object) -> "RunConfigGrid | None":

@@ -27,15 +27,15 @@ class PredictOptions:
     signature: Annotated[str | None, Flag(metavar="NAME")] = None
     """Signature of the model [default: serving_default, or the only one]."""
     outputs: Annotated[Sequence[str], Flag(metavar="NAME", heading="Request")] = ()
-    """Ask for this output only; may be repeated."""
+    """Request only this output; may be repeated."""
     preprocess: Annotated[
         PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
     ] = None
-    """How the features of files become inputs, such as the size of images and the range of their
-    values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) [default: what is
-    kept beside the model, or what the model itself says]."""
+    """Preprocessing of file features into model inputs, such as image size and value range: a JSON
+    file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1) [default: from the model
+    metadata file X.pb.json, or from the model itself]."""
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Answer")] = None
-    """File with the names of the classes, one a line."""
+    """File with the class names, one per line."""
     top: Annotated[int | None, Flag(metavar="K", heading="Answer")] = None
     """Show this many classes with the highest scores [default: 5, if `labels` is given]."""
 
@@ -56,27 +56,27 @@ class LoadTestOptions:
     preprocess: Annotated[
         PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
     ] = None
-    """How the features of files become inputs, such as the size of images and the range of their
-    values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) [default: what is
-    kept beside the model, or what the model itself says]."""
+    """Preprocessing of file features into model inputs, such as image size and value range: a JSON
+    file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1) [default: from the model
+    metadata file X.pb.json, or from the model itself]."""
     batch: Annotated[int, Flag(at_most=MOST_BATCH, heading="Data")] = 1
-    """Samples in each call."""
+    """Samples per request."""
     concurrency: Annotated[Sequence[int], Flag(format="counts", at_most=65536)] = ()
-    """Number of callers, each of which waits for its answer before it calls again; several numbers
-    are measured one after another [default: 1,2,4,8]."""
+    """Number of concurrent clients, each with one request at a time; several numbers are measured
+    one after another [default: 1,2,4,8]."""
     rate: Annotated[float | None, Flag(metavar="CALLS", above=0)] = None
-    """Instead, send this many calls a second at random times, whether earlier ones are answered or
-    not."""
+    """Instead, send this many requests per second at random times, without waiting for
+    responses."""
     latency_limit: Annotated[
         float | None,
         Flag(hidden="--search-latency-limit", formerly="latency_limit_ms", metavar="MS", above=0),
     ] = None
-    """Instead, find the highest rate at which all calls are answered, 99 % of them within this
-    time."""
+    """Instead, find the highest rate at which all requests are answered and p99 is within this
+    limit."""
     seconds: Annotated[float, Flag(metavar="S", above=0)] = 10
-    """How long each load lasts."""
+    """Duration of each load."""
     processes: Annotated[int, Flag(at_most=64)] = 1
-    """Processes that send the calls, up to 64, if one cannot send enough."""
+    """Client processes, up to 64; use more if one cannot send enough requests."""
 
 
 @takes_former_names
@@ -92,12 +92,12 @@ class LabelOptions:
     input_mean: Annotated[
         float | None, Flag("--input_mean --input-mean", formerly="mean", metavar="MEAN")
     ] = None
-    """Number to subtract from each pixel [default: 0, or what the model says]."""
+    """Number to subtract from each pixel [default: 0, or the model's own]."""
     input_std: Annotated[
         float | None, Flag("--input_std --input-std", formerly="std", metavar="STD", above=0)
     ] = None
-    """Number to divide each pixel by after that [default: 255, or what the model says; 1 for a
-    model that takes whole numbers]."""
+    """Number to divide each pixel by after that [default: 255, or the model's own; 1 for a model
+    with integer inputs]."""
     input_height: Annotated[
         int | None, Flag("--input_height --input-height", formerly="height", metavar="PIXELS")
     ] = None
@@ -107,12 +107,12 @@ class LabelOptions:
     ] = None
     """Width of the resized image [default: the model's, or 299]."""
     preprocess: Annotated[PreprocessLike | None, Flag(metavar="FILE.json|LO..HI")] = None
-    """How the image becomes an input, in the form that calibrate and benchmark take too [default:
-    by the options above]."""
+    """Preprocessing of the image, in the form that calibrate and benchmark take [default: from the
+    options above]."""
     top: Annotated[int, Flag("--top --num_top_predictions --num-top-predictions", metavar="K")] = (
         TOP
     )
-    """How many classes are shown."""
+    """Number of classes to show."""
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
     """Run this op although it reads or writes files or starts processes; may be repeated."""
 

@@ -108,7 +108,7 @@ class _Subcommands(click.Group):
 
 _GROUPS = {
     "input": ("", "Write input pipelines.\n\n`deploykit benchmark MODEL --data DIR --input all` "
-              "compares styles of input on a model."),
+              "compares input pipelines on a model."),
     "records": ("convert", "Write data as TFRecord shards, and check them.\n\n`deploykit records "
                 "SOURCE... DIR` is short for `deploykit records convert SOURCE... DIR`."),
 }  # fmt: skip

@@ -37,7 +37,7 @@ EVERYWHERE = (
     Headed(["as_json", "--json"], heading="Output", is_flag=True, is_eager=True,
            help="Print one JSON document instead of text."),
     Headed(["--debug"], heading="Output", is_flag=True, expose_value=False, is_eager=True,
-           callback=_debug, help="Show TensorFlow's log, what transforms left alone and why, and "
+           callback=_debug, help="Show TensorFlow's log, what transforms skipped and why, and "
            "tracebacks."),
 )  # fmt: skip
 
@@ -45,7 +45,7 @@ EVERYWHERE = (
 LIMITS = (
     Headed(["--timeout"], heading="Limits", type=Finite(above=0), default=600, show_default=True,
            metavar="SECONDS", expose_value=False, callback=_timeout,
-           help="Stop a run in TensorFlow, or the work between two, after this long. Runs "
+           help="Stop a TensorFlow run, or the work between two, after this long. Runs "
            "on synthetic inputs and constant folding stop after 30 s without this option."),
     Headed(["--memory-limit"], heading="Limits", type=Whole(1), metavar="MIB", expose_value=False,
            callback=_memory, help="Stop if TensorFlow or deploykit takes more memory than "

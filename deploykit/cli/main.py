@@ -78,7 +78,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 def cli() -> None:
-    """Take a trained TensorFlow model to a fast, verified, served one.
+    """Turn a trained TensorFlow model into a fast, verified, served one.
 
     \b
     freeze -> transform -> quantize -> verify -> benchmark -> export -> serve

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from deploykit.cli.failures import note_document
 from deploykit.cli.outputs import standard_output_is_taken
 from deploykit.text.tables import drawn
-from deploykit.transforms.core.display.documents import Flat, Hidden, IfSet, document, written
+from deploykit.transforms.core.display.documents import Flat, Hidden, document, written
 from deploykit.transforms.core.display.escaped import escaped
 from deploykit.transforms.core.errors import Error
 
 if TYPE_CHECKING:
     from deploykit.freezing.open_model import OpenedModel
-    from deploykit.rewriting.step_report import StepReport
+    from deploykit.rewriting.rewrite import Rewriting
     from deploykit.text.tables import Table
     from deploykit.transforms.core.graph import Graph
-    from deploykit.verification.verify import Verification
-
 
 SCHEMA = 1  # of what is printed; it grows where a key goes or means something else
 
@@ -42,8 +40,8 @@ class Report:
     bytes_out: int | None = None
     nodes_in: int | None = None
     nodes_out: int | None = None
-    steps: IfSet["Sequence[StepReport] | None"] = None
-    verification: Flat["Verification | None"] = None
+    made: Flat["Rewriting | None"] = None
+    """How the result was made of another graph."""
     more: Hidden[dict[str, Any]] = field(default_factory=dict)
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
@@ -60,7 +58,7 @@ class Report:
     @property
     @written("fed", if_set=True)
     def _fed(self) -> Mapping[str, str]:
-        return self.fed or getattr(self.verification, "fed", {})
+        return self.fed or getattr(self.made, "fed", {})
 
     @property
     @written("error", if_set=True)
@@ -82,22 +80,6 @@ class Report:
         """Take the facts of two models that were compared."""
         self.of(first)
         self.nodes_out, self.bytes_out = len(second.graph), second.bytes
-
-    def rewritten(self, graph: "Graph", output: str) -> None:
-        """Take the facts of a graph that was made of another one, and written."""
-        self.made(graph.report)
-        self.output_file, self.bytes_out = output, graph.report.bytes
-        self.nodes_out = len(graph)
-
-    def made(self, made: Any) -> None:
-        """Take the facts of the report of a graph, which may not be written."""
-        self.of(made.model)
-        before = getattr(made, "before", None) or made.model.frozen
-        self.inputs, self.outputs = before.inputs, before.outputs
-        self.nodes_in = made.nodes
-        self.steps = getattr(made, "steps", None) or None
-        self.verification = getattr(made, "verification", None)
-        self.fed = getattr(made, "fed", {})
 
     def check(self, found: Callable[..., None], *arguments: Any) -> None:
         """Keep the Error that a check raises."""
@@ -156,17 +138,18 @@ def own_text(report: Report) -> "Iterator[str | Table]":
     from deploykit.text.results.models import steps_table, verification_lines
 
     yield files_table(report)
-    if report.steps:
-        yield steps_table(report.steps)
-    if report.verification is not None:
-        yield from verification_lines(report.verification)
+    if report.made is not None and report.made.steps:
+        yield steps_table(report.made.steps)
+    if report.made is not None and report.made.verification is not None:
+        yield from verification_lines(report.made.verification)
 
 
 def files_table(report: Report) -> "Table":
     """Return the table of what was read and written."""
     from deploykit.text.results.models import files_table as table_of
 
-    files = [(str(report.input_file), report.bytes_in, report.nodes_in)]
+    facts = document(report)
+    files = [(str(report.input_file), facts["bytes_in"], facts["nodes_in"])]
     if report.output_file is not None:
-        files.append((report.output_file, report.bytes_out, report.nodes_out))
-    return table_of(report.command, files, report.inputs, report.outputs)
+        files.append((report.output_file, facts["bytes_out"], facts["nodes_out"]))
+    return table_of(report.command, files, facts["inputs"], facts["outputs"])

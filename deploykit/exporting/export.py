@@ -81,54 +81,53 @@ class ExportOptions:
     signature_name: Annotated[
         str | Sequence[str] | None, Flag(format="names", metavar="NAME[,NAME...]")
     ] = None
-    """What clients call the signature; with several names, each is written with the same inputs and
-    outputs [default: serving_default]."""
+    """Name of the signature for clients; several names get the same inputs and outputs [default:
+    serving_default]."""
     input_aliases: Annotated[Mapping[str, str], Flag("--input-alias", format="alias")] = field(
         default_factory=dict
     )
-    """What clients call an input of this signature: a tensor, or its present name; may be
+    """Name of an input for clients; TENSOR is a tensor or the present name of the input. May be
     repeated."""
     output_aliases: Annotated[Mapping[str, str], Flag("--output-alias", format="alias")] = field(
         default_factory=dict
     )
     """The same for an output."""
     method: Literal["predict", "classify", "regress"] | None = None
-    """classify and regress add a signature of that name that takes tf.Examples, beside the one that
-    takes tensors [default: what the SavedModel's signature says, or predict]."""
+    """classify and regress add a signature of that name that takes tf.Examples; the one that takes
+    tensors stays [default: that of the SavedModel's signature, or predict]."""
     warmup: Annotated[DataLike | None, Flag(metavar="DATA", heading="Data")] = None
     """Samples that the server runs before the version answers its first request: a .npz file of
-    arrays by input name, a folder of TFRecords, images or CSV files, or DIR/NAME where DIR holds
+    arrays by input name, a folder of TFRecords, images or CSV files, or DIR/NAME if DIR contains
     records of several names."""
     warmup_samples: Annotated[int, Flag(at_most=MOST, heading="Data")] = USUAL
-    """How many of these samples are kept, at most 1000: of arrays evenly spread, of files the
-    first."""
+    """Number of these samples to store, at most 1000: evenly spread over arrays, or the first ones
+    of files."""
     preprocess: Annotated[
-        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI|known", heading="Photos and classes")
+        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI|known", heading="Images and classes")
     ] = None
-    """Put what becomes of photos in front of the model, so that callers send files: decoding,
-    resizing, the range of values. Takes what `preprocess` of calibrate and benchmark takes, or the
-    word known, for what is known of the model."""
+    """Add image preprocessing to the model (decoding, resizing, value range), so that clients send
+    image files. Takes the same values as `preprocess` of calibrate and benchmark, or known: the
+    preprocessing stored with the model."""
     warmup_preprocess: Annotated[
         PreprocessLike | None, Flag(metavar="FILE.json|LO..HI|known", heading="Data")
     ] = None
-    """What becomes of the files of `warmup` on their way to the inputs, as `preprocess` of
-    calibrate and benchmark says it [default: what `preprocess` says, or what is known of the
-    model]."""
+    """Preprocessing of the files of `warmup`, in the form that calibrate and benchmark take
+    [default: that of `preprocess`, or of the model]."""
     labels: Annotated[
-        str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Photos and classes")
+        str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Images and classes")
     ] = None
-    """File with the names of the classes, one a line: answers then name the best 5 [default with
-    `preprocess`: the labels that are kept beside the model]."""
-    max_pixels: Annotated[int, Flag(formerly="most_pixels", heading="Photos and classes")] = (
+    """File with the class names, one per line; responses then name the best 5 classes [default with
+    `preprocess`: from the model metadata file]."""
+    max_pixels: Annotated[int, Flag(formerly="most_pixels", heading="Images and classes")] = (
         MOST_PIXELS
     )
     """Refuse larger images before they are decoded."""
     manifests: Annotated[Manifests, Flag(is_python_only=True)] = field(default_factory=Manifests)
     """Files for other platforms, written into the folder of models."""
     engine: Literal["auto", "tensorflow", "openvino"] | None = None
-    """Also write what OpenVINO reads, for deploykit serve `engine`, once it was compared with
-    TensorFlow at every output; auto: where it is right, openvino: or end with an error [default:
-    auto for a graph of deploykit quantize `engine` openvino, else tensorflow]."""
+    """openvino: also write the OpenVINO model for deploykit serve `engine`, and fail if any output
+    differs from TensorFlow; auto: write it only if all outputs match [default: auto for a graph of
+    deploykit quantize `engine` openvino, else tensorflow]."""
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
     """Run this op although it reads or writes files or starts processes; may be repeated."""
 

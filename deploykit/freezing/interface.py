@@ -57,8 +57,8 @@ class ModelSource:
     """Tensors to compute [default: those of the signature, or the nodes that no other node reads].
     A constant or variable that no other node reads is kept if it is named here."""
     tags: Annotated[Sequence[str], Flag(format="tags")] = ()
-    """Tags of the graph in a SavedModel that holds several; "" is the graph without tags [default:
-    serve, or the only graph]."""
+    """Tags that select a graph of a SavedModel with several graphs; "" selects the graph without
+    tags [default: serve, or the only graph]."""
     signature: Annotated[str | None, Flag(metavar="NAME")] = None
     """Signature of the model [default: serving_default, or the only one]."""
     pins: Annotated[Mapping[str, str], Flag("--pin", format="pin")] = field(default_factory=dict)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from deploykit.hardware.gpu_tools import CUPTI, xla_tools
 from deploykit.hardware.machine import environment, machine, versions
@@ -33,7 +33,19 @@ _CODES = {
 _ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 
 
-def examine() -> dict[str, Any]:
+class MachineFacts(TypedDict):
+    """What models run on, as `deploykit doctor --json` shows it."""
+
+    machine: dict[str, Any]
+    extras: dict[str, bool]
+    tensorflow: dict[str, Any]
+    onednn: dict[str, Any]
+    threads: dict[str, int]
+    environment: dict[str, str]
+    gpu: dict[str, Any]
+
+
+def examine() -> MachineFacts:
     """Return the machine, TensorFlow, the settings in force and the GPU, as plain data."""
     tensorflow = _in_child("tensorflow_facts")
     driver = _in_child("driver_facts")

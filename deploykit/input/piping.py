@@ -34,39 +34,38 @@ class InputPipelineOptions:
         float | None,
         Flag(hidden="--simulate-accelerator", formerly="wait_ms", metavar="MS", at_least=0),
     ] = None
-    """Instead of running the model, wait this long for each batch; the CPU is then free to read."""
+    """Instead of running the model, wait this long per batch, so that the CPU is free to read."""
     preprocess: Annotated[
         PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
     ] = None
-    """How the features of files become inputs, such as the size of images and the range of their
-    values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) [default: what is
-    kept beside the model, or what the model itself says]."""
+    """Preprocessing of file features into model inputs, such as image size and value range: a JSON
+    file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1) [default: from the model
+    metadata file X.pb.json, or from the model itself]."""
     on_error: Literal["stop", "skip"] = "stop"
     """Whether a damaged image, in a file or a TFRecord, ends the run or is skipped."""
     shuffle: bool = False
-    """Shuffle the files, and records that lie near each other, as for training."""
+    """Shuffle the files and neighboring records, as for training."""
     cache: Annotated[str | None, Flag(format="path", metavar="memory|FILE")] = None
     """tf.data: keep parsed records in memory or in a file, so that later epochs read no data
     files."""
     buckets: Annotated[Sequence[int], Flag(format="counts", at_most=MOST_BATCH)] = ()
-    """tf.data: batch texts with others of similar length, divided at these lengths, so that less
-    padding is computed."""
+    """tf.data: batch texts of similar length together, to reduce padding; these lengths are the
+    bucket boundaries."""
     private_threads: Annotated[int | None, Flag(at_most=MOST_THREADS)] = None
-    """tf.data: read on this many threads of its own instead of the model's."""
+    """tf.data: read with this many private threads instead of the model's threads."""
     service_workers: Annotated[
         int | None, Flag(hidden="--service", formerly="workers", at_most=256)
     ] = None
-    """Start this many tf.data service workers, each of which reads a share of the files; first, one
-    epoch is checked. They listen on all network interfaces."""
+    """Start this many tf.data service workers, which share the files and listen on all network
+    interfaces. One epoch is checked first."""
     service_address: Annotated[str | None, Flag(formerly="address", metavar="HOST:PORT")] = None
     """Use the workers of a tf.data service that is already running."""
     pipeline: Annotated[
         str | InputFunction | None, Flag(format="text", metavar="MODULE:FUNCTION")
     ] = None
-    """Measure a tf.data function of your own, which this runs: it is called with the path that
-    `data` gives, and with batch and epochs where it takes them. It is compared with `input` tfdata,
-    or, with `input` pipeline, without `data`, or with data that only it can read, measured
-    alone."""
+    """Run and measure your own tf.data function. It is called with the path from `data`, and with
+    batch and epochs if it takes them. It is compared with `input` tfdata. It is measured alone with
+    `input` pipeline, without `data`, or if only it can read the data."""
 
     def declared(self, graph: "Graph | None") -> "Preprocessing":
         """Return what becomes of the features. FileError, GraphError: it cannot be read."""

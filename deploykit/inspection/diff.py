@@ -5,8 +5,8 @@ an underscore, which only hint, nor the versions. `a` and `a:0` are one tensor, 
 its value, however the file spells it.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -17,21 +17,33 @@ from deploykit.transforms.core.protos import AttrValue
 from deploykit.transforms.core.tensors import Array
 
 
-def differences(first: Graph, second: Graph) -> dict[str, Any]:
+class GraphDifferences(TypedDict):
+    """What differs between two graphs, as `deploykit diff --json` shows it."""
+
+    equal: bool
+    summary: dict[str, Any]
+    added: list[str]
+    removed: list[str]
+    changed: list[dict[str, Any]]
+    functions: list[dict[str, str]]
+    producers: list[int]
+
+
+def differences(first: Graph, second: Graph) -> GraphDifferences:
     """Return what differs as plain values; each pair is (in the first graph, in the second)."""
-    changed = [_changes(node, second[node.name]) for node in first if node.name in second]
-    facts = {
-        "added": [node.name for node in second if node.name not in first],
-        "removed": [node.name for node in first if node.name not in second],
-        "changed": [change for change in changed if len(change) > 1],
-        "functions": _functions(first, second),
-    }
-    producers = [graph.versions.producer for graph in (first, second)]
+    shared = [_changes(node, second[node.name]) for node in first if node.name in second]
+    added = [node.name for node in second if node.name not in first]
+    removed = [node.name for node in first if node.name not in second]
+    changed = [change for change in shared if len(change) > 1]
+    functions = _functions(first, second)
     return {
-        "equal": not any(facts.values()),
+        "equal": not (added or removed or changed or functions),
         "summary": overview(first, second),
-        **facts,
-        "producers": producers,
+        "added": added,
+        "removed": removed,
+        "changed": changed,
+        "functions": functions,
+        "producers": [graph.versions.producer for graph in (first, second)],
     }
 
 
@@ -111,7 +123,7 @@ def _functions(first: Graph, second: Graph) -> list[dict[str, str]]:
     return found
 
 
-def summary(facts: dict[str, Any]) -> str:
+def summary(facts: Mapping[str, Any]) -> str:
     """Return how much differs: `1 node added, 2 changed, 1 function changed`."""
     kinds = [(kind, len(facts[kind])) for kind in ("added", "removed", "changed")]
     parts = [f"{count} {kind}" for kind, count in kinds if count]
@@ -129,7 +141,7 @@ def text(found: Any) -> Iterator[str]:
     return lines(found.document(), found.first.graph, found.second.graph)
 
 
-def lines(facts: dict[str, Any], first: Graph, second: Graph) -> Iterator[str]:
+def lines(facts: Mapping[str, Any], first: Graph, second: Graph) -> Iterator[str]:
     """Yield a summary, then each difference: `-` only in the first graph, `+` in the second."""
     if facts["equal"]:
         yield f"Graphs are equal: {len(first)} nodes."

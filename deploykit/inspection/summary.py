@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from deploykit.benchmarking.profiling.costs import flops, memory
 from deploykit.text.templates import size
@@ -21,7 +21,40 @@ _NO_OUTPUT_OPS = frozenset({"Assign", "Const", "NoOp", "Placeholder"})  # as sum
 _SHOWN = 10  # of a list of names in the text; --json has them all
 
 
-def inspect_graph(graph: Graph, top: int = 10) -> dict[str, Any]:
+class TensorFacts(TypedDict):
+    """A tensor; None: its type or shape is not stated."""
+
+    name: str
+    op: str
+    type: str | None
+    shape: list[int] | None
+
+
+class InspectionFacts(TypedDict):
+    """What is in a graph, as `deploykit inspect --json` shows it."""
+
+    input_tensors: list[TensorFacts]
+    output_tensors: list[TensorFacts]
+    possible_inputs: list[str]
+    possible_outputs: list[str]
+    parameters: int
+    variables: list[dict[str, Any]]
+    variable_parameters: int
+    layers: int
+    batch_norms: int
+    other_batch_norms: int
+    control_edges: int
+    devices: dict[str, int]
+    functions: list[str]
+    producer: int
+    ops: dict[str, int]
+    effects: list[dict[str, Any]]
+    memory: dict[str, Any]
+    flops: dict[str, Any]
+    structure: NotRequired[list[str]]
+
+
+def inspect_graph(graph: Graph, top: int = 10) -> InspectionFacts:
     """Return the facts of a graph as plain values; of the nodes with most bytes, the `top` ones."""
     nodes = list(graph)
     bodies = [node for function in graph.library.function for node in function.node_def]
@@ -98,7 +131,7 @@ def _other_batch_norms(nodes: Iterable[Node], to_fold: Mapping[str, Iterable[str
     return sum(node.op in BATCH_NORM_OPS and node.name not in steps for node in nodes)
 
 
-def tensor_facts(graph: Graph, name: str) -> dict[str, Any]:
+def tensor_facts(graph: Graph, name: str) -> TensorFacts:
     """Return name, op, type and stated shape of a tensor as plain values."""
     node, port = graph.producer(name), split(name)[1]
     types = output_types(node) if node.op in op_defs() else None

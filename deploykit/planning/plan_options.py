@@ -22,30 +22,29 @@ class PlanOptions:
     HEADING: ClassVar = "Plan"
 
     rate: Annotated[float | None, Flag(metavar="CALLS", above=0, is_required=True)] = None
-    """Calls a second that all replicas together get."""
+    """Requests per second to all replicas together."""
     latency_limit: Annotated[
         float | None,
         Flag(hidden="--p99", formerly="p99_ms", metavar="MS", above=0, is_required=True),
     ] = None
-    """Milliseconds within which 99 % of the calls are to be answered."""
+    """Limit on p99 latency, in milliseconds."""
     replicas: Annotated[tuple[int, int], Flag(format="span", at_least=1, at_most=1000000)] = (
         1,
         MOST_REPLICAS,
     )
-    """The fewest and the most replicas to plan with."""
+    """Smallest and largest number of replicas to consider."""
     survive: Literal["nothing", "replica", "zone"] = "nothing"
-    """What may be lost while 99 % of the calls stay within the limit: plan so many replicas
-    more."""
+    """Failure to tolerate: plan enough spare replicas to keep p99 within the limit."""
     zones: int = 3
-    """Zones over which the replicas are spread evenly."""
+    """Number of zones; replicas are spread evenly over them."""
     cores: int | None = None
-    """Cores of one replica [default: those of the server, if it runs on this machine, or as many as
-    the calls that it computes at the same time]."""
+    """Cores per replica [default: those of the server if it runs on this machine, else the number
+    of requests that it runs at once]."""
     price: Annotated[float | None, Flag(metavar="AMOUNT", above=0)] = None
-    """What one replica costs for an hour, to show the cost of the plan."""
+    """Price of one replica per hour, to show the cost of the plan."""
     manifests: Annotated[str | os.PathLike[str] | None, Flag(metavar="DIR")] = None
-    """Fill the numbers of replicas into kubernetes.yaml and kserve.yaml in this folder, which
-    deploykit export `manifests` wrote; all else in them stays."""
+    """Set the number of replicas in kubernetes.yaml and kserve.yaml in this folder, which deploykit
+    export `manifests` wrote; nothing else is changed."""
     version: Annotated[int | None, Flag(at_least=0, at_most=MOST_INT64, heading="Server")] = None
     """Version of the model [default: the newest]."""
     version_label: Annotated[str, Flag(metavar="LABEL", heading="Server")] = ""
@@ -55,15 +54,15 @@ class PlanOptions:
     preprocess: Annotated[
         PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
     ] = None
-    """How the features of files become inputs, such as the size of images and the range of their
-    values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) [default: what is
-    kept beside the model, or what the model itself says]."""
+    """Preprocessing of file features into model inputs, such as image size and value range: a JSON
+    file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1) [default: from the model
+    metadata file X.pb.json, or from the model itself]."""
     batch: Annotated[int, Flag(at_most=MOST_BATCH, heading="Measurement")] = 1
-    """Samples in each call."""
+    """Samples per request."""
     seconds: Annotated[float, Flag(metavar="S", above=0, heading="Measurement")] = 5
-    """How long each load lasts; there are some 36 of them."""
+    """Duration of each load; about 36 loads are measured."""
     processes: Annotated[int, Flag(at_most=64, heading="Measurement")] = 1
-    """Processes that send the calls, up to 64, if one cannot send enough."""
+    """Client processes, up to 64; use more if one cannot send enough requests."""
 
     def check(self) -> None:
         """Raise Error for what cannot be planned."""

@@ -32,52 +32,53 @@ class QuantizeOptions:
     HEADING: ClassVar = "With --calibration"
 
     mode: Annotated[QuantizationMode, Flag(heading="Quantization")] = "auto"
-    """static: layers compute in 8 bits; weights: weights are stored in 8 bits, and layers compute
-    in float; nodes: as the Graph Transform Tool did it; auto: static with `calibration` or for a
+    """static: layers run in int8; weights: weights are stored in int8, and layers run in float32;
+    nodes: as in the Graph Transform Tool; auto: static with `calibration` or for a
     quantization-aware model, else weights."""
     min_sqnr: Annotated[float | None, Flag(metavar="DB", heading="Quantization")] = None
-    """Smallest signal-to-noise ratio of the outputs; noisier results are not written [default: 15;
-    with `calibration`, which keeps layers in float until it is reached, that of `prefer`]."""
+    """Smallest signal-to-noise ratio of the outputs; noisier results are not written. With
+    `calibration`, noisy layers are kept in float32 to reach it [default: 15; with `calibration`,
+    that of `prefer`]."""
     prefer: Literal["accuracy", "speed"] = "accuracy"
-    """accuracy keeps 24 dB; speed keeps 18 dB, with more layers in 8 bits. With `evaluation`,
-    `max_drop` says it instead."""
+    """accuracy: at least 24 dB; speed: at least 18 dB, with more int8 layers. With `evaluation`,
+    `max_drop` applies instead."""
     metric: Annotated[str, Flag(metavar="NAME|MODULE:FUNCTION")] = "top1"
-    """What `max_drop` limits: top1, top5, mae, or a function of yours that takes the outputs by
-    name and the labels."""
+    """What `max_drop` limits: top1, top5, mae, or your own function of the outputs by name and the
+    labels."""
     max_drop: Annotated[float, Flag(at_least=0)] = MAX_DROP
-    """How much worse the metric may become."""
+    """Largest loss of the metric allowed."""
     keep_float: Annotated[Sequence[str], Flag(metavar="NODE")] = ()
-    """Keep this layer in float; may be repeated."""
+    """Keep this layer in float32; may be repeated."""
     isa: Isa = "auto"
-    """Instruction set of the machine that the model will run on; auto is that of this machine."""
+    """Instruction set of the target machine; auto: that of this machine."""
     engine: Literal["auto", "tensorflow", "openvino"] = "tensorflow"
-    """What the model is to be computed by. openvino: layers are chosen by noise and time there, and
-    TensorFlow remains able to compute the result. auto: openvino where it is installed, gives
-    TensorFlow's answers, and is faster."""
+    """Execution engine of the int8 model. openvino: layers are chosen by noise and time in
+    OpenVINO; the result still runs in TensorFlow. auto: openvino if it is installed, matches
+    TensorFlow, and is faster."""
     batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None
-    """Batch for which it should be fast [default: 1]."""
+    """Batch size to optimize for [default: 1]."""
     threads: Annotated[tuple[int, int] | None, Flag(format="thread pair")] = None
-    """Threads inside an op x ops at the same time for which it should be fast [default:
-    TensorFlow's]."""
+    """Threads per op x concurrent ops to optimize for [default: TensorFlow's]."""
     budget: Annotated[float, Flag(metavar="MINUTES", above=0)] = MINUTES
-    """How long the command may take. Where it needs more at least, it says so once it knows."""
+    """Time limit of the command. If that is too short, deploykit reports the minimum during the
+    run."""
     whole_tokens: bool = False
-    """Never compute the tokens of an encoder in two parts at once. By default, they are where that
-    is significantly faster for one request at a time."""
+    """Never split the tokens of an encoder into two parallel parts. By default they are split if
+    that is significantly faster for one request at a time."""
     group_by: Annotated[str | None, Flag(metavar="NAME")] = None
-    """Also report SQNR and agreement per group of held-out samples, or of those of `evaluation`.
-    NAME is an array, column or feature with one text or integer per sample, or `folder` for images.
-    [default: `group`, or image folders that are not the classes]"""
+    """Also report SQNR and agreement per group of held-out or `evaluation` samples. NAME is an
+    array, column or feature with one text or integer per sample, or `folder` for images. [default:
+    `group`, or image folders that are not the classes]"""
     allow_low_accuracy: bool = False
-    """Go on where the answers of the float model cannot be right: all of one class, or no better
-    than guesses."""
+    """Continue if the predictions of the float32 model cannot be right: all of one class, or no
+    better than chance."""
     allow_float: Annotated[bool, Flag(heading="Quantization")] = False
-    """Where int8 is significantly slower, too inaccurate or not possible, write the optimized
-    float32 graph and exit 0 [default: write nothing and exit 5]."""
+    """If int8 is significantly slower, too inaccurate or not possible, write the optimized float32
+    graph and exit 0 [default: write nothing and exit 5]."""
     minimum_size: Annotated[int, Flag(heading="Without --calibration")] = 1024
-    """Keep weights with fewer elements in float."""
+    """Keep weights with fewer elements in float32."""
     skip: Annotated[Sequence[str], Flag(metavar="NODE", heading="Without --calibration")] = ()
-    """Keep this constant in float; may be repeated."""
+    """Keep this constant in float32; may be repeated."""
 
     @property
     def settings(self) -> RunConfig:

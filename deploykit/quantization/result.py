@@ -10,6 +10,7 @@ from deploykit.quantization.accuracy import Judgement
 from deploykit.quantization.layer_search import LayerChoice
 from deploykit.quantization.target import IN_TENSORFLOW, EngineTarget
 from deploykit.quantization.timing.speed import Gain
+from deploykit.rewriting.rewrite import Rewriting
 from deploykit.transforms.core.display.documents import (
     Documented,
     Hidden,
@@ -98,6 +99,18 @@ class Quantized(Documented):
     """Of the file that was written."""
     verification: Hidden[Verification | None] = None
     """Of that file, on a few held-out samples; None: none was written."""
+
+    @property
+    def rewriting(self) -> Rewriting:
+        """How the graph was made; the layers are not among it."""
+        assert self.model is not None
+        return Rewriting(
+            self.model,
+            self.nodes,
+            verification=self.verification,
+            bytes=self.bytes,
+            nodes_out=len(self.graph),
+        )
 
     @property
     @written()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypedDict, cast
 
 from msgspec import Meta
 
@@ -38,6 +38,17 @@ def _sorted(features: Mapping[str, Feature]) -> dict[str, Feature]:
     return dict(sorted(features.items()))
 
 
+class RecordsFacts(TypedDict, total=False):
+    """What `--json` shows of an index."""
+
+    name: str
+    features: dict[str, Any]
+    shards: list[dict[str, Any]]
+    compression: str
+    classes: list[str]
+    records: int
+
+
 @dataclass(frozen=True)
 class Index:
     """What a folder of records holds."""
@@ -66,9 +77,10 @@ class Index:
         """Return the paths of the shards, in order."""
         return [str(Path(folder) / shard.file) for shard in self.shards]
 
-    def facts(self) -> dict[str, Any]:
-        """Return what of the document tells about the records."""
-        return {k: v for k, v in document(self).items() if k not in ("format", "bytes")}
+    def facts(self) -> RecordsFacts:
+        """Return what of the document tells about the records, as plain data."""
+        shown = {k: v for k, v in document(self).items() if k not in ("format", "bytes")}
+        return cast("RecordsFacts", shown)
 
     def text(self) -> str:
         """Return the document as it is written."""

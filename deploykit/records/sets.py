@@ -4,14 +4,14 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from deploykit.records.conversion import Advance, Conversion, Options, check_apart, convert
 from deploykit.records.index import Index
 from deploykit.records.open_source import in_folder, open_source
 from deploykit.records.resuming import check_free, forget
 from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.display.documents import Written, document
+from deploykit.transforms.core.display.documents import Hidden, written
 from deploykit.transforms.core.errors import GraphError
 
 NAME = "data"
@@ -22,15 +22,21 @@ _SETS: tuple[Mapping[str, tuple[str, ...]], ...] = (
 )
 
 
-def _one_or_several(sets: Sequence[Conversion]) -> dict[str, Any]:
-    return document(sets[0]) if len(sets) == 1 else {"sets": sets}
-
-
 @dataclass(frozen=True)
 class ConvertedSets(AsHtml):
     """What was written: one set of records, or those of CIFAR's folder."""
 
-    sets: Annotated[tuple[Conversion, ...], Written(flat=True, by=_one_or_several)]
+    sets: Hidden[tuple[Conversion, ...]]
+
+    @property
+    @written(flat=True)
+    def _only(self) -> Conversion | None:
+        return self.sets[0] if len(self.sets) == 1 else None
+
+    @property
+    @written("sets", if_set=True)
+    def _several(self) -> tuple[Conversion, ...]:
+        return self.sets if len(self.sets) > 1 else ()
 
     @property
     def index(self) -> Index:

@@ -1,9 +1,10 @@
 """What transform, optimize and quantize share: rewrite, compare, then write one file."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from deploykit.freezing.graph_files import save_graph
 from deploykit.freezing.open_model import OpenedModel, path_of
@@ -14,7 +15,14 @@ from deploykit.rewriting.proof import Proof
 from deploykit.rewriting.step_report import StepReport
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import Work
-from deploykit.transforms.core.display.documents import Documented, Hidden
+from deploykit.transforms.core.display.documents import (
+    Documented,
+    Flat,
+    Hidden,
+    IfSet,
+    Written,
+    written,
+)
 from deploykit.transforms.core.errors import CrashError, LoadError, StepError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.ops import op_defs
@@ -71,16 +79,47 @@ class Rewriting(Documented):
     """How a graph was made of another one."""
 
     model: Hidden[OpenedModel]
-    nodes: Hidden[int | None]
+    nodes: Annotated[int | None, Written("nodes_in")]
     """Of the graph before; None: a file of Keras holds layers instead."""
-    steps: Hidden[tuple[StepReport, ...]] = ()
-    verification: Hidden[Verification | None] = None
+    steps: IfSet[tuple[StepReport, ...]] = ()
+    verification: Flat[Verification | None] = None
     """None: nothing was compared."""
-    dump: Hidden[tuple[Path, ...]] = ()
-    bytes: Hidden[int | None] = None
-    """Of the file that was written."""
+    dump: IfSet[tuple[Path, ...]] = ()
+    bytes: Annotated[int | None, Written("bytes_out")] = None
+    """Size of the file that was written; None: none was written."""
     before: Hidden[Graph | None] = None
     """What was rewritten; None: the frozen model."""
+    nodes_out: int | None = None
+    """Nodes of the result."""
+
+    @property
+    def rewriting(self) -> "Rewriting":
+        """Itself, as `Quantized` has one."""
+        return self
+
+    @property
+    @written()
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the tensors that are fed."""
+        return (self.before or self.model.frozen).inputs
+
+    @property
+    @written()
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the tensors that are computed."""
+        return (self.before or self.model.frozen).outputs
+
+    @property
+    @written()
+    def bytes_in(self) -> int | None:
+        """Size of the model's files; None: it is in memory."""
+        return self.model.bytes
+
+    @property
+    @written("fed", if_set=True)
+    def fed(self) -> Mapping[str, str]:
+        """Preprocessing of the samples by input, in words."""
+        return {} if self.verification is None else self.verification.fed
 
 
 def rewrite(
@@ -131,7 +170,9 @@ def rewrite(
 
     count, verification = target.write(result, None if proof is None else check)
     files = () if dumped is None else tuple(dumped.files)
-    result.report = Rewriting(model, len(graph), tuple(steps), verification, files, count, graph)
+    result.report = Rewriting(
+        model, len(graph), tuple(steps), verification, files, count, graph, len(result)
+    )
     return result
 
 

@@ -57,28 +57,28 @@ def ship(
     from_stage: Annotated[str | None, Flag(hidden="--from", metavar="STAGE", heading="Run")] = None,
     dry_run: Annotated[bool, Flag(heading="Run")] = False,
 ) -> Shipped:
-    """Take a trained model to a served one, with one command.
+    """Turn a trained model into a served one with one command.
 
-    The stages are those of the other commands, in order: check, optimize, calibrate, quantize,
-    verify, accuracy, placement, tune, benchmark, export, and a request to a served instance. The
-    folder then holds model.pb, report.html, report.json, what deploykit tune found, and NAME/1,
-    which TensorFlow Serving loads; `deploykit serve DIR` uses all of it.
+    Runs the other commands as stages, in this order: check, optimize, calibrate, quantize, verify,
+    accuracy, placement, tune, benchmark, export, and a request to a served instance. The folder
+    then contains model.pb, report.html, report.json, the settings from deploykit tune, and NAME/1
+    for TensorFlow Serving. `deploykit serve DIR` uses all of it.
 
-    What each stage found is kept in the folder: after Ctrl-C the same command goes on, and a later
-    one only does what its inputs changed. A stage that does not pay on this machine is left out,
-    and the report says why.
+    The result of each stage is stored in the folder. After Ctrl-C the same command resumes; a later
+    run only repeats stages whose inputs changed. A stage that is not worthwhile on this machine is
+    skipped, and the report gives the reason.
 
-    A file deploykit.toml in the current folder may hold every option, in a table [ship]; options on
-    the command line win.
+    The table [ship] of a file deploykit.toml in the current folder may set every option; options on
+    the command line override it.
 
     Args:
         model: whatever `open_model` takes.
         output: Folder to write [default: NAME.ship]. A later run in the same folder keeps what its
             inputs did not change.
         how: what is to be shipped, and what may be spent on it.
-        from_stage: Do this stage and all after it anew: check, optimize, calibrate, quantize,
+        from_stage: Repeat this stage and all later ones: check, optimize, calibrate, quantize,
             verify, accuracy, placement, tune, benchmark, export or serve.
-        dry_run: Show what would be done, and about how long it takes; run nothing.
+        dry_run: Show the stages and their estimated duration without running them.
 
     `deploykit.serve(output)` serves it. FileError, GraphError: the model or the data cannot be
     read, do not fit each other, or the folder holds something else. VerificationError: the result

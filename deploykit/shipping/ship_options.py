@@ -29,46 +29,46 @@ class ShipOptions:
     HEADING: ClassVar = "What is shipped"
 
     calibration: Annotated[DataLike | None, Flag(metavar="DATA", heading="Data")] = None
-    """64 samples or more like those of real use, with which layers are put in 8 bits: a .npz file
-    of arrays by input name, a folder of TFRecords, images or CSV files, or DIR/NAME where DIR holds
-    records of several names. Without it, an optimized float model is shipped."""
+    """At least 64 representative samples, to quantize layers to int8: a .npz file of arrays by
+    input name, a folder of TFRecords, images or CSV files, or DIR/NAME if DIR contains records of
+    several names. Without it, the result is an optimized float32 model."""
     evaluation: Annotated[
         DataLike | None, Flag(hidden="--eval", metavar="DATA", heading="Data")
     ] = None
-    """Such samples with labels, on which the accuracy before and after is taken."""
+    """Samples in the same form with labels, to measure accuracy before and after."""
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Data")] = None
-    """File with the names of the classes, one a line."""
+    """File with the class names, one per line."""
     preprocess: Annotated[
         PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
     ] = None
-    """What becomes of photos and other data before the model takes them: a JSON file, or the range
-    of photos, such as 0..1 [default: what is known of the model]."""
+    """Preprocessing of images and other data: a JSON file, or only the value range of images, such
+    as 0..1 [default: from the model]."""
     name: Annotated[str | None, Flag(metavar="NAME")] = None
     """The model's name in requests [default: the name of its file or folder]."""
     goal: Annotated[Goal, Flag(hidden="--target", formerly="target")] = "latency"
-    """latency: the fastest answer to one call; throughput: the most samples a second; size: weights
-    in 8 bits even where that is no faster."""
+    """latency: lowest latency of a single request; throughput: most samples per second; size: int8
+    weights even if they are no faster."""
     max_drop: Annotated[float, Flag(at_least=0)] = MAX_DROP
-    """How much the accuracy may fall on `evaluation` data: 0.01 is one sample in a hundred."""
+    """Largest loss of accuracy allowed on `evaluation` data: 0.01 is one sample in a hundred."""
     budget: Annotated[float, Flag(metavar="MINUTES", above=0, heading="Run")] = MINUTES
-    """How long all of it may take, as far as that can be chosen: the searches and measurements take
-    less where there is less."""
+    """Time for the whole run. A smaller budget shortens searches and measurements, but not the
+    other steps."""
     device: DeviceKind = "cpu"
-    """What is to compute the model; layers compute in 8 bits on CPUs alone."""
+    """Device that runs the model; int8 layers run only on CPUs."""
     engine: Literal["auto", "tensorflow", "openvino"] = "auto"
-    """What is to compute the model on a CPU; auto: openvino where it is installed, gives
-    TensorFlow's answers, and is faster."""
+    """Execution engine on a CPU; auto: openvino if it is installed, matches TensorFlow, and is
+    faster."""
     manifests: Annotated[Sequence[ManifestKind], Flag(format="kinds")] = ()
-    """Also write files that run it elsewhere: config, docker, kubernetes, kserve, or all; separated
-    by commas."""
+    """Also write deployment files: config, docker, kubernetes, kserve, or all; separated by
+    commas."""
     allow_low_accuracy: bool = False
-    """Go on where the answers of the float model cannot be right: all of one class, or no better
-    than guesses."""
+    """Continue if the predictions of the float32 model cannot be right: all of one class, or no
+    better than chance."""
     input_range: Annotated[tuple[float, float], Flag(format="range", heading="Data")] = (-1.0, 1.0)
-    """Range of the random values for float inputs, where no data are given."""
+    """Range of the random values for float inputs if no data is given."""
     allow_unverified: Annotated[bool, Flag(heading="Data")] = False
-    """Continue if nothing could be compared, for example because random values do not fit the
-    model, instead of exiting with 5."""
+    """Continue instead of exiting with 5 if nothing could be compared, for example because random
+    values do not fit the model."""
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
     """Run this op although it reads or writes files or starts processes; may be repeated."""
 

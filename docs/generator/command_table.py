@@ -6,6 +6,7 @@ It is read off the public functions, their classes of options and the presenters
 
 import inspect
 import json
+import os
 import re
 import types
 import typing
@@ -43,7 +44,7 @@ def table() -> dict[str, Any]:
 
 
 def _entry(name: str, function: Any, command: Command) -> dict[str, Any]:
-    module = next(each for each in (graphs, measuring, serving) if hasattr(each, name))
+    module = _presenting(name)
     parameters = [
         *_parameters(function, command.heading, "function"),
         *_parameters(getattr(module, name), command.heading, "presenter"),
@@ -63,6 +64,14 @@ def _entry(name: str, function: Any, command: Command) -> dict[str, Any]:
         "writes_result": command.writes_result,
         "parameters": parameters,
     }
+
+
+def _presenting(name: str) -> types.ModuleType:
+    """Return the module that defines the presenter of a function, not one that imports the name."""
+    for module in (graphs, measuring, serving):
+        if getattr(vars(module).get(name), "__module__", None) == module.__name__:
+            return module
+    raise LookupError(f"no module of deploykit.cli.presenters defines {name}")
 
 
 def _first(parameter: Mapping[str, Any]) -> str:
@@ -182,8 +191,10 @@ def _format(annotation: Any, flag: Flag) -> dict[str, Any]:
         chosen = "text"
     elif get_origin(kinds[0]) is not None and get_args(kinds[0])[:1] == (str,):
         chosen = "texts"
-    else:
+    elif any(get_origin(each) is os.PathLike or each is Path for each in kinds):
         chosen = "path"
+    else:
+        raise TypeError(f"no format for values of {annotation}: give its Flag a format")
     return {"format": chosen, "choices": list(words), **bounds}
 
 

@@ -25,7 +25,7 @@ _FILES = {
     "transforms.core.engines.engine_manifest": "EngineManifest",
     "transforms.core.int8.ranges": "Ranges",
 }
-_UNWRITTEN = ("OpenedModel",)  # it shows itself in a notebook, and has no document
+_UNWRITTEN = ("AsHtml", "Graph", "OpenedModel")  # they have no document
 
 
 def pages() -> dict[str, str]:
@@ -41,6 +41,8 @@ def pages() -> dict[str, str]:
             **components.pop(name),
             **({"$defs": components} if components else {}),
         }
+        if not document.get("properties"):
+            raise ValueError(f"the schema of {name} has no keys: type what is written of it")
         found[f"{kind.__name__}.json"] = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     return found
 
@@ -54,7 +56,7 @@ def _kinds() -> list[type]:
         name: getattr(importlib.import_module(f"deploykit.{module}"), name)
         for module, name in _FILES.items()
     }
-    kinds |= {kind.__name__: kind for kind in _below(Documented) if members(kind)}
+    kinds |= {kind.__name__: kind for kind in _below(Documented)}
     return [kinds[name] for name in sorted(kinds) if name not in _UNWRITTEN]
 
 
@@ -68,17 +70,18 @@ def _below(kind: type) -> Iterator[type]:
 @functools.cache
 def _struct(kind: type) -> Any:
     """Return a type of msgspec with the keys that a class is written with."""
-    fields = [(key, Literal[value], False) for key, value in getattr(kind, "HEAD", {}).items()]
-    names = {key: f"field_{number}" for number, (key, _, _) in enumerate(fields)}
+    fields: dict[str, tuple[Any, bool]] = {
+        key: (Literal[value], False) for key, value in getattr(kind, "HEAD", {}).items()
+    }
     for key, type_, is_optional in _written(kind):
-        names[key] = f"field_{len(names)}"
-        fields.append((key, type_, is_optional))
+        fields[key] = (type_, is_optional)  # a later key replaces an earlier one, as in `document`
+    names = {key: f"field_{number}" for number, key in enumerate(fields)}
     return msgspec.defstruct(
         kind.__name__,
         [
             (names[key], type_ | msgspec.UnsetType, msgspec.UNSET) if is_optional
             else (names[key], type_)
-            for key, type_, is_optional in sorted(fields, key=lambda each: each[2])
+            for key, (type_, is_optional) in sorted(fields.items(), key=lambda each: each[1][1])
         ],
         rename={name: key for key, name in names.items()},
         namespace={"__doc__": " ".join((kind.__doc__ or "").split("\n\n")[0].split())},
@@ -90,6 +93,9 @@ def _written(kind: type) -> Iterator[tuple[str, Any, bool]]:
     for each in members(kind):
         type_ = _resolved(_type_of(each), _home(kind, each))
         if each.how.flat:
+            if typing.is_typeddict(type_):
+                yield from _typed_keys(type_)
+                continue
             inner = _dataclass_in(type_)
             for key, below, is_optional in () if inner is None else _written(inner):
                 yield key, below, is_optional or inner is not type_
@@ -97,6 +103,12 @@ def _written(kind: type) -> Iterator[tuple[str, Any, bool]]:
         plain = _plain(type_)
         is_optional = each.how.if_set or getattr(kind, "OMIT_DEFAULTS", False)
         yield each.key, plain | None if each.how.or_null else plain, is_optional
+
+
+def _typed_keys(kind: Any) -> Iterator[tuple[str, Any, bool]]:
+    """Yield the key, the type and whether it may be missing, for all keys of a TypedDict."""
+    for key, type_ in typing.get_type_hints(kind).items():
+        yield key, _plain(type_), key not in kind.__required_keys__
 
 
 def _type_of(member: Member) -> Any:
@@ -139,6 +151,8 @@ def _plain(type_: Any) -> Any:
         return _plain(type_.__origin__)
     if type_ is float:
         return float | None  # what is not finite
+    if typing.is_typeddict(type_):
+        return type_
     if type_ in (str, int, bool, None, types.NoneType) or origin is Literal:
         return type_
     if isinstance(type_, type) and (dataclasses.is_dataclass(type_) or members(type_)):

@@ -27,7 +27,7 @@ class Connection:
     server_name: Annotated[str | None, Flag(metavar="NAME")] = None
     """The name in the server's certificate, if it differs from the address."""
     timeout: Annotated[float, Flag(metavar="SECONDS", above=0)] = 60
-    """Wait at most this long for an answer."""
+    """Wait at most this long for a response."""
     retries: Annotated[int, Flag(is_python_only=True)] = 2
     """How often a call is repeated while no server can be reached; `reload` never is."""
     protocol: ServingProtocol = "tensorflow"

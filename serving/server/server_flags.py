@@ -26,18 +26,18 @@ class PlainFlags:
         float,
         Flag(metavar="SECONDS", at_least=0, heading="Models"),
     ] = 0
-    """How often this file is read again; 0: never."""
+    """Interval at which this file is read again; 0: never."""
     file_system_poll_wait_seconds: Annotated[
         float,
         Flag(metavar="SECONDS", at_least=-1, heading="Models"),
     ] = 1
-    """How often to look for new versions; 0: only at the start."""
+    """Interval at which to look for new versions; 0: only at the start."""
     max_num_load_retries: Annotated[int, Flag(at_least=0, heading="Models")] = 5
-    """How often to try again to load a version that failed."""
+    """Number of retries after a version fails to load."""
     load_retry_interval_micros: Annotated[int, Flag(metavar="N", at_least=0, heading="Models")] = (
         60_000_000
     )
-    """Microseconds between these tries."""
+    """Microseconds between these retries."""
     allow_version_labels_for_unavailable_models: Annotated[
         bool,
         Flag(
@@ -45,7 +45,7 @@ class PlainFlags:
             heading="Models",
         ),
     ] = False
-    """Take labels of versions that are not there yet."""
+    """Accept labels of versions that are not available yet."""
     host: str = LOOPBACK
     """Address to listen on; 0.0.0.0: all interfaces, so that other machines can connect."""
     port: Annotated[int, Flag(at_least=0, at_most=65535)] = 8500
@@ -55,25 +55,26 @@ class PlainFlags:
     grpc_channel_arguments: Annotated[str, Flag(metavar="KEY=VALUE,...")] = ""
     """Settings of gRPC's core, such as grpc.max_connection_age_ms=2000."""
     rest_api_timeout_in_ms: Annotated[int, Flag(metavar="MS")] = 30_000
-    """How long a REST call may take."""
+    """Time limit of a REST request."""
     rest_plain: Annotated[bool, Flag(format="true or false")] = False
     """With `ssl_config_file`, keep REST plain HTTP, without TLS and without client_verify."""
     rest_api_enable_cors_support: Annotated[bool, Flag(format="true or false")] = False
-    """Let pages of other sites call REST."""
+    """Allow pages of other sites to call the REST API (CORS)."""
     max_json_mb: Annotated[int, Flag(metavar="MIB", at_most=2047)] = 64
-    """Largest body of a REST call, unpacked; reading one takes up to twenty times its size."""
+    """Largest body of a REST request, decompressed; parsing needs up to twenty times its size in
+    memory."""
     allow_reload: Annotated[bool, Flag(format="true or false")] = False
-    """Let other machines change what is served."""
+    """Allow other machines to change the served models."""
     access_log: Annotated[str, Flag(format="log", heading="Monitoring")] = ""
-    """Append a line of JSON for each call to this file; - is standard output."""
+    """Append a line of JSON for each request to this file; - is standard output."""
     enable_model_warmup: Annotated[bool, Flag(format="true or false", heading="Warm-up")] = True
     """Replay a version's warm-up requests before it serves."""
     num_request_iterations_for_warmup: Annotated[int, Flag(heading="Warm-up")] = 1
-    """How often each warm-up request is run."""
+    """Number of runs of each warm-up request."""
     enable_serialization_as_tensor_content: Annotated[bool, Flag(format="true or false")] = False
-    """Answer tensors as bytes, which only some clients read."""
+    """Return tensors as bytes, which only some clients can read."""
     max_in_flight: Annotated[int, Flag(heading="Threads and load")] = 64
-    """Calls that each worker accepts at the same time; more are refused at once
+    """Concurrent requests that each worker accepts; more are refused at once
     (RESOURCE_EXHAUSTED)."""
     max_queue_wait_ms: Annotated[
         float, Flag(metavar="MS", at_least=0, heading="Threads and load")
@@ -84,14 +85,14 @@ class PlainFlags:
         float,
         Flag(metavar="SECONDS", at_least=0, heading="Threads and load"),
     ] = 3
-    """After SIGTERM, how long calls are still answered as ever, while health says NOT_SERVING, so
-    that callers go elsewhere; 0: not at all."""
+    """After SIGTERM, how long requests are still answered while the health check reports
+    NOT_SERVING, so that clients switch to other servers; 0: not at all."""
     drain_seconds: Annotated[
         float, Flag(metavar="SECONDS", at_least=0, heading="Threads and load")
     ] = 30
-    """After that, how long calls may take to finish."""
+    """After that, how long running requests may take to finish."""
     workers: Annotated[int, Flag(at_most=MOST_WORKERS, heading="Threads and load")] = 1
-    """Processes that share the port, up to 256; worth it for very small models."""
+    """Processes that share the port, up to 256; only worthwhile for very small models."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +113,9 @@ class ServerFlags(PlainFlags):
     ] = None
     """Port for REST; 0: no REST, as in TensorFlow Serving [default: no REST]."""
     grpc_max_threads: Annotated[int | None, Flag(heading="Threads and load")] = None
-    """Threads that answer gRPC; limits calls as `max_in_flight` does."""
+    """Threads that answer gRPC; limits requests like `max_in_flight`."""
     slots: Annotated[int | None, Flag(at_most=MOST_REQUESTS, heading="Threads and load")] = None
-    """Calls that compute at the same time [default: cores divided by threads inside an op]."""
+    """Requests that run at the same time [default: cores divided by threads per op]."""
     max_message_mb: Annotated[int, Flag(metavar="MIB", at_most=2047, heading="Network")] = 256
     """Largest request, up to 2047; larger ones are refused without being read."""
     ssl_config_file: Annotated[str | os.PathLike[str] | None, Flag(heading="Network")] = None
@@ -125,11 +126,11 @@ class ServerFlags(PlainFlags):
     )
     """Serve a page for Prometheus on the REST port (MonitoringConfig)."""
     enable_batching: Annotated[bool | None, Flag(format="true or false", heading="Batching")] = None
-    """Let calls share a batch [default: no, unless `tuned` recommends a batch]."""
+    """Batch concurrent requests [default: no, unless `tuned` recommends a batch]."""
     batching_parameters_file: Annotated[str | os.PathLike[str] | None, Flag(heading="Batching")] = (
         None
     )
-    """How calls share a batch (BatchingParameters)."""
+    """Batching settings (BatchingParameters)."""
     tensorflow_intra_op_parallelism: Annotated[
         int | None,
         Flag(
@@ -138,7 +139,7 @@ class ServerFlags(PlainFlags):
             heading="Threads and load",
         ),
     ] = None
-    """Threads inside an op; 0: TensorFlow decides [default: 1]."""
+    """Threads per op; 0: TensorFlow decides [default: 1]."""
     tensorflow_inter_op_parallelism: Annotated[
         int | None,
         Flag(
@@ -147,8 +148,8 @@ class ServerFlags(PlainFlags):
             heading="Threads and load",
         ),
     ] = None
-    """Ops at the same time; 0: TensorFlow decides, but ops of quick calls run one by one; -1: one
-    by one [default: 0]."""
+    """Concurrent ops per request; 0: TensorFlow decides, but short requests run one op at a time;
+    -1: always one op at a time [default: 0]."""
     tensorflow_session_parallelism: Annotated[
         int | None,
         Flag(
@@ -159,8 +160,8 @@ class ServerFlags(PlainFlags):
     ] = None
     """Sets both of these."""
     engine: Literal["auto", "tensorflow", "openvino"] = "auto"
-    """What computes. auto: what a version was exported for, where it is installed and gives
-    TensorFlow's answers on this machine; TensorFlow otherwise."""
+    """Execution engine. auto: the one that a version was exported for, if it is installed and
+    matches TensorFlow on this machine, else TensorFlow."""
     allow_ops: Annotated[
         Sequence[str], Flag("--allow-op", formerly="allowed_ops", metavar="OP")
     ] = ()

@@ -3,6 +3,7 @@
 import json
 import re
 import typing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 import deploykit
 from deploykit.api.comparison import VerifyOptions
 from deploykit.cli.main import COMMANDS
+from deploykit.cli.presenters import graphs, serving
 from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.differences import Difference
 from deploykit.verification.verify import Verification
@@ -181,3 +184,17 @@ def test_members_are_fields_and_what_is_public_also_of_bases():
 
 def test_classes_in_signatures_and_in_their_fields_are_found():
     assert inner([deploykit.verify]) == [Difference, Verification, VerifyOptions]
+
+
+def test_values_of_an_unknown_type_need_a_format():
+    assert command_table._format(Path | None, Flag())["format"] == "path"
+    assert command_table._format(complex, Flag(format="number"))["format"] == "number"
+    with pytest.raises(TypeError, match="complex"):
+        command_table._format(complex, Flag())
+
+
+def test_a_presenter_is_where_it_is_defined(monkeypatch):
+    monkeypatch.setattr(graphs, "plan", serving.plan, raising=False)
+    assert command_table._presenting("plan") is serving
+    with pytest.raises(LookupError, match="document"):
+        command_table._presenting("document")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from deploykit.transforms.core.display.documents import Documented
 from docs.generator import schemas
 
 FILES = Path(__file__).parents[1] / "data" / "formats" / "0.1"
@@ -39,3 +40,18 @@ def test_marked_properties_and_constant_keys_are_in_a_schema(pages):
     assert found["format"] == {"enum": [1]}
     assert {"better", "models", "sqnr_db", "notes"} <= found.keys() | {"sqnr_db"}
     assert "fed" not in found
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("Inspection", "ops"), ("Differences", "equal"), ("Diagnosis", "gpu"),
+     ("ConvertedSets", "shards"), ("ConvertedSets", "sets"), ("Rewriting", "nodes_in")],
+)  # fmt: skip
+def test_parts_that_are_written_flat_have_their_keys(pages, name, key):
+    assert key in pages[f"{name}.json"]["properties"]
+
+
+def test_a_kind_without_keys_is_refused(monkeypatch):
+    monkeypatch.setattr(schemas, "_kinds", lambda: [Documented])
+    with pytest.raises(ValueError, match="Documented has no keys"):
+        schemas.pages()

@@ -19,18 +19,18 @@ class BenchmarkOptions:
     HEADING: ClassVar = "Measuring"
 
     seconds: Annotated[float, Flag(hidden="--duration", metavar="SECONDS", above=0)] = SECONDS
-    """How long each model and setting is measured at most."""
+    """Longest time to measure each model with each setting."""
     runs: int | None = None
     """Measure this many calls instead of `seconds`."""
     rounds: Annotated[int | None, Flag(is_python_only=True)] = None
     """Turns into which `runs` are divided (20), or of each style of input (5)."""
     scenario: Literal["single", "offline", "server"] | None = None
-    """Measure each alone, as MLPerf does: one call after another, all samples, or calls that arrive
-    at random."""
+    """Measure each model alone, as MLPerf does: one request after another (single), all samples
+    (offline), or requests at random times (server)."""
     rate: Annotated[float | None, Flag(metavar="CALLS", above=0)] = None
-    """In scenario server, calls that arrive in a second."""
+    """Requests per second in scenario server."""
     latency_limit: Annotated[float | None, Flag(metavar="MS", above=0)] = None
-    """There, what 99 % of calls may take at most, or the result is not valid."""
+    """In scenario server, the result is only valid if p99 is within this limit."""
 
     def check(self) -> None:
         """Raise GraphError where options contradict each other."""

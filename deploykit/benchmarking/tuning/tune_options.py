@@ -24,17 +24,17 @@ class TuneOptions:
     HEADING: ClassVar = "Search"
 
     batch: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MOST_BATCH)] = ()
-    """Batches to try; the lowest latency is searched for the smallest [default: 1,8,32 if the model
-    leaves it open]."""
+    """Batch sizes to try; the smallest one is used for the lowest latency [default: 1,8,32 if the
+    model has no fixed batch]."""
     goal: Literal["latency", "throughput"] = "latency"
-    """Whether the recommended settings are for low latency or high throughput."""
+    """Recommend settings for low latency or for high throughput."""
     latency_limit: Annotated[float | None, Flag(metavar="MS", above=0)] = None
-    """Latency that 99 % of the calls must keep to, also at the highest throughput."""
+    """Limit on p99 latency, also at the highest throughput."""
     engine: Literal["auto", "tensorflow", "openvino"] | None = None
-    """Engine to search in; auto: whichever is faster for sure, if both are installed [default: the
+    """Engine to search in; auto: the significantly faster one, if both are installed [default: the
     one that the model was written for, else tensorflow]."""
     budget: Annotated[float, Flag(metavar="MINUTES", above=0)] = 2.8
-    """How long the whole search may take."""
+    """Time limit of the whole search."""
 
     @property
     def batches(self) -> tuple[int, ...]:

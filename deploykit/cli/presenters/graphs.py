@@ -22,7 +22,7 @@ def ship(call: Invocation) -> None:
 def _rewritten(call: Invocation) -> Any:
     """Return a graph that was made of another one, and take its facts."""
     graph = call.result()
-    call.report.rewritten(graph, call.values["output"])
+    call.report.output_file, call.report.made = call.values["output"], graph.report.rewriting
     return graph
 
 
@@ -54,8 +54,6 @@ def transform(call: Invocation) -> None:
     from deploykit.rewriting.advice import advice
 
     graph = _rewritten(call)
-    if call.values["dump"] is not None:
-        call.report.more["dump"] = [str(path) for path in graph.report.dump]
     call.show()
     before, steps = graph.report.model.graph, call.values["transforms"]
     if not call.as_json:
@@ -78,10 +76,10 @@ def quantize(call: Invocation) -> None:
     try:
         graph = _rewritten(call)
     except NotQuantizedError as error:
+        made: Any = error.report
         call.report.error = error
-        call.report.made(error.report)
-        call.report.output_file = None
-        _quantized(call, error.report)
+        call.report.output_file, call.report.made = None, made.rewriting
+        _quantized(call, made)
         return
     _quantized(call, graph.report)
     is_stored = not isinstance(graph.report, Quantized)
@@ -94,7 +92,7 @@ def _quantized(call: Invocation, made: Any) -> None:
     from deploykit.quantization.result import Quantized
     from deploykit.text.results.quantization import lines, weight_lines
 
-    call.report.more = document(made)
+    call.report.more, call.report.fed = document(made), made.fed
     if isinstance(made, Quantized):
         call.show(text=[files_table(call.report), *lines(made)])
     else:
@@ -159,12 +157,14 @@ def sensitivity(call: Invocation, *, top: Annotated[int | None, Flag(metavar="N"
 
 def verify(call: Invocation) -> None:
     """Show the differences; raise if there are any, or nothing was compared."""
+    from deploykit.cli.report import files_table
+    from deploykit.text.results.models import verification_lines
     from deploykit.transforms.core.errors import UnverifiedError, VerificationError
     from deploykit.verification.verify import ADVICE
 
     found = call.result()
     result = call.values["result"]
-    call.report.verification, call.report.output_file = found, result
+    call.report.output_file = result
     call.report.between(*found.models)
     if found.differs:
         call.report.error = VerificationError("outputs-differ", source=result, reason=found.reason)
@@ -172,7 +172,7 @@ def verify(call: Invocation) -> None:
         call.report.error = UnverifiedError(
             "not-verified", source=result, reason=found.reason, advice=ADVICE
         )
-    call.show()
+    call.show(found, text=[files_table(call.report), *verification_lines(found)])
 
 
 def accuracy(call: Invocation) -> None:

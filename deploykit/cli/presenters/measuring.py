@@ -26,7 +26,7 @@ def benchmark(
 
     Args:
         call: the call.
-        top: How many nodes a profile lists.
+        top: Number of nodes listed in a profile.
         csv_file: Write a line of figures for each measurement; - is standard output.
         plot_file: Draw latencies, throughput and batches.
         trace_file: Profile, and write a call of each model as a trace for chrome://tracing or

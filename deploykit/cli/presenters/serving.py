@@ -20,7 +20,7 @@ logger = logging.getLogger("deploykit")
 _PLOT = Flag("--plot", format="output", metavar="FILE.png|svg", heading="Output")
 
 
-_ELSEWHERE = "Files that run it elsewhere"
+_ELSEWHERE = "Deployment files"
 
 
 def export(
@@ -40,13 +40,13 @@ def export(
         call: the call.
         manifests: Also write files to BASE_DIR that serve all its models: config (models.config,
             monitoring.config, a template of ssl.config), docker (Dockerfiles for TensorFlow Serving
-            and for deploykit serve, one without TensorFlow where OpenVINO computes all models,
+            and for deploykit serve, the latter without TensorFlow if OpenVINO runs all models, and
             compose.yaml), kubernetes (Deployment, Service, HorizontalPodAutoscaler,
             PodDisruptionBudget), kserve (InferenceService, ServingRuntime), or all; separated by
             commas.
         batching: Write batching.config too, and turn batching on in the other files.
-        tuned: Take threads, batches and environment of these files from what deploykit tune wrote;
-            a batch above 1 turns batching on.
+        tuned: Put the threads, batch and environment from deploykit tune into these files; a batch
+            above 1 turns batching on.
         force: Replace existing files in BASE_DIR, but never a version.
     """
     from deploykit.benchmarking.results import load_tuned
@@ -108,8 +108,8 @@ def predict(
 
     Args:
         call: the call.
-        given: What to ask: a value such as 2.5 or [1, 2], a .npy file, an image, or any file for a
-            model that takes text. May be repeated; NAME may be left out if the model has one input.
+        given: Input value, such as 2.5 or [1, 2], a .npy file, an image, or any file for a text
+            input. May be repeated. NAME is optional if the model has one input.
     """
     call.values["inputs"] = (*call.values["inputs"], *given)
     if not call.values["inputs"]:

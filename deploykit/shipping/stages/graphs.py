@@ -90,22 +90,14 @@ def _optimize(shipment: Shipment) -> Outcome:
     before = shipment.opened(FROZEN)
     graph, used = _compared(shipment, optimize, before, output=shipment.path(OPTIMIZED_FILE))
     shipment.forget(OPTIMIZED_FILE)
-    report = graph.report
+    made = graph.report.document()
     plain = {
-        "nodes_before": report.nodes,
-        "nodes": len(graph),
-        "bytes_before": before.bytes,
-        "bytes": report.bytes,
-        "steps": [
-            {
-                "transform": step.transform,
-                "seconds": round(step.seconds, 4),
-                "nodes": step.nodes,
-                "skipped": list(step.skipped),
-            }
-            for step in report.steps
-        ],
-        "verification": report.verification and report.verification.document(),
+        "nodes_before": made["nodes_in"],
+        "nodes": made["nodes_out"],
+        "bytes_before": made["bytes_in"],
+        "bytes": made["bytes_out"],
+        "steps": made["steps"],
+        "verification": document(graph.report.verification),
     }
     return Outcome(plain, (OPTIMIZED_FILE, OPTIMIZED_FILE + SIDECAR), used=used)
 
@@ -166,7 +158,9 @@ def _quantize(shipment: Shipment) -> Outcome:
             graph = quantize(model, mode="weights", data=samples, allow_float=True, **common)
         except UnverifiedError as error:
             raise by_calibration(error) from None
-        plain = {"result": "float", **document(graph.report), "engine": "tensorflow"}
+        stored = graph.report.document()
+        plain = {"result": "float", "engine": "tensorflow"}
+        plain |= {key: stored[key] for key in ("weights", "notes", "reason", "precision")}
         if not graph.report.is_float:
             plain |= {"result": "int8", "stored_only": True}
         elif slower:

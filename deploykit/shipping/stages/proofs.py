@@ -13,7 +13,7 @@ from deploykit.quantization.metrics import LOWER_IS_BETTER
 from deploykit.rewriting.proof import by_calibration
 from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, LABELS, PREPROCESS, Shipment
 from deploykit.shipping.stage import ShipStage
-from deploykit.shipping.stage_result import Outcome
+from deploykit.shipping.stage_result import UNDECIDED, Outcome
 from deploykit.shipping.stages.graphs import SIDECAR
 from deploykit.storage.files import write
 from deploykit.storage.ship_report import MODEL
@@ -45,7 +45,7 @@ def _verify(shipment: Shipment) -> Outcome:
             raise by_calibration(
                 UnverifiedError("not-verified", source=source, reason=reason, advice=ADVICE)
             )
-        return Outcome(document, files, "undecided", found.reason)
+        return Outcome(document, files, UNDECIDED, found.reason)
     return Outcome(document, files)
 
 

@@ -21,7 +21,7 @@ from deploykit.shipping.shipment import (
     is_folder,
 )
 from deploykit.shipping.stage import ShipStage
-from deploykit.shipping.stage_result import UNDECIDED, Outcome
+from deploykit.shipping.stage_result import DONE, UNDECIDED, Outcome
 from deploykit.storage.files import write
 from deploykit.storage.ship_report import MODEL, TUNED
 from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW
@@ -65,7 +65,7 @@ def _tune(shipment: Shipment) -> Outcome:
         why = "nothing is faster than the defaults for sure"
         if found.undecided:
             why += f"; {len(found.undecided)} of those tried may be, as times scatter too much"
-        return Outcome(document, (), UNDECIDED if found.undecided else "done", why)
+        return Outcome(document, (), UNDECIDED if found.undecided else DONE, why)
     try:
         check_served(found.settings, TUNED, engines=ENGINES)
     except GraphError as error:

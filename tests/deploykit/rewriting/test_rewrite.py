@@ -48,6 +48,17 @@ def test_the_graph_after_each_step(run, small):
     ]
 
 
+def test_the_report_of_a_graph_documents_what_json_shows(run, small):
+    of_command = {"schema", "command", "input_file", "output_file", "seconds"}
+    shown = run(STEPS, "--json", "--verify").document
+    files = {"output": small.parent / "same.pb", "dump": small.parent / "same"}
+    found = api.transform(small, " ".join(STEPS), verify=True, **files).report.document()
+    assert found.keys() == shown.keys() - of_command
+    for key in ("inputs", "outputs", "bytes_in", "bytes_out", "nodes_in", "nodes_out", "passed"):
+        assert found[key] == shown[key] is not None, key
+    assert [step["transform"] for step in found["steps"]] == STEPS
+
+
 def test_a_dump_replaces_only_a_dump_and_only_when_forced(run, small):
     folder = small.parent / "dump"
     assert run(STEPS).status == 0
