@@ -28,7 +28,7 @@ class Connection:
     """The name in the server's certificate, if it differs from the address."""
     timeout: Annotated[float, Flag(metavar="SECONDS", above=0)] = 60
     """Wait at most this long for a response."""
-    retries: Annotated[int, Flag(is_python_only=True)] = 2
+    retries: Annotated[int, Flag(is_python_only=True, at_least=0)] = 2
     """How often a call is repeated while no server can be reached; `reload` never is."""
     protocol: ServingProtocol = "tensorflow"
     """API of the server: tensorflow is TensorFlow Serving's, v2 is the Open Inference Protocol of

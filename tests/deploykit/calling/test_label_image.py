@@ -166,8 +166,9 @@ def test_the_table(label):
     pixels = np.zeros((4, 4, 3), np.uint8)
     pixels[3, 3, 2], pixels[0, 1, 0], pixels[0, 0, 1] = 255, 51, 51
     found = label(encoded("png", pixels), None, "--top=4")
-    assert [line.split(maxsplit=2) for line in found.stdout.splitlines()] == [
-        ["score", "class", "label"],
+    heading, rule, *rows = found.stdout.splitlines()
+    assert (heading.split(), set(rule)) == (["score", "class", "label"], {"─"})
+    assert [line.split(maxsplit=2) for line in rows] == [
         ["1.000000", "47", "label 47"],
         ["0.200000", "1", "label 1"],  # equal ones by number
         ["0.200000", "3", "label 3"],

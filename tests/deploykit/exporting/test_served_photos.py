@@ -59,8 +59,8 @@ def test_predict_needs_no_flag(deploykit, server, folder):
         assert together == alone | {"score": pytest.approx(alone["score"], rel=1e-5)}
     assert several.document["fed"] == {"bytes": Containing("3 files")}
     lines = deploykit("predict", server.address, "fashion", *files).stdout.splitlines()
-    heads = [line for line in lines if line][::7]
-    assert heads == [f"{file}:" for file in files]  # over a line of titles and five of classes
+    heads = [line for line in lines if line][::8]
+    assert heads == [f"{file}:" for file in files]  # over titles, a rule and five classes
     assert "kind" in deploykit("predict", server.address, "fashion", files[0]).stdout
     mine = deploykit("predict", server.address, "fashion", "--input", f"bytes={files[0]}", "--json")
     assert mine.document["predictions"][0] == best

@@ -1,7 +1,8 @@
 """The sentences of errors: messages.json holds each once, by code, with places for its fields.
 
 A place is as of `str.format`. Besides, `{names:,}` joins a list by commas ("none": it is empty),
-`{names: or }` by " or ", and `{count:plural}` is an "s" unless the count is 1.
+`{names: or }` by " or ", `{names!q:,}` puts each in quotes, and `{count:plural}` is an "s" unless
+the count is 1.
 """
 
 import functools
@@ -29,6 +30,11 @@ def template(code: object) -> str | None:
 class _MessageFormatter(string.Formatter):
     def get_value(self, key: int | str, args: Any, kwargs: Mapping[str, Any]) -> Any:
         return kwargs.get(str(key), "?")
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        if conversion == "q":
+            return [f"'{each}'" for each in value]
+        return super().convert_field(value, conversion)
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if format_spec == "plural":

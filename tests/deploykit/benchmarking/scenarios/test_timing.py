@@ -24,7 +24,7 @@ WRONG = [
             "not-one-of",
             got="multistream",
             known=["single", "offline", "server"],
-            what="the scenario",
+            what="scenario",
         ),
     ),
     ({"rate": 10.0}, says("only-for", option="the rate", what="scenario server")),
@@ -39,7 +39,7 @@ WRONG = [
     ),
     (SERVER | {"runs": 10}, says("scenario-needs-duration")),
     ({"scenario": "single", "rounds": 10}, says("scenario-needs-duration")),
-    (SERVER | {"rate": 0.0}, says("out-of-range", expected="above 0", name="the rate")),
+    (SERVER | {"rate": 0.0}, says("out-of-range", expected="above 0", name="rate")),
     (SERVER | {"rate": math.inf}, says("out-of-range", expected="above 0")),
     (SERVER | {"latency_limit": math.nan}, says("out-of-range", expected="above 0")),
 ]
