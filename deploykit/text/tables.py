@@ -158,13 +158,14 @@ def _is_numeric(cells: Iterable[str | None]) -> bool:
 
 
 def drawn(text: Iterable[str | Table], width: int | None = None) -> Iterator[str]:
-    """Yield lines as they are, and tables as lines, without empty lines at either end."""
-    has_begun, empty = False, 0
+    """Yield lines as they are, and tables as lines, with an empty line around each table.
+
+    There are no empty lines at either end, and no two in a row.
+    """
+    has_begun = has_gap = False
     for each in text:
         for line in [each] if isinstance(each, str) else each.lines(width):
-            if not line:
-                empty += has_begun
-                continue
-            yield from [""] * empty
-            yield line
-            has_begun, empty = True, 0
+            if line:
+                yield from [""] * (has_begun and has_gap)
+                yield line
+            has_begun, has_gap = has_begun or bool(line), not line

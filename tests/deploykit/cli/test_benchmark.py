@@ -329,7 +329,7 @@ WRONG = [
         2,
         says(
             "option-value",
-            expected=Containing("numbers, the smaller"),
+            expected=Containing("LO < HI"),
             got="1,-1",
             option="--input-range",
         ),

@@ -113,7 +113,7 @@ def test_the_best_classes_are_named(deploykit, official, address, tmp_path):
     labels = [[each["label"] for each in sample] for sample in found.document["predictions"]]
     assert labels == [["dog", "cat"], ["cat", "dog"]]
     text = deploykit(*asked, "--labels", tmp_path / "labels.txt", "--top", "1").stdout
-    assert "1       0.750000   dog" in text
+    assert "0.750000       1   dog" in text
     assert "0.25" not in text
 
 
