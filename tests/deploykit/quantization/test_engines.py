@@ -371,7 +371,7 @@ def test_an_engine_that_is_not_there(net, data, clock, monkeypatch):
         ({"engine": "auto"}, "--engine needs --calibration DATA"),
         (
             {"engine": "abacus"},
-            says("not-one-of", known=["tensorflow", "openvino", "auto"], got="abacus"),
+            says("not-one-of", known=["auto", "tensorflow", "openvino"], got="abacus"),
         ),
     ],
 )

@@ -214,7 +214,7 @@ def test_a_stateful_model_is_refused_and_keeps_its_batch(tmp_path):
     with raises(
         GraphError,
         "variable-not-frozen",
-        node="sequential_1/gru_1/AssignVariableOp",
+        node=Containing("/AssignVariableOp"),
         op="AssignVariableOp",
         reason=Containing("at each call"),
     ):
