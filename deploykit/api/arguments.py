@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from inspect import Parameter
-from numbers import Real
+from numbers import Integral, Real
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -53,23 +53,41 @@ def _flat(
 
 def _check(function: str, name: str, annotation: Any, value: Any) -> None:
     flag, types = _declared(annotation)
-    if isinstance(value, str) and _strings(types) and str not in types:
+    several = any(get_origin(each) in _SEQUENCES for each in types)
+    alone = any(get_origin(each) not in _SEQUENCES for each in types)
+    words = _words(types)
+    if isinstance(value, str) and several and not alone and (words or _strings(types)):
         raise TypeError(f"{function}: {name} must be a sequence of strings, got {value!r}")
-    if types == (str,) and not isinstance(value, str):
+    if types == (str,) and isinstance(value, list | tuple | Mapping):
         raise TypeError(f"{function}: {name} must be a string, got {value!r}")
-    if flag.format == "range" and not _is_range(value):
+    if flag.format == "range" and not _is_range(_each(value)):
         expected = "two finite numbers (low, high) with low < high"
         raise GraphError("out-of-range", name=name, expected=expected, got=value)
-    words = _words(types)
-    for each in (value if isinstance(value, list | tuple) else (value,)) if words else ():
+    for each in _each(value) if words else ():
         if each not in words:
             raise GraphError("not-one-of", what=name, known=words, got=each)
     numbers = _numbers(types)
     if numbers and flag.format in _NUMBER_FORMATS:
-        for each in value if isinstance(value, list | tuple) else (value,):
-            if not isinstance(each, Real):
-                raise TypeError(f"{function}: {name} must be a number, got {each!r}")
+        for each in _each(value):
+            _check_type(f"{function}: {name}", numbers == {int}, each)
             _check_number(name, flag, numbers == {int}, each)
+
+
+def _each(value: Any) -> list[Any]:
+    """Return the items of a collection, or the value itself; nothing of an iterator."""
+    if isinstance(value, Iterator):
+        return []
+    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
+        return [value]
+    return [value] if getattr(value, "ndim", 1) == 0 else list(value)
+
+
+def _check_type(name: str, is_whole: bool, value: Any) -> None:
+    """Raise TypeError for what is no number, or no whole one."""
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if is_whole and (isinstance(value, bool) or not isinstance(value, Integral)):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
 
 
 def _check_number(name: str, flag: Flag, is_whole: bool, value: Real) -> None:
@@ -83,17 +101,17 @@ def _check_number(name: str, flag: Flag, is_whole: bool, value: Real) -> None:
         and (most is None or number <= most)
     )
     if not is_right:
-        expected = _expected(least, flag.above, most)
+        bounds = _expected(least, flag.above, most)
+        expected = bounds if math.isfinite(number) else f"finite and {bounds}"
         raise GraphError("out-of-range", name=name, expected=expected, got=value)
 
 
-def _is_range(value: Any) -> bool:
-    """Say whether a value is a range of float32 numbers."""
-    if not isinstance(value, Sequence) or len(value) != 2:
+def _is_range(values: Sequence[Any]) -> bool:
+    """Say whether values are a range of float32 numbers."""
+    if len(values) != 2 or not all(isinstance(each, Real) for each in values):
         return False
-    if not all(isinstance(each, Real) and abs(float(each)) <= _FLOAT32_MAX for each in value):
-        return False
-    return bool(value[0] < value[1])
+    low, high = map(float, values)
+    return -_FLOAT32_MAX <= low < high <= _FLOAT32_MAX
 
 
 def _expected(least: float | None, above: float | None, most: float | None) -> str:
@@ -104,7 +122,7 @@ def _expected(least: float | None, above: float | None, most: float | None) -> s
         parts.append(f"above {above:g}")
     if most is not None:
         parts.append(f"at most {most:.15g}")
-    return " and ".join(parts) or "a finite number"
+    return " and ".join(parts) or "a number"
 
 
 def _declared(annotation: Any) -> tuple[Flag, tuple[Any, ...]]:

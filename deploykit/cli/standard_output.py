@@ -32,10 +32,10 @@ class StandardOutput:
             self._stop(OSError("it is closed"))
         try:
             return len(text) if self._is_stopped else self._stream.write(text)
-        except UnicodeEncodeError as error:
+        except UnicodeEncodeError:
             plain = text.translate({ord("─"): "-", ord("…"): "~"})
-            known = plain.encode(error.encoding, "backslashreplace").decode(error.encoding)
-            return self.write(known)
+            encoding = self._stream.encoding or "ascii"  # that of the error may be `charmap`
+            return self.write(plain.encode(encoding, "backslashreplace").decode(encoding))
         except OSError as error:
             self._stop(error)
             return len(text)

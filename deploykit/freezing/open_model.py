@@ -33,7 +33,7 @@ from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.checks.side_effects import WAITS, Effect, effects_in, refuse
 from deploykit.transforms.core.checks.validate import check_ends, read_graph
 from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.errors import GraphError, naming, nearest
+from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.importing import ImportCheck, light_form
 
@@ -160,9 +160,9 @@ def open_model(model: Any, *, needs_output: bool = True, **options: Any) -> Open
         said = {each.name: getattr(source, each.name) for each in fields(source)}
         return open_model(model, **{k: v for k, v in said.items() if v and k != "model"})
     if isinstance(model, str | os.PathLike):
-        return _with_signature(open_files(ModelFiles(source), source, needs_output))
+        return open_files(ModelFiles(source), source, needs_output)
     if isinstance(model, Graph):
-        return _with_signature(_opened(source.interface.put_on(model.copy()), source, "a graph"))
+        return _opened(source.interface.put_on(model.copy()), source, "a graph")
     if type(model).__name__ == "GraphDef":
         return _opened(_of_graph_def(model, source), source, "a GraphDef")
     if is_live(model):
@@ -205,7 +205,6 @@ def path_of(model: Any) -> tuple[str, ...]:
 
 def open_files(files: ModelFiles, source: ModelSource, needs_output: bool = True) -> OpenedModel:
     """Return a model on disk; what `files` has parsed already is not parsed again."""
-    _refuse_unused(files, source)
     if files.kind != "graph":
         with ImportCheck() as tensorflow:
             graph = freeze_files(files, source)
@@ -221,25 +220,19 @@ def open_files(files: ModelFiles, source: ModelSource, needs_output: bool = True
     return replace(_opened(graph, source, files.path, files), is_cut=is_cut)
 
 
-def _with_signature(model: OpenedModel) -> OpenedModel:
-    """Return a model that has the signature that is requested. GraphError: it has others."""
-    name, known = model.requested.signature, tuple(model.signatures)
-    if name is not None and name not in known:
-        hint = nearest(name, known)
-        raise GraphError(
-            "unknown-name", source=model.source, kind="signature", name=name, hint=hint, known=known
-        )
-    return model
-
-
-def _refuse_unused(files: ModelFiles, source: ModelSource) -> None:
-    """Raise GraphError for what is said of a model and has no meaning for files of its kind."""
-    given = {"tags": bool(source.tags) and files.kind in ("graph", "keras"),
-             "graph": source.graph is not None and files.kind == "graph"}  # fmt: skip
-    what = {"tags": "SavedModels and checkpoints", "graph": "checkpoints and Keras weights"}
-    for option, is_unused in given.items():
-        if is_unused:
-            raise GraphError("only-for", source=files.path, option=option, what=what[option])
+def _warn_of_unused(model: OpenedModel) -> None:
+    """Log what is said of a model and has no meaning for it, as it may be meant for another one."""
+    source, kind = model.requested, "graph" if model.files is None else model.files.kind
+    is_unused = {
+        "signature": source.signature is not None and source.signature not in model.signatures,
+        "tags": bool(source.tags) and model.files is not None and kind in ("graph", "keras"),
+        "graph": source.graph is not None and kind == "graph",
+        "pins": kind == "graph" and not all(name in model.graph for name in source.pins),
+    }
+    for option, warns in is_unused.items():
+        if warns:
+            value = getattr(source, option)
+            logger.warning("%s: %s %s has no effect on this model", model.source, option, value)
 
 
 def _opened(
@@ -248,10 +241,6 @@ def _opened(
     """Return a graph as a model; without a signature, its tensors are known by their names."""
     known = about(graph)
     chosen = source.signature
-    if files is None or files.kind == "graph":  # others are frozen, and pinned, by now
-        with naming(name):
-            for pinned in source.pins:
-                graph.producer(pinned)
     if chosen is not None and chosen in known.signatures:
         known = replace(known, signatures={chosen: known.signatures[chosen]})
     elif not known.signatures:
@@ -259,7 +248,9 @@ def _opened(
         known = replace(known, signatures={chosen or DEFAULT_SIGNATURE: SignatureNames(*names)})
     graph.about = known
     interface = Interface(graph.inputs, graph.outputs, tuple(source.tags), chosen)
-    return OpenedModel(graph, interface, known.signatures, name, source, files)
+    found = OpenedModel(graph, interface, known.signatures, name, source, files)
+    _warn_of_unused(found)
+    return found
 
 
 def _narrowed(model: OpenedModel, options: Mapping[str, Any]) -> OpenedModel:

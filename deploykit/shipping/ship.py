@@ -167,6 +167,8 @@ def _shipped(shipment: Shipment, kept: Kept, inputs: Mapping[str, Any]) -> Shipp
             if stage.name == "verify":
                 _done(shipment, DESCRIBE, kept, key_of(DESCRIBE, inputs, keys), inputs)
             number += 1
+            if stage.name == "accuracy":
+                shipment.forget_files()
             if stage.name == "accuracy" and loses_too_much(shipment):
                 number = NAMES.index("quantize")
                 kept.forget(NAMES[number:])

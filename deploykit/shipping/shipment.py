@@ -79,16 +79,25 @@ class Shipment:
         return self._opened[name]
 
     def samples(self, which: Literal["calibration", "evaluation"]) -> Dataset:
-        """Return the samples that an option names, with labels and groups; they are read once."""
+        """Return the samples that an option names, with labels and groups; they are read once.
+
+        The names of classes that are given hold for evaluation samples.
+        """
         if which not in self._samples:
             self._samples[which] = open_samples(
                 getattr(self.how, which),
                 self.opened(OPTIMIZED_FILE).frozen,
                 self.how.preprocess,
-                labels=self.how.labels,
+                labels=self.how.labels if which == "evaluation" else None,
                 group_by="",
             )
         return self._samples[which]
+
+    def forget_files(self) -> None:
+        """Let go of samples of folders, which may be large; no later stage takes them."""
+        self._samples = {
+            k: v for k, v in self._samples.items() if not is_folder(getattr(self.how, k))
+        }
 
     def arrays(self) -> Dataset | None:
         """Return samples that are fed as they are; None: they are files to preprocess, or none."""

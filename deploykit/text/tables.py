@@ -102,7 +102,11 @@ class Table:
             cells = (Text(escaped(cell, keep="\n")) for cell in row)
             drawing.add_row(*cells, end_section=is_set_apart)
         console = Console(
-            file=io.StringIO(), width=max(room, 1), color_system=None, force_jupyter=False
+            force_terminal=False,  # whatever FORCE_COLOR and TERM say: this is no terminal
+            file=io.StringIO(),
+            width=max(room, 1),
+            color_system=None,
+            force_jupyter=False,
         )
         with console.capture() as capture:
             console.print(drawing)

@@ -121,7 +121,7 @@ def _worst(found: Accuracy) -> Table:
     answers: list[tuple[str, Cell]] = [
         (found.models[0].name, lambda row: _answer(row.first)),
         (found.models[-1].name, lambda row: _answer(row.last)),
-        ("disagreement", "{size:.3f}"),
+        ("disagreement" if len(found.models) > 1 else "score", "{size:.3f}"),
     ]
     caption = "samples on which the models disagree most"
     if len(found.models) == 1:

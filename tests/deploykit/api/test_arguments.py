@@ -38,7 +38,9 @@ def test_numbers_out_of_range(call, name, got):
 
 
 def test_nan_is_in_no_range():
-    with raises(deploykit.GraphError, "out-of-range", name="seconds", expected="above 0"):
+    with raises(
+        deploykit.GraphError, "out-of-range", name="seconds", expected="finite and above 0"
+    ):
         deploykit.benchmark(F, seconds=math.nan)
 
 
@@ -56,6 +58,9 @@ def test_words_that_are_not_known():
         (lambda: deploykit.benchmark(F, batch="1,8"), "batch must be a number, got '1,8'"),
         (lambda: deploykit.inspect(F, outputs="y"), "outputs must be a sequence of strings"),
         (lambda: deploykit.quantize(F, skip="abc"), "skip must be a sequence of strings"),
+        (lambda: deploykit.ship(F, manifests="docker"), "manifests must be a sequence of strings"),
+        (lambda: deploykit.benchmark(F, runs=2.5), "runs must be a whole number, got 2.5"),
+        (lambda: deploykit.benchmark(F, runs=True), "runs must be a whole number, got True"),
         (lambda: deploykit.transform(F, ["fold"]), "transforms must be a string"),
         (lambda: deploykit.quantize(F, "avx2", mode="auto"), "how must be of class Quantize"),
         (lambda: deploykit.quantize(F, None), "how must be of class QuantizeOptions, got None"),
@@ -75,6 +80,9 @@ def test_values_of_other_types(call, message):
     [
         (lambda: deploykit.verify(F, F, tolerance=0, input_range=(-1, 1)), F),
         (lambda: deploykit.inspect(F, top=np.int32(3), outputs=("y",)), F),
+        (lambda: deploykit.benchmark(F, batch=range(1, 3), executor={"default"}), F),
+        (lambda: deploykit.benchmark(F, batch=np.array([1, 2]), kmp_blocktime=0), F),
+        (lambda: deploykit.verify(F, F, input_range=np.array([0.0, 1.0])), F),
         (lambda: deploykit.benchmark(F, batch=(1, 8), seconds=np.float32(0.5)), F),
     ],
 )
@@ -91,12 +99,20 @@ def graph_file(tmp_path_factory):
     return path
 
 
-def test_what_means_nothing_for_a_kind_of_file_is_refused(graph_file):
-    with raises(deploykit.GraphError, "only-for", option="tags"):
-        deploykit.inspect(graph_file, tags=["serve"])
-    with raises(deploykit.GraphError, "only-for", option="graph"):
-        deploykit.inspect(graph_file, graph="model.json")
-    with raises(deploykit.GraphError, "unknown-name", kind="signature", name="serving_defaul"):
-        deploykit.inspect(graph_file, signature="serving_defaul")
-    with raises(deploykit.GraphError, "missing", kind="node", name="is_training"):
-        deploykit.verify(graph_file, graph_file, pins={"is_training": "false"})
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"tags": ("serve",)},
+        {"graph": "model.json"},
+        {"signature": "serving_defaul"},
+        {"pins": {"is_training": "false"}},
+    ],
+    ids=lambda option: next(iter(option)),
+)
+def test_what_means_nothing_for_a_model_is_logged(graph_file, caplog, option):
+    deploykit.open_model(graph_file, **option)
+    ((name, value),) = option.items()
+    assert f"{graph_file}: {name} {value} has no effect on this model" in caplog.messages
+    caplog.clear()
+    deploykit.open_model(graph_file, signature="serving_default")
+    assert caplog.messages == []

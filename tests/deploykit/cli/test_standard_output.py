@@ -1,5 +1,6 @@
 """A standard output that cannot be written changes no result of a command."""
 
+import io
 import json
 import os
 import subprocess
@@ -116,3 +117,14 @@ def test_a_file_never_takes_the_descriptor_of_a_closed_stream():
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     script = f'"{sys.executable}" -c "{code}" >&- 2>&-'
     assert subprocess.run(["bash", "-c", script], env=environment, check=False).returncode > 2
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1251", "koi8-r", "utf-8"])
+def test_characters_that_an_encoding_lacks_are_replaced(encoding):
+    raw = io.BytesIO()
+    stream = StandardOutput(io.TextIOWrapper(raw, encoding=encoding))
+    stream.write("mod\u00e8le \u2026 x\n")
+    stream.flush()
+    found = raw.getvalue().decode(encoding)
+    assert found == ("mod\u00e8le \u2026 x\n" if encoding == "utf-8" else found)
+    assert found in ("mod\u00e8le \u2026 x\n", "mod\\xe8le ~ x\n", "mod\\xe8le \u2026 x\n")

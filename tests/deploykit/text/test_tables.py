@@ -107,3 +107,12 @@ def test_lines_stay_as_they_are():
     found = list(drawn(["x" * 300, of(LONG)], 40))
     assert found[0] == "x" * 300
     assert max(map(len, found[1:])) < 100
+
+
+def test_a_terminal_in_the_environment_cuts_no_column(monkeypatch):
+    found = of(LONG, OTHER)
+    before = text_of(found, None)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert text_of(found, None) == before
+    assert LONG in "\n".join(before)

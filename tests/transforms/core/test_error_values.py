@@ -13,7 +13,7 @@ from deploykit.batch_inference.answers import UnrankedError
 from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.protocol.errors import MESSAGE_LENGTH, ServingError
 from deploykit.serving.rest.http_requests import HttpError, from_serving
-from deploykit.transforms.core.display.messages import catalogue, fields_of
+from deploykit.transforms.core.display.messages import catalogue, fields_of, render
 from deploykit.transforms.core.errors import (
     BugError,
     Error,
@@ -62,6 +62,13 @@ def test_an_error_is_the_same_in_another_process(error):
     assert type(there) is type(error)
     assert (there.code, there.fields, str(there)) == (error.code, error.fields, str(error))
     assert there.__dict__ == error.__dict__
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"), [(["a", "b"], "'a', 'b'"), ("ab", "'ab'"), ([], "none")]
+)
+def test_names_are_quoted(names, shown):
+    assert render("{names!q:,}", {"names": names}) == shown
 
 
 def test_a_message_is_made_of_the_fields():

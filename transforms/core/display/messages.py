@@ -33,7 +33,7 @@ class _MessageFormatter(string.Formatter):
 
     def convert_field(self, value: Any, conversion: Any) -> Any:
         if conversion == "q":
-            return [f"'{each}'" for each in value]
+            return [f"'{each}'" for each in (value if isinstance(value, list) else [value])]
         return super().convert_field(value, conversion)
 
     def format_field(self, value: Any, format_spec: str) -> str:

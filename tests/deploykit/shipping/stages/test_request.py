@@ -61,3 +61,11 @@ def test_the_first_photo_of_a_folder_is_found(tmp_path):
         (tmp_path / name).write_bytes(b"")
     assert _photo_in(str(tmp_path)) == tmp_path / "b" / "2.PNG"
     assert _photo_in({"x": 1}) is None
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_on_one_side_alone_differs(value):
+    zeros, odd = np.zeros(3, np.float32), np.array([0, value, 0], np.float32)
+    assert _difference(zeros, odd) == _difference(odd, zeros) == math.inf
+    assert _difference(odd, odd) == 0
+    assert _difference(odd, -odd) == (0 if np.isnan(value) else math.inf)
