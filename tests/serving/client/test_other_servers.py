@@ -2,6 +2,7 @@
 
 import re
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -234,7 +235,9 @@ def test_connections_are_kept(started):
     seen.clear()
     found = taken(server.addresses["http"], "any", LoadStep(0.6, callers=1))
     assert set(found.statuses) == {"OK"}
-    assert len({peer for peer, _ in seen}) == len(seen) > 2
+    assert len(seen) > 2
+    peers = [peer for peer, _ in seen]  # among hundreds, a port may come again, but not at once
+    assert all(peer != before for before, peer in pairwise(peers))
 
 
 def test_over_tls(tmp_path):
