@@ -56,7 +56,7 @@ def test_workers(base):
         assert len(started) == 1
         status, said = server.end()
         assert status == 0, said
-        assert said == Containing("0 ended", "SIGKILL")
+        assert said == Containing("worker", "ended with SIGKILL", "replaced")
         assert not any(each.is_running() for each in (*first, *started))
     finally:
         server.kill()
