@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 from deploykit.exporting.manifests import ManifestKind
 from deploykit.quantization.requested import MAX_DROP
@@ -16,8 +16,6 @@ from deploykit.verification.public_types import DataLike, PreprocessLike
 
 Goal = Literal["latency", "throughput", "size"]
 DeviceKind = Literal["cpu", "gpu"]
-GOALS: tuple[Goal, ...] = get_args(Goal)
-DEVICES: tuple[DeviceKind, ...] = get_args(DeviceKind)
 MINUTES = 8.0
 
 

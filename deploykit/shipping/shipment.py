@@ -18,6 +18,8 @@ AS_IT_CAME, OPTIMIZED, EIGHT_BITS = "as it came", "optimized", "8 bits"
 FROZEN, OPTIMIZED_FILE, EIGHT_BITS_FILE = (
     f"{FOLDER}/{name}.pb" for name in ("frozen", "optimized", "quantized")
 )
+Purpose = Literal["calibration", "evaluation"]
+"""The options that name samples."""
 PREPROCESS, LABELS = "preprocess.json", "labels.txt"
 
 
@@ -78,7 +80,7 @@ class Shipment:
             self._opened[name] = open_model(self.path(name))
         return self._opened[name]
 
-    def samples(self, which: Literal["calibration", "evaluation"]) -> Dataset:
+    def samples(self, which: Purpose) -> Dataset:
         """Return the samples that an option names, with labels and groups; they are read once.
 
         The names of classes that are given hold for evaluation samples.
@@ -101,9 +103,7 @@ class Shipment:
 
     def arrays(self) -> Dataset | None:
         """Return samples that are fed as they are; None: they are files to preprocess, or none."""
-        which: Literal["calibration", "evaluation"] = (
-            "evaluation" if self.how.calibration is None else "calibration"
-        )
+        which: Purpose = "evaluation" if self.how.calibration is None else "calibration"
         data = getattr(self.how, which)
         if data is None or is_folder(data) or self.how.preprocess is not None:
             return None

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from deploykit.shipping.own_answer import own_answer
 from deploykit.shipping.random_image import random_bmp
 from deploykit.shipping.request_speed import request_speed
 from deploykit.shipping.served_instance import ServedInstance
-from deploykit.shipping.shipment import Shipment, is_folder
+from deploykit.shipping.shipment import Purpose, Shipment, is_folder
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import UNDECIDED, Outcome
 from deploykit.shipping.stages.exported_version import named_model
@@ -146,9 +146,7 @@ def _sample(shipment: Shipment, callee: NamedModel) -> tuple[Sample | None, str]
     if callee.method != PREDICT:
         return None, f"{callee.method} takes tf.Examples, of which none is made"
     how = shipment.how
-    which: Literal["calibration", "evaluation"] = (
-        "calibration" if how.evaluation is None else "evaluation"
-    )
+    which: Purpose = "calibration" if how.evaluation is None else "evaluation"
     data = getattr(how, which)
     if data is None:
         feeds, why = made_up_feeds(callee.graph, (-1.0, 1.0))
