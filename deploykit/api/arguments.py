@@ -8,15 +8,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from inspect import Parameter
 from numbers import Integral, Real
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from deploykit.storage.parameters import option_fields
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import Flag, alternatives, declared, is_range
 from deploykit.transforms.core.errors import GraphError
 
 _SEQUENCES = (Sequence, Collection, Iterable, list, tuple)
-_FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 _NUMBER_FORMATS = ("", "whole", "number", "counts")
 
 
@@ -52,7 +50,8 @@ def _flat(
 
 
 def _check(function: str, name: str, annotation: Any, value: Any) -> None:
-    flag, types = _declared(annotation)
+    type_, flag = declared(annotation)
+    types = alternatives(type_)
     several = any(get_origin(each) in _SEQUENCES for each in types)
     alone = any(get_origin(each) not in _SEQUENCES for each in types)
     words = _words(types)
@@ -60,7 +59,7 @@ def _check(function: str, name: str, annotation: Any, value: Any) -> None:
         raise TypeError(f"{function}: {name} must be a sequence of strings, got {value!r}")
     if types == (str,) and isinstance(value, list | tuple | Mapping):
         raise TypeError(f"{function}: {name} must be a string, got {value!r}")
-    if flag.format == "range" and not _is_range(_each(value)):
+    if flag.format == "range" and not _are_range(_each(value)):
         expected = "two finite numbers (low, high) with low < high"
         raise GraphError("out-of-range", name=name, expected=expected, got=value)
     for each in _each(value) if words else ():
@@ -106,12 +105,10 @@ def _check_number(name: str, flag: Flag, is_whole: bool, value: Real) -> None:
         raise GraphError("out-of-range", name=name, expected=expected, got=value)
 
 
-def _is_range(values: Sequence[Any]) -> bool:
-    """Say whether values are a range of float32 numbers."""
-    if len(values) != 2 or not all(isinstance(each, Real) for each in values):
-        return False
-    low, high = map(float, values)
-    return -_FLOAT32_MAX <= low < high <= _FLOAT32_MAX
+def _are_range(values: Sequence[Any]) -> bool:
+    """Say whether values are the two ends of a range."""
+    are_numbers = len(values) == 2 and all(isinstance(each, Real) for each in values)
+    return are_numbers and is_range(*map(float, values))
 
 
 def _expected(least: float | None, above: float | None, most: float | None) -> str:
@@ -123,17 +120,6 @@ def _expected(least: float | None, above: float | None, most: float | None) -> s
     if most is not None:
         parts.append(f"at most {most:.15g}")
     return " and ".join(parts) or "a number"
-
-
-def _declared(annotation: Any) -> tuple[Flag, tuple[Any, ...]]:
-    """Return how a parameter is declared, and the types that its value may have."""
-    flag = Flag()
-    if get_origin(annotation) is Annotated:
-        flag = next((each for each in annotation.__metadata__ if isinstance(each, Flag)), flag)
-        annotation = annotation.__origin__
-    is_union = get_origin(annotation) in (Union, UnionType)
-    kinds = get_args(annotation) if is_union else (annotation,)
-    return flag, tuple(each for each in kinds if each is not type(None))
 
 
 def _strings(types: Iterable[Any]) -> bool:

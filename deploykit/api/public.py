@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from deploykit.api.arguments import check_arguments
 from deploykit.freezing.interface import ModelSource, source_of
 from deploykit.storage.parameters import former_names, option_fields, renamed, with_options
+from deploykit.transforms.core.display.flag import declared
 
 R = TypeVar("R")
 
@@ -93,8 +94,7 @@ def _former_names(signature: inspect.Signature) -> dict[str, str]:
     for name, parameter in signature.parameters.items():
         if is_dataclass(parameter.default):
             found |= former_names(type(parameter.default))
-        for each in getattr(parameter.annotation, "__metadata__", ()):
-            found |= dict.fromkeys(getattr(each, "formerly", "").split(), name)
+        found |= dict.fromkeys(declared(parameter.annotation)[1].formerly.split(), name)
     return found
 
 

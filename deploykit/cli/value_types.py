@@ -2,7 +2,6 @@
 
 import math
 import os
-import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,6 +9,7 @@ import click
 
 from deploykit.cli import completion
 from deploykit.cli.failures import option_error
+from deploykit.transforms.core.display.flag import is_range
 from deploykit.transforms.core.engines.engines import MOST_THREADS
 
 if TYPE_CHECKING:
@@ -142,9 +142,8 @@ class Range(_Written):
             return value
         try:
             low, high = map(_float, value.split(","))
-            least, most = struct.unpack("2f", struct.pack("2f", low, high))
-            is_valid = math.isfinite(least) and math.isfinite(most) and least < most
-        except (ValueError, OverflowError):  # which is what struct raises above float32
+            is_valid = is_range(low, high)
+        except ValueError:
             is_valid = False
         if not is_valid:
             expected = "two finite float32 numbers LO,HI with LO < HI"

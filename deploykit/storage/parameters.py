@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, replace
 from typing import Any, TypeVar, TypeVarTuple
 
+from deploykit.transforms.core.display.flag import declared
 from deploykit.transforms.core.errors import nearest
 
 T = TypeVar("T")
@@ -22,8 +23,7 @@ def former_names(kind: Any) -> dict[str, str]:
     return {
         old: field.name
         for field in fields(kind)
-        for each in getattr(field.type, "__metadata__", ())
-        for old in getattr(each, "formerly", "").split()
+        for old in declared(field.type)[1].formerly.split()
     }
 
 

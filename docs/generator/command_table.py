@@ -13,14 +13,14 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import deploykit
 from deploykit.api.public import Command
 from deploykit.cli.presenters import graphs, measuring, serving
 from deploykit.freezing.interface import ModelSource
 from deploykit.storage.parameters import option_fields
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import Flag, alternatives, declared
 from docs.generator.markdown import docstring, raw_docstring
 from docs.generator.signatures import declared_fields, imported_for_types
 
@@ -98,7 +98,7 @@ def _parameters(function: Any, heading: str, owner: str) -> Iterator[dict[str, A
             kind = type(parameter.default)
             yield from _fields(kind, "function", [*own], _subset(hints[name], kind))
             continue
-        annotation, flag = _split(hints[name])
+        annotation, flag = declared(hints[name])
         if not flag.is_python_only:
             is_argument = (
                 owner == "function"
@@ -115,7 +115,7 @@ def _parameters(function: Any, heading: str, owner: str) -> Iterator[dict[str, A
 
 def _subset(annotation: Any, kind: type) -> Sequence[str]:
     """Return the fields of a class of options that the command line has."""
-    _, flag = _split(annotation)
+    _, flag = declared(annotation)
     return flag.only.split() or [each.name for each in option_fields(kind)]
 
 
@@ -125,7 +125,7 @@ def _fields(
     hints = typing.get_type_hints(kind, localns=imported_for_types(kind), include_extras=True)
     said = {name: (text, vars(home)["HEADING"]) for name, _, text, home in declared_fields(kind)}
     for field in option_fields(kind):
-        annotation, flag = _split(hints[field.name])
+        annotation, flag = declared(hints[field.name])
         if field.name in taken or field.name not in shown or flag.is_python_only:
             continue
         default = field.default
@@ -135,15 +135,6 @@ def _fields(
         if getattr(kind, "KEEPS_UNDERSCORES", False) and not flag.spelling:
             flag = replace(flag, spelling=f"--{field.name}")
         yield {"owner": owner} | _spec(field.name, annotation, flag, default, text, heading, False)
-
-
-def _split(annotation: Any) -> tuple[Any, Flag]:
-    """Return a type and its flag."""
-    flag = Flag()
-    if get_origin(annotation) is Annotated:
-        annotation, *rest = get_args(annotation)
-        flag = next((each for each in rest if isinstance(each, Flag)), flag)
-    return annotation, flag
 
 
 def _spec(
@@ -170,11 +161,7 @@ def _spec(
 
 def _format(annotation: Any, flag: Flag) -> dict[str, Any]:
     """Return how a value is written: the name of a format, and its bounds or choices."""
-    kinds = [
-        each
-        for each in (get_args(annotation) if _is_union(annotation) else (annotation,))
-        if each is not type(None)
-    ]
+    kinds = [*alternatives(annotation)]
     words = _words(annotation)
     bounds = {"at_least": flag.at_least, "at_most": flag.at_most, "above": flag.above}
     if flag.format:
@@ -196,10 +183,6 @@ def _format(annotation: Any, flag: Flag) -> dict[str, Any]:
     else:
         raise TypeError(f"no format for values of {annotation}: give its Flag a format")
     return {"format": chosen, "choices": list(words), **bounds}
-
-
-def _is_union(annotation: Any) -> bool:
-    return get_origin(annotation) in (typing.Union, types.UnionType)
 
 
 def _words(annotation: Any) -> tuple[str, ...]:

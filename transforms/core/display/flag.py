@@ -3,7 +3,11 @@
 The type and the default say most of it. This says what they cannot.
 """
 
+import math
+import struct
 from dataclasses import dataclass
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 MOST_INT64 = (1 << 63) - 1
 """The largest version of a model."""
@@ -36,6 +40,29 @@ class Flag:
     """Of a class of options: the fields that the command line has, separated by spaces."""
     is_python_only: bool = False
     """Whether the command line does not have it."""
+
+
+def declared(annotation: Any) -> tuple[Any, Flag]:
+    """Return the type of a parameter without its metadata, and how it is written."""
+    if get_origin(annotation) is not Annotated:
+        return annotation, Flag()
+    type_, *metadata = get_args(annotation)
+    return type_, next((each for each in metadata if isinstance(each, Flag)), Flag())
+
+
+def alternatives(type_: Any) -> tuple[Any, ...]:
+    """Return the types of a union without None; of another type, it alone."""
+    kinds = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
+    return tuple(each for each in kinds if each is not type(None))
+
+
+def is_range(low: float, high: float) -> bool:
+    """Return whether two numbers are the ends of a range of float32 values."""
+    try:
+        least, most = struct.unpack("2f", struct.pack("2f", low, high))
+    except OverflowError:  # it is above float32
+        return False
+    return math.isfinite(least) and math.isfinite(most) and bool(least < most)
 
 
 ALLOW_OP = Flag("--allow-op", formerly="allowed_ops", metavar="OP", heading="Limits")
