@@ -32,7 +32,7 @@ class Depth:
         return 2 * start + self.warm_up + 1.4 * self.seconds + 6 * call
 
 
-DEPTHS = (Depth(6.0, 2.0), Depth(3.0, 1.0), Depth(1.5, 0.5), Depth(0.6, 0.25))
+DEPTHS: tuple[Depth, ...] = (Depth(6.0, 2.0), Depth(3.0, 1.0), Depth(1.5, 0.5), Depth(0.6, 0.25))
 
 
 @dataclass
