@@ -15,7 +15,12 @@ from deploykit.input.data import Data, open_data
 from deploykit.input.input_runner import InputJob
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.piping import InputPipelineOptions
-from deploykit.input.preprocessing import Preprocessing, load_preprocessing, steps_for
+from deploykit.input.preprocessing import (
+    Preprocessing,
+    load_preprocessing,
+    preprocessing_of,
+    steps_for,
+)
 from deploykit.input.runnable import open_runnable
 from deploykit.input.service import service
 from deploykit.transforms.core.running.child import call
@@ -94,7 +99,7 @@ def images() -> list[Experiment]:
     }
     outputs = load_graph(model).outputs
     jobs = {
-        name: job(style, data, model, Preprocessing(), 8, outputs)
+        name: job(style, data, model, preprocessing_of("-1..1"), 8, outputs)
         for name, (style, data) in columns.items()
     }
     return [Experiment("MobileNet, inference", jobs, 10, asked=False)]
