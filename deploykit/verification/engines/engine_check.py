@@ -45,6 +45,8 @@ from deploykit.verification.pairs import before_softmax
 from deploykit.verification.samples import Data
 from deploykit.verification.tolerance import default_tolerance
 
+_TENSORFLOW = "deploykit.transforms.core.running.session:Session"
+_OPENVINO = "deploykit.transforms.core.engines.session:OpenVinoSession"
 _ENOUGH_DB = 30.0
 """Codes that are rounded the other way here and there come to this: better, nothing is lost."""
 
@@ -126,13 +128,13 @@ def compared_in(
         found = [
             stack.enter_context(closing(each))
             for each in (
-                _InChild("TensorFlow", "running.session:Session", graph),
-                _InChild("OpenVINO", "engines.session:OpenVinoSession", graph, compiling),
+                _InChild("TensorFlow", _TENSORFLOW, graph),
+                _InChild("OpenVINO", _OPENVINO, graph, compiling),
             )
         ]
         floats = None
         if float_graph is not None:
-            floats = _InChild("TensorFlow", "running.session:Session", float_graph)
+            floats = _InChild("TensorFlow", _TENSORFLOW, float_graph)
             stack.enter_context(closing(floats))
         return compared(graph, (found[0], found[1]), feeds, bar_of(graph, compiling), floats)
 
@@ -292,7 +294,7 @@ class _InChild:
 
     def __init__(self, name: str, kind: str, graph: Graph, *more: object) -> None:
         self._name = name
-        self._kind = f"deploykit.transforms.core.{kind}"
+        self._kind = kind
         self._arguments = (b"".join(graph.serialized()), *more)
         self._worker = self._started()
 
