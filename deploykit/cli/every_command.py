@@ -6,7 +6,7 @@ import click
 from click.core import ParameterSource
 
 from deploykit.cli.help import Headed
-from deploykit.cli.value_types import Finite, Whole
+from deploykit.cli.value_types import number, whole
 
 
 def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -43,11 +43,11 @@ EVERYWHERE = (
 
 
 LIMITS = (
-    Headed(["--timeout"], heading="Limits", type=Finite(above=0), default=600, show_default=True,
+    Headed(["--timeout"], heading="Limits", type=number(above=0), default=600, show_default=True,
            metavar="SECONDS", expose_value=False, callback=_timeout,
            help="Stop a TensorFlow run, or the work between two, after this long. Runs "
            "on synthetic inputs and constant folding stop after 30 s without this option."),
-    Headed(["--memory-limit"], heading="Limits", type=Whole(1), metavar="MIB", expose_value=False,
+    Headed(["--memory-limit"], heading="Limits", type=whole(1), metavar="MIB", expose_value=False,
            callback=_memory, help="Stop if TensorFlow or deploykit takes more memory than "
            "this.  [default: 70 % of the available memory]"),
 )  # fmt: skip

@@ -6,29 +6,8 @@ from typing import Any
 
 import click
 
-from deploykit.cli.value_types import (
-    Alias,
-    Blocktime,
-    Counts,
-    DeviceName,
-    Finite,
-    HomePath,
-    Kinds,
-    Names,
-    OneOrMore,
-    PathName,
-    Pin,
-    Range,
-    Shape,
-    Span,
-    Switch,
-    Tags,
-    TextOutput,
-    ThreadPair,
-    Threads,
-    TrueOrFalse,
-    Whole,
-)
+from deploykit.cli import value_types as of
+from deploykit.cli.value_types import PathName, TextOutput, TrueOrFalse, Value
 from deploykit.transforms.core.errors import Error
 
 Spec = Mapping[str, Any]
@@ -65,14 +44,17 @@ def _path(spec: Spec) -> PathName:
     return PathName(spec["metavar"] or ("FILE" if spec["options"] else None))
 
 
-def _whole(spec: Spec) -> Whole:
-    least, most = spec["at_least"], spec["at_most"]
-    return Whole(1 if least is None else least, *(() if most is None else (most,)))
+def _home_path(spec: Spec) -> PathName:
+    return PathName(spec["metavar"] or "FILE", in_home=True)
 
 
-def _number(spec: Spec) -> Finite:
-    bounds = {"least": spec["at_least"], "most": spec["at_most"], "above": spec["above"]}
-    return Finite(**{name: value for name, value in bounds.items() if value is not None})
+def _text_output(spec: Spec) -> TextOutput:
+    return TextOutput(spec["metavar"] or "FILE")
+
+
+def _bounds(spec: Spec, **names: str) -> dict[str, Any]:
+    """Return the bounds that a parameter has, by the names of arguments."""
+    return {name: spec[key] for name, key in names.items() if spec[key] is not None}
 
 
 def _text(spec: Spec) -> Any:
@@ -80,38 +62,53 @@ def _text(spec: Spec) -> Any:
 
 
 FORMATS: Mapping[str, Format] = {
-    "alias": Format(lambda spec: Alias(), True, _by_name),
-    "blocktime": Format(lambda spec: Blocktime()),
+    "alias": Format(lambda spec: Value("ALIAS=TENSOR", of.alias), True, _by_name),
+    "blocktime": Format(
+        lambda spec: of.setting(
+            "kmp_blocktime", "MS", "whole milliseconds or infinite", ["infinite"]
+        )
+    ),
     "choice": Format(lambda spec: click.Choice(spec["choices"])),
-    "counts": Format(lambda spec: Counts(spec["at_most"])),
-    "device": Format(lambda spec: DeviceName()),
+    "counts": Format(lambda spec: of.counts(spec["at_most"])),
+    "device": Format(
+        lambda spec: of.setting(
+            "device", "cpu|gpu|gpu:N|all", "one of cpu, gpu, gpu:N, all", ["cpu", "gpu", "all"]
+        )
+    ),
     "flag": Format(lambda spec: None),
-    "log": Format(lambda spec: TextOutput(spec["metavar"] or "FILE")),
-    "home output": Format(lambda spec: HomePath(spec["metavar"] or "FILE")),
-    "home path": Format(lambda spec: HomePath(spec["metavar"] or "FILE")),
-    "kinds": Format(lambda spec: Kinds(spec["choices"])),
+    "log": Format(_text_output),
+    "home output": Format(_home_path),
+    "home path": Format(_home_path),
+    "kinds": Format(lambda spec: of.one_or_more(spec["choices"], "all")),
     "named values": Format(lambda spec: PathName(spec["metavar"], named=True), True),
-    "names": Format(lambda spec: Names()),
-    "number": Format(_number),
-    "one or more": Format(lambda spec: OneOrMore(tuple(spec["choices"]))),
+    "names": Format(lambda spec: Value("NAMES", of.names)),
+    "number": Format(
+        lambda spec: of.number(**_bounds(spec, least="at_least", most="at_most", above="above"))
+    ),
+    "one or more": Format(lambda spec: of.one_or_more(spec["choices"])),
     "output": Format(_path),
     "path": Format(_path),
     "paths": Format(_path, True),
-    "pin": Format(lambda spec: Pin(), True, _by_name),
-    "range": Format(lambda spec: Range(), show=lambda value: ",".join(f"{x:g}" for x in value)),
+    "pin": Format(lambda spec: Value("NAME=VALUE", of.pin), True, _by_name),
+    "range": Format(
+        lambda spec: Value("LO,HI", of.float_range),
+        show=lambda value: ",".join(f"{x:g}" for x in value),
+    ),
     "report": Format(lambda spec: TextOutput("FILE", is_report=True)),
-    "shape": Format(lambda spec: Shape(), True, _by_name),
+    "shape": Format(lambda spec: Value("NAME=1,224,224,3", of.shape), True, _by_name),
     "span": Format(
-        lambda spec: Span(spec["at_least"], spec["at_most"]),
+        lambda spec: of.span(spec["at_least"], spec["at_most"]),
         show=lambda value: "..".join(map(str, value)),
     ),
-    "switch": Format(lambda spec: Switch()),
-    "tags": Format(lambda spec: Tags()),
+    "switch": Format(lambda spec: Value("on|off|both", of.switch, ("on", "off", "both"))),
+    "tags": Format(lambda spec: Value("TAGS", of.tags)),
     "text": Format(_text),
-    "text output": Format(lambda spec: TextOutput(spec["metavar"] or "FILE")),
+    "text output": Format(_text_output),
     "texts": Format(_text, True),
-    "thread pair": Format(lambda spec: ThreadPair()),
-    "threads": Format(lambda spec: Threads()),
+    "thread pair": Format(lambda spec: Value("AxB", of.thread_pair)),
+    "threads": Format(lambda spec: Value("INTRA[xINTER],...", of.threads)),
     "true or false": Format(lambda spec: TrueOrFalse()),
-    "whole": Format(_whole),
+    "whole": Format(
+        lambda spec: of.whole(**{"least": 1} | _bounds(spec, least="at_least", most="at_most"))
+    ),
 }

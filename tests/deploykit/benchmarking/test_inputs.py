@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deploykit.benchmarking.inputs import batches
-from deploykit.cli.value_types import Shape
+from deploykit.cli.value_types import Value, shape
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
@@ -200,7 +200,7 @@ def test_data_for_a_batch_that_the_graph_demands(count, batch):
 
 def test_the_option():
     def parsed(text):
-        return Shape().convert(text, None, None)
+        return Value("SHAPE", shape).convert(text, None, None)
 
     assert parsed("x=1,224,224,3") == ("x", (1, 224, 224, 3))
     assert parsed("net/x:0=8") == ("net/x", (8,))

@@ -10,7 +10,7 @@ import pytest
 from deploykit.cli.conditions import check_conditions
 from deploykit.cli.help import Helped
 from deploykit.cli.main import cli
-from deploykit.cli.value_types import Finite, Whole
+from deploykit.cli.value_types import number, whole
 from deploykit.transforms.core.errors import Error
 from tests.deploykit.cli.test_outputs import LEAVES
 from tests.support import raises
@@ -71,21 +71,21 @@ def test_no_bounds_in_brackets(words):
 
 def test_what_a_number_may_be():
     for kind, wrong, expected in (
-        (Whole(1), "0", "a whole number from 1 to 1000000000"),
-        (Whole(1), "1.5", "a whole number from 1 to 1000000000"),
-        (Whole(1, 64), "65", "a whole number from 1 to 64"),
-        (Finite(above=0), "0", "a number above 0, up to 1e+09"),
-        (Finite(0), "-1e-9", "a number from 0 to 1e+09"),
-        (Finite(0.5, 0.9999), "1", "a number from 0.5 to 0.9999"),
-        (Finite(), "nan", "a number from -1e+09 to 1e+09"),
-        (Finite(), "inf", "a number from -1e+09 to 1e+09"),
-        (Finite(), "two", "a number from -1e+09 to 1e+09"),
+        (whole(1), "0", "a whole number from 1 to 1000000000"),
+        (whole(1), "1.5", "a whole number from 1 to 1000000000"),
+        (whole(1, 64), "65", "a whole number from 1 to 64"),
+        (number(above=0), "0", "a number above 0, up to 1e+09"),
+        (number(0), "-1e-9", "a number from 0 to 1e+09"),
+        (number(0.5, 0.9999), "1", "a number from 0.5 to 0.9999"),
+        (number(), "nan", "a number from -1e+09 to 1e+09"),
+        (number(), "inf", "a number from -1e+09 to 1e+09"),
+        (number(), "two", "a number from -1e+09 to 1e+09"),
     ):
         with raises(Error, "option-value", got=wrong, expected=expected):
             kind.convert(wrong, None, None)
-    assert (Whole(1, 64).convert("64", None, None), Whole(-1).convert("-1", None, None)) == (64, -1)
-    assert Finite(0.5, 0.9999).convert("0.5", None, None) == 0.5
-    assert Finite(above=0).convert("1e-9", None, None) == 1e-9
+    assert (whole(1, 64).convert("64", None, None), whole(-1).convert("-1", None, None)) == (64, -1)
+    assert number(0.5, 0.9999).convert("0.5", None, None) == 0.5
+    assert number(above=0).convert("1e-9", None, None) == 1e-9
 
 
 def arguments(example):

@@ -3,7 +3,7 @@
 import pytest
 
 from deploykit.benchmarking.sweep import RunConfigGrid
-from deploykit.cli.value_types import Threads
+from deploykit.cli.value_types import Value, threads
 from deploykit.transforms.core.errors import Error
 from tests.support import raises
 
@@ -13,13 +13,13 @@ from tests.support import raises
     [("2", ((2, 1),)), ("2x1,2", ((2, 1),)), ("1,4,2x3", ((1, 1), (4, 1), (2, 3)))],
 )
 def test_one_number_is_that_of_threads_inside_an_op(text, pairs):
-    assert Threads().convert(text, None, None) == pairs
+    assert Value("N", threads).convert(text, None, None) == pairs
 
 
 @pytest.mark.parametrize("text", ["", "x", "x2", "2x", "0", "1,", "5000"])
 def test_anything_else_is_refused(text):
     with raises(Error, "option-value", got=text.split(",")[-1]):
-        Threads().convert(text, None, None)
+        Value("N", threads).convert(text, None, None)
 
 
 def test_python_takes_one_number_too():

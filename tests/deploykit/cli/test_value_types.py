@@ -3,32 +3,23 @@
 import click
 import pytest
 
+from deploykit.cli import value_types as of
 from deploykit.cli.formats import FORMATS
-from deploykit.cli.value_types import (
-    Counts,
-    Finite,
-    Pin,
-    Range,
-    Shape,
-    Span,
-    ThreadPair,
-    Threads,
-    Whole,
-)
+from deploykit.cli.value_types import Value
 from deploykit.transforms.core.errors import Error
 from tests.deploykit.cli.test_conditions import COMMANDS, parsed
 from tests.deploykit.cli.test_standard_streams import PATHS, TEXTS, line_with
 from tests.support import raises, shows
 
 NUMBERS = {
-    "whole": (Whole(0), "10", 10),
-    "counts": (Counts(100), "8,10", (8, 10)),
-    "number": (Finite(), "10.5", 10.5),
-    "span": (Span(1, 100), "1..10", (1, 10)),
-    "threads": (Threads(), "10x1", ((10, 1),)),
-    "thread pair": (ThreadPair(), "10x1", (10, 1)),
-    "range": (Range(), "0,10", (0, 10)),
-    "shape": (Shape(), "x=2,10", ("x", (2, 10))),
+    "whole": (of.whole(0), "10", 10),
+    "counts": (of.counts(100), "8,10", (8, 10)),
+    "number": (of.number(), "10.5", 10.5),
+    "span": (of.span(1, 100), "1..10", (1, 10)),
+    "threads": (Value("N", of.threads), "10x1", ((10, 1),)),
+    "thread pair": (Value("N", of.thread_pair), "10x1", (10, 1)),
+    "range": (Value("LO,HI", of.float_range), "0,10", (0, 10)),
+    "shape": (Value("N", of.shape), "x=2,10", ("x", (2, 10))),
 }
 
 
@@ -47,19 +38,18 @@ def test_numbers_are_ascii_digits(name):
 def test_a_range_is_two_finite_float32_numbers(text):
     with raises(Error, "option-value", got=text,
                 expected="two finite float32 numbers LO,HI with LO < HI"):  # fmt: skip
-        Range().convert(text, None, None)
+        Value("LO,HI", of.float_range).convert(text, None, None)
 
 
 def test_a_range_may_be_all_of_float32():
     most = 3.4028234663852886e38
-    assert Range().convert(f"{-most},{most}", None, None) == (-most, most)
+    assert Value("LO,HI", of.float_range).convert(f"{-most},{most}", None, None) == (-most, most)
 
 
-@pytest.mark.parametrize(("kind", "twice"), [
-    (Pin(), ("x=1", "x:0=2")), (Shape(), ("x=1", "x=2")), ("alias", ("x=a", "x=b")),
+@pytest.mark.parametrize(("name", "twice"), [
+    ("pin", ("x=1", "x:0=2")), ("shape", ("x=1", "x=2")), ("alias", ("x=a", "x=b")),
 ])  # fmt: skip
-def test_a_name_given_twice_is_refused(kind, twice):
-    name = kind if isinstance(kind, str) else type(kind).__name__.lower()
+def test_a_name_given_twice_is_refused(name, twice):
     made = FORMATS[name].type({})
     option = click.Option([f"--{name}"])
     pairs = tuple(made.convert(text, None, None) for text in twice)

@@ -3,7 +3,8 @@
 import pytest
 
 import deploykit
-from deploykit.cli.value_types import Tags
+from deploykit.cli.value_types import Value
+from deploykit.cli.value_types import tags as parsed_tags
 from deploykit.transforms.core.errors import GraphError
 from tests.support import raises, says
 
@@ -97,5 +98,5 @@ def test_the_default_signature_of_a_hub_module(tmp_path):
 
 @pytest.mark.parametrize(("text", "tags"), [("", ("",)), ("gpu, serve", ("gpu", "serve"))])
 def test_an_empty_text_names_the_graph_without_tags(text, tags):
-    assert Tags().convert(text, None, None) == tags
-    assert Tags().convert((), None, None) == ()
+    assert Value("TAGS", parsed_tags).convert(text, None, None) == tags
+    assert Value("TAGS", parsed_tags).convert((), None, None) == ()
