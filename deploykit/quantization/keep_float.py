@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from deploykit.quantization.accuracy import Judgement
-from deploykit.quantization.requested import MAX_DROP, MIN_SQNR_DB
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array
 
@@ -49,39 +48,6 @@ class FloatChoice:
         return self.best.keep_float
 
 
-def choose_layers(
-    ranking: Sequence[str],
-    judge: Callable[[tuple[str, ...]], Judgement],
-    *,
-    min_sqnr: float = MIN_SQNR_DB,
-    max_drop: float = MAX_DROP,
-    known: Mapping[int, Trial] | None = None,
-    on_trial: Callable[[Trial], object] = lambda trial: None,
-    out_of_time: Callable[[], bool] = lambda: False,
-) -> FloatChoice:
-    """Return the shortest part of a ranking's head that has to stay float.
-
-    Args:
-        ranking: all layers that can be in 8 bits, noisiest first.
-        judge: judges the graph in which these layers stay float and the others are in 8 bits.
-        min_sqnr: in dB; the lower end of the confidence interval has to reach it.
-        max_drop: of the metric, in its own unit; where none was taken it does not count.
-        known: trials of an earlier run, by the number of layers that stay float.
-        on_trial: called with each new trial, to be kept.
-        out_of_time: asked before each trial but the first; where true, the best so far is returned.
-
-    The rest is as in `choose_among`.
-    """
-    return choose_among(
-        [tuple(ranking[:length]) for length in range(len(ranking) + 1)],
-        judge,
-        lambda trial: trial.meets_bar(min_sqnr, max_drop),
-        known=known,
-        on_trial=on_trial,
-        out_of_time=out_of_time,
-    )
-
-
 def choose_among(
     options: Sequence[tuple[str, ...]],
     judge: Callable[[tuple[str, ...]], Judgement],
@@ -89,14 +55,21 @@ def choose_among(
     *,
     start: int = 1,
     known: Mapping[int, Trial] | None = None,
-    on_trial: Callable[[Trial], object] = lambda trial: None,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> FloatChoice:
     """Return the first of some sets of layers with which, in float, the answers hold.
 
     The answers come nearer from each set to the next, but for little. So after the first, `start`
     is tried, then what lies ever farther from it, until some hold and some do not; then what lies
-    between: at most about 2 log2 of their number. `known`: trials of an earlier run, by place.
+    between: at most about 2 log2 of their number.
+
+    Args:
+        options: the sets, in this order.
+        judge: judges the graph in which these layers stay float and the others are in 8 bits.
+        meets_bar: whether the answers hold.
+        start: the place that is tried second.
+        known: trials that were made before, by place.
+        out_of_time: asked before each trial but the first; where true, the best so far is returned.
 
     Where nothing holds, not even the last, the least noisy is returned. A GraphError of `judge`
     counts as answers that do not hold; where all are, the last is raised.
@@ -108,7 +81,6 @@ def choose_among(
             trials[place] = known[place]
         else:
             trials[place] = tried(options[place], judge)
-            on_trial(trials[place])
         return meets_bar(trials[place])
 
     last, step = len(options) - 1, max(1, start // 8)

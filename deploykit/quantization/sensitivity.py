@@ -1,7 +1,7 @@
 """How much noise each layer brings: the graph in which it alone computes in 8 bits is judged."""
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -81,7 +81,7 @@ def measure_sensitivity(
 ) -> Sensitivity:
     """Shift and calibrate an optimized graph, unless a file holds its ranges, and rank its layers.
 
-    GraphError: the data do not fit; or as in `calibrate`, `Judge` and `rank`.
+    GraphError: the data do not fit; or as in `calibrate` and `Judge`.
     """
     samples = Dataset.of(graph, data)  # noise shows in every answer
     with samples.named():
@@ -104,7 +104,13 @@ def measure_sensitivity(
                     together = judge.judge(int8_graph(graph, ranges, isa))
                 except GraphError as error:
                     notes.append(f"all layers together in 8 bits cannot be judged: {error}")
-                ranking = rank(graph, ranges, judge.judge, isa=isa, advance=work.begin("rank"))
+                layers = planned.chains.keys()
+                ranking = rank_each(
+                    {layer: graph[layer].op for layer in layers},
+                    lambda layer: int8_graph(graph, ranges, isa, layers - {layer}),
+                    judge.judge,
+                    advance=work.begin("rank"),
+                )
     return Sensitivity(
         tuple(ranking),
         together,
@@ -121,43 +127,6 @@ def _of_results(planned: Plan, ranges: Ranges) -> dict[str, TensorRange]:
     return {layer: ranges.tensors[name] for layer, name in last.items() if name in ranges.tensors}
 
 
-def rank(
-    graph: Graph,
-    ranges: str,
-    judge: Callable[[Graph], Judgement],
-    *,
-    isa: str = "auto",
-    keep_float: Iterable[str] = (),
-    known: Mapping[str, Noise] | None = None,
-    on_result: Callable[[Noise], object] = lambda found: None,
-    advance: Callable[[str, int], None] = lambda name, count: None,
-) -> list[Noise]:
-    """Return the layers that can be in 8 bits, noisiest first.
-
-    Args:
-        graph: the float graph.
-        ranges: the file of its ranges.
-        judge: a Judge's method, of the float graph and held-out samples.
-        isa: as in `quantize_static`.
-        keep_float: layers that stay float, so are not ranked.
-        known: what an earlier run found, by layer.
-        on_result: called with each layer that is judged, in execution order, to be kept.
-        advance: called before each with its name and how many there are.
-
-    GraphError: as in `quantize_static`. A layer that TensorFlow refuses, or dies on, stands first.
-    """
-    kept = frozenset(keep_float)
-    chains = plan(graph, load_ranges(ranges), kept).chains
-    return rank_each(
-        {layer: graph[layer].op for layer in chains},
-        lambda layer: int8_graph(graph, ranges, isa, kept | chains.keys() - {layer}),
-        judge,
-        known=known,
-        on_result=on_result,
-        advance=advance,
-    )
-
-
 def rank_each(
     parts: Mapping[str, str],
     alone: Callable[[str], Graph],
@@ -168,10 +137,18 @@ def rank_each(
     advance: Callable[[str, int], None] = lambda name, count: None,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> list[Noise]:
-    """Return parts of a graph that can be in 8 bits, with their ops, noisiest first.
+    """Return parts of a graph that can be in 8 bits, noisiest first.
 
-    `alone` makes the graph in which a part alone is in 8 bits; `out_of_time` is asked before each
-    part that is not known: where true, the others are left out. The rest is as in `rank`.
+    Args:
+        parts: their ops by name, in execution order.
+        alone: makes the graph in which a part alone is in 8 bits.
+        judge: a Judge's method, of the float graph and held-out samples.
+        known: what an earlier run found, by part.
+        on_result: called with each part that is judged, to be kept.
+        advance: called before each with its name and how many there are.
+        out_of_time: asked before each part that is not known: where true, the others are left out.
+
+    A part that TensorFlow refuses, or dies on, stands first.
     """
     results = dict[str, Noise]()
     for part, op in parts.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.quantization.accuracy import Judge, Judgement
 from deploykit.quantization.calibration import calibrate
-from deploykit.quantization.keep_float import choose_layers
+from deploykit.quantization.keep_float import choose_among
 from deploykit.quantization.requested import QuantizeOptions
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank_each
 from deploykit.rewriting.pipelines import OPTIMIZE, quantize_string
@@ -174,7 +174,12 @@ def _chosen(
                 advance=work,
             )
         with Judge(graph, feeds[0]) as judge:
-            chosen = choose_layers([e.layer for e in ranking], judged, min_sqnr=min_sqnr)
+            noisiest = [each.layer for each in ranking]
+            chosen = choose_among(
+                [tuple(noisiest[:count]) for count in range(len(noisiest) + 1)],
+                judged,
+                lambda trial: trial.meets_bar(min_sqnr, 0.0),  # there is no metric
+            )
     except GraphError:
         return ()
     return outcomes(names, chosen.keep_float if chosen.holds else names, ranking)

@@ -13,7 +13,6 @@ from deploykit.quantization.keep_float import (
     Trial,
     cheapest_options,
     choose_among,
-    choose_layers,
 )
 from deploykit.quantization.layer_search import place_of
 from deploykit.quantization.metrics import Score
@@ -38,10 +37,16 @@ class Judging:
         return Judgement(sqnr, None, 20, "top1", Score(0.9), Score(after))
 
 
+def chosen(layers, judge, min_sqnr=24, max_drop=0.01, **more):
+    """Return the shortest part of a ranking's head that has to stay float."""
+    options = [tuple(layers[:count]) for count in range(len(layers) + 1)]
+    return choose_among(options, judge, lambda trial: trial.meets_bar(min_sqnr, max_drop), **more)
+
+
 @pytest.mark.parametrize("needed", range(51))
 def test_the_shortest_head_that_holds(needed):
     judge = Judging(lambda length: 24 + length - needed)
-    found = choose_layers(LAYERS, judge, min_sqnr=24)
+    found = chosen(LAYERS, judge, min_sqnr=24)
     assert found.holds
     assert len(found.keep_float) == needed
     assert found.best.judgement.sqnr_db == 24
@@ -52,15 +57,15 @@ def test_the_shortest_head_that_holds(needed):
 
 def test_all_layers_are_tried_first():
     judge = Judging(lambda length: 30)
-    assert choose_layers(LAYERS, judge).keep_float == ()
+    assert chosen(LAYERS, judge).keep_float == ()
     assert judge.asked == [0]
 
 
 def test_an_accuracy_that_drops_needs_more_layers_in_float():
     judge = Judging(lambda length: 30 + length, lambda length: 0.85 + 0.01 * min(length, 5))
-    assert len(choose_layers(LAYERS, judge, max_drop=0.0101).keep_float) == 4
-    assert len(choose_layers(LAYERS, judge, max_drop=0.0301).keep_float) == 2
-    assert len(choose_layers(LAYERS, judge, max_drop=0.0301, min_sqnr=40).keep_float) == 10
+    assert len(chosen(LAYERS, judge, max_drop=0.0101).keep_float) == 4
+    assert len(chosen(LAYERS, judge, max_drop=0.0301).keep_float) == 2
+    assert len(chosen(LAYERS, judge, max_drop=0.0301, min_sqnr=40).keep_float) == 10
 
 
 def test_of_an_error_more_is_worse():
@@ -72,45 +77,38 @@ def test_of_an_error_more_is_worse():
 
 def test_noise_that_is_not_monotonic_ends_with_what_holds():
     noise = [20, 25, 19, 22, 21, 23, 26, 18] + 42 * [27]
-    found = choose_layers(LAYERS, Judging(noise.__getitem__))
+    found = chosen(LAYERS, Judging(noise.__getitem__))
     assert found.holds
     assert found.best.judgement.sqnr_db >= 24
 
 
 def test_where_nothing_holds_the_least_noisy_is_kept():
-    found = choose_layers(LAYERS, Judging(lambda length: 20 - abs(length - 8)))
+    found = chosen(LAYERS, Judging(lambda length: 20 - abs(length - 8)))
     assert not found.holds
     assert len(found.keep_float) == 8
     assert len(found.trials[-1].keep_float) == 50, "even all in float were tried"
-    assert not choose_layers([], Judging(lambda length: 3)).holds
+    assert not chosen([], Judging(lambda length: 3)).holds
 
 
 def test_time_that_runs_out_leaves_the_best_so_far():
     judge = Judging(lambda length: length)
-    found = choose_layers(LAYERS, judge, out_of_time=lambda: len(judge.asked) == 4)
+    found = chosen(LAYERS, judge, out_of_time=lambda: len(judge.asked) == 4)
     assert judge.asked == [0, 1, 2, 4]
     assert (len(found.keep_float), found.holds) == (4, False)
     judge = Judging(lambda length: length)
-    found = choose_layers(LAYERS, judge, out_of_time=lambda: len(judge.asked) == 7)
+    found = chosen(LAYERS, judge, out_of_time=lambda: len(judge.asked) == 7)
     assert (len(found.keep_float), found.holds) == (32, True)
     judge = Judging(lambda length: 3)
-    found = choose_layers(LAYERS, judge, out_of_time=lambda: True)
+    found = chosen(LAYERS, judge, out_of_time=lambda: True)
     assert judge.asked == [0], "one is always made"
 
 
-def test_an_interrupted_search_goes_on():
-    kept = {}
-    whole = choose_layers(
-        LAYERS,
-        Judging(lambda length: 20 + length),
-        on_trial=lambda trial: kept.__setitem__(len(trial.keep_float), trial),
-    )
-    judge, new = Judging(lambda length: 20 + length), []
-    first = dict(list(kept.items())[:3])
-    again = choose_layers(LAYERS, judge, known=first, on_trial=new.append)
-    assert again == whole
+def test_what_is_known_is_not_judged_again():
+    whole = chosen(LAYERS, Judging(lambda length: 20 + length))
+    kept = {len(trial.keep_float): trial for trial in whole.trials}
+    judge = Judging(lambda length: 20 + length)
+    assert chosen(LAYERS, judge, known=dict(list(kept.items())[:3])) == whole
     assert judge.asked == list(kept)[3:]
-    assert [len(trial.keep_float) for trial in new] == judge.asked
 
 
 def test_graphs_that_cannot_be_run_do_not_hold():
@@ -119,7 +117,7 @@ def test_graphs_that_cannot_be_run_do_not_hold():
             raise CrashError("it died")
         return Judgement(30, None, 20)
 
-    found = choose_layers(LAYERS, judge)
+    found = chosen(LAYERS, judge)
     assert len(found.keep_float) == 3
     assert found.trials[0].fault == "it died"
 
@@ -127,7 +125,7 @@ def test_graphs_that_cannot_be_run_do_not_hold():
         raise GraphError("no kernel")
 
     with pytest.raises(GraphError, match="no kernel"):
-        choose_layers(LAYERS, never)
+        chosen(LAYERS, never)
 
 
 def test_noise_that_is_no_number_does_not_hold():
