@@ -5,18 +5,14 @@ other on them. What a final Softmax reads is judged in its place.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from deploykit.quantization.metrics import LOWER_IS_BETTER, Score, with_interval
-from deploykit.quantization.scoring import Beside, Closeness
-from deploykit.transforms.core.display.documents import OrNull, Written
+from deploykit.quantization.scoring import Beside, Judgement
 from deploykit.transforms.core.engines.engines import TENSORFLOW
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.groups import Decibels, GroupCloseness
 from deploykit.verification.pairs import (
     compared_tensors,
     judged_outputs,
@@ -26,40 +22,6 @@ from deploykit.verification.pairs import (
 from deploykit.verification.plausibility import Answers
 from deploykit.verification.sample_inputs import paired_inputs
 from deploykit.verification.samples import samples_in
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """How a graph compares with the float one on the same samples."""
-
-    sqnr_db: Annotated[float, Written(digits=3)]
-    """The smallest of the judged outputs; inf where all are equal, -inf where one is broken."""
-    agreement: float | None
-    """Share of samples with the same highest score; None where no output is [samples, classes]."""
-    samples: int
-    metric: OrNull[str] = ""
-    """Empty where nothing was scored, for want of labels."""
-    before: Annotated[Score | None, Written(by=with_interval)] = None
-    after: Annotated[Score | None, Written(by=with_interval)] = None
-    sqnr_low_db: Decibels = None
-    """The lower end of the 95 % confidence interval; None where it does not follow."""
-    agreement_interval: tuple[float, float] | None = None
-    """The 95 % confidence interval."""
-    groups: tuple[GroupCloseness, ...] = ()
-    """The same within each group of samples; empty: the data state no groups."""
-
-    @property
-    def certain_db(self) -> float:
-        """What the answers keep on other samples as well, as far as these tell."""
-        return self.sqnr_db if self.sqnr_low_db is None else self.sqnr_low_db
-
-    @property
-    def drop(self) -> float | None:
-        """How much worse the metric became, in its own unit; below zero where it improved."""
-        if self.before is None or self.after is None:
-            return None
-        drop = self.before.value - self.after.value
-        return -drop if self.metric in LOWER_IS_BETTER else drop
 
 
 class Judge:
@@ -90,16 +52,16 @@ class Judge:
         GraphError: TensorFlow cannot run the graph on them, no output holds floats, labels are not
         as many as samples or of no class, or the metric does not exist, raises, or is no number.
         """
-        self._samples = samples_in(feeds)
-        if not self._samples:
+        samples = samples_in(feeds)
+        if not samples:
             raise GraphError("no-samples", purpose="judge by")
-        if labels is not None and len(labels) != self._samples:
+        if labels is not None and len(labels) != samples:
             raise GraphError(
                 "counts-differ",
                 what="labels",
                 count=len(labels),
                 other="samples",
-                other_count=self._samples,
+                other_count=samples,
             )
         if labels is None and ":" not in metric:
             if metric != "top1":  # which nobody needs to have asked for
@@ -107,7 +69,7 @@ class Judge:
                     "metric-needs-labels", metric=metric, reason="which the data do not hold"
                 )
             metric = ""
-        self._metric, self._graph = metric, graph
+        self._graph = graph
         self._arguments = (
             b"".join(graph.serialized()),
             list(graph.outputs),
@@ -128,20 +90,8 @@ class Judge:
         CrashError: the engine died on it. LimitError: it took too much time or memory. GraphError:
         the engine cannot run it, its inputs or outputs are others, or the metric raises.
         """
-        found: Closeness = self._ask("score", graph, engine)
-        before = self._before if found.score is not None else None
-        same = found.agreement
-        return Judgement(
-            found.sqnr_db,
-            None if same is None else same.value,
-            self._samples,
-            self._metric,
-            before,
-            found.score,
-            found.sqnr_low_db,
-            None if same is None else same.interval,
-            found.groups,
-        )
+        found: Judgement = self._ask("score", graph, engine)
+        return found
 
     def departs(self, graph: Graph, engine: str) -> bool:
         """Say whether an engine computes something else of a graph than TensorFlow does.
@@ -192,7 +142,7 @@ class Judge:
     def _start(self) -> Worker:
         self._worker = Worker("deploykit.quantization.scoring:Scorer", *self._arguments)
         try:
-            self._before: Score | None = self._worker.ask("reference")
+            self._worker.ask("facts")  # which it has once the float graph has run
         except BaseException:  # an interrupt too must leave no child behind
             self.close()
             raise

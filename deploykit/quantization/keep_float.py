@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.quantization.accuracy import Judgement
+from deploykit.quantization.scoring import Judgement
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array
 

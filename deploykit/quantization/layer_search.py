@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from deploykit.quantization.accuracy import Judge, Judgement
+from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.keep_float import (
     FloatChoice,
     FloatOption,
@@ -19,6 +19,7 @@ from deploykit.quantization.keep_float import (
     tried,
 )
 from deploykit.quantization.rounding.round_in_time import round_again
+from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.search_task import SearchTask
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank_each
 from deploykit.quantization.target import EngineTarget

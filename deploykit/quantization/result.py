@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
 from deploykit.freezing.open_model import OpenedModel
-from deploykit.quantization.accuracy import Judgement
 from deploykit.quantization.layer_search import LayerChoice
+from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.target import IN_TENSORFLOW, EngineTarget
 from deploykit.quantization.timing.speed import Gain
 from deploykit.rewriting.rewrite import Rewriting

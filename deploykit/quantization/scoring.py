@@ -3,10 +3,12 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from deploykit.quantization.metrics import Score, metric_named
+from deploykit.quantization.metrics import LOWER_IS_BETTER, Score, metric_named, with_interval
+from deploykit.transforms.core.display.documents import OrNull, Written
 from deploykit.transforms.core.engines.engines import TENSORFLOW
 from deploykit.transforms.core.engines.proof import CODES_BAR, MOST_LOST_DB
 from deploykit.transforms.core.engines.session import OpenVinoSession, session_in
@@ -16,20 +18,43 @@ from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.confidence import lower_bound_db, wilson
-from deploykit.verification.groups import GroupCloseness, agreeing, closeness_by_group
+from deploykit.verification.groups import Decibels, GroupCloseness, agreeing, closeness_by_group
 from deploykit.verification.plausibility import Answers, answers_of
 from deploykit.verification.samples import samples_in
 
 
 @dataclass(frozen=True)
-class Closeness:
-    """How far a graph is from the float one."""
+class Judgement:
+    """How a graph compares with the float one on the same samples."""
 
-    sqnr_db: float
-    sqnr_low_db: float
-    agreement: Score | None
-    score: Score | None
+    sqnr_db: Annotated[float, Written(digits=3)]
+    """The smallest of the judged outputs; inf where all are equal, -inf where one is broken."""
+    agreement: float | None
+    """Share of samples with the same highest score; None where no output is [samples, classes]."""
+    samples: int
+    metric: OrNull[str] = ""
+    """Empty where nothing was scored, for want of labels."""
+    before: Annotated[Score | None, Written(by=with_interval)] = None
+    after: Annotated[Score | None, Written(by=with_interval)] = None
+    sqnr_low_db: Decibels = None
+    """The lower end of the 95 % confidence interval; None where it does not follow."""
+    agreement_interval: tuple[float, float] | None = None
+    """The 95 % confidence interval."""
     groups: tuple[GroupCloseness, ...] = ()
+    """The same within each group of samples; empty: the data state no groups."""
+
+    @property
+    def certain_db(self) -> float:
+        """What the answers keep on other samples as well, as far as these tell."""
+        return self.sqnr_db if self.sqnr_low_db is None else self.sqnr_low_db
+
+    @property
+    def drop(self) -> float | None:
+        """How much worse the metric became, in its own unit; below zero where it improved."""
+        if self.before is None or self.after is None:
+            return None
+        drop = self.before.value - self.after.value
+        return -drop if self.metric in LOWER_IS_BETTER else drop
 
 
 @dataclass(frozen=True)
@@ -73,6 +98,7 @@ class Scorer:
 
         GraphError as well: the metric cannot be imported, raises, or does not fit the labels.
         """
+        self._metric_name = metric
         self._metric = metric_named(metric) if metric else None  # before TensorFlow's slow start
         self._outputs, self._feeds, self._labels = list(outputs), feeds, labels
         self._groups = groups
@@ -85,10 +111,6 @@ class Scorer:
         self._samples = samples_in(feeds)
         self._before = self._score(self._expected)
 
-    def reference(self) -> Score | None:
-        """Return the metric of the float graph itself."""
-        return self._before
-
     def facts(self) -> tuple[float, bool]:
         """Return the seconds that the graph took, and whether plain ops run on oneDNN here."""
         return self._seconds, bool(start_tensorflow().features.IsMklEnabled())
@@ -100,8 +122,8 @@ class Scorer:
         pairs: Mapping[str, str],
         judged: Sequence[str],
         engine: str = TENSORFLOW,
-    ) -> Closeness:
-        """Run another graph on the same feeds; its names are given by those of the float graph.
+    ) -> Judgement:
+        """Compare another graph on the same feeds; its names are given by those of the float graph.
 
         The noise of `judged` counts.
 
@@ -128,7 +150,17 @@ class Scorer:
         if self._groups is not None:
             each = [(self._expected[name], given[name]) for name in judged]
             groups = closeness_by_group(each, self._groups)
-        return Closeness(float(sqnr), float(low), agreement, self._score(given), groups)
+        return Judgement(
+            sqnr_db=float(sqnr),
+            agreement=agreement and agreement.value,
+            samples=self._samples,
+            metric=self._metric_name,
+            before=self._before,
+            after=self._score(given),
+            sqnr_low_db=float(low),
+            agreement_interval=agreement and agreement.interval,
+            groups=groups,
+        )
 
     def departure(
         self,

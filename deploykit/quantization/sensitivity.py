@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from deploykit.freezing.open_model import OpenedModel
-from deploykit.quantization.accuracy import Judge, Judgement
+from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibrated_graph import prepare
+from deploykit.quantization.scoring import Judgement
 from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.text.progress import Work, unseen
 from deploykit.transforms.core.display.as_html import AsHtml

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deploykit.benchmarking.settings import RunConfig
-from deploykit.quantization.accuracy import Judge, Judgement
+from deploykit.quantization.accuracy import Judge
+from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.search_task import SearchTask
 from deploykit.quantization.timing.layer_times import (
     LayerTimes,

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deploykit.freezing.open_model import OpenedModel
-from deploykit.quantization.accuracy import Judge, Judgement
+from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibration import calibrate
 from deploykit.quantization.keep_float import choose_among
 from deploykit.quantization.requested import QuantizeOptions
+from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank_each
 from deploykit.rewriting.pipelines import OPTIMIZE, quantize_string
 from deploykit.rewriting.proof import Proof

@@ -5,13 +5,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deploykit.quantization.accuracy import Judge, Judgement
+from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.budget import DEPTHS
 from deploykit.quantization.fake_quant.missing_ranges import with_missing_ranges
 from deploykit.quantization.fake_quant.stated_layers import rounding_notes, stated_layers
 from deploykit.quantization.preconditions import refuse_quantized, refuse_unknown_layers
 from deploykit.quantization.requested import MIN_SQNR_DB, QuantizeOptions
 from deploykit.quantization.result import Quantized
+from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.target import IN_OPENVINO, IN_TENSORFLOW, EngineTarget
 from deploykit.quantization.timing.speed import INT8, faster
 from deploykit.rewriting.fake_quant_graph import (

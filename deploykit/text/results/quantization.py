@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from deploykit.quantization.accuracy import Judgement
 from deploykit.quantization.calibration import Calibration
 from deploykit.quantization.result import KERNELS, LayerOutcome, Quantized
+from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.sensitivity import Sensitivity
 from deploykit.quantization.weights import WeightsInt8
 from deploykit.text.results.accuracy import group_table

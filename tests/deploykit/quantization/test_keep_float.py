@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploykit.quantization.accuracy import Judgement
 from deploykit.quantization.keep_float import (
     FloatOption,
     Trial,
@@ -16,6 +15,7 @@ from deploykit.quantization.keep_float import (
 )
 from deploykit.quantization.layer_search import place_of
 from deploykit.quantization.metrics import Score
+from deploykit.quantization.scoring import Judgement
 from deploykit.transforms.core.errors import CrashError, GraphError
 
 LAYERS = [f"layer_{number}" for number in range(50)]

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from deploykit.freezing.graph_files import save_graph
-from deploykit.quantization.accuracy import Judge, Judgement
+from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibration import calibrate
+from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.sensitivity import (
     measure_sensitivity,
     rank_each,
