@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
 
 from deploykit.freezing.open_model import OpenedModel
+from deploykit.text.templates import listed
 from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
 from deploykit.transforms.core.control_flow import conditional_depths
 from deploykit.transforms.core.display.as_html import AsHtml
@@ -172,9 +173,9 @@ def _idle(found: Mapping[str, TensorRange]) -> list[str]:
     other = [name for name in same if found[name].min != 0]
     notes = []
     if zero:
-        notes.append(f"never active on these samples: {_listed(zero)}")
+        notes.append(f"never active on these samples: {listed(zero, NAMED)}")
     if other:
-        notes.append(f"of one value on these samples: {_listed(other)}")
+        notes.append(f"of one value on these samples: {listed(other, NAMED)}")
     return notes
 
 
@@ -191,10 +192,4 @@ def _left_out(graph: Graph, depths: Mapping[str, int]) -> list[str]:
     ]
     if not layers:
         return []
-    return [f"layers in loops, branches or functions are left out: {_listed(layers)}"]
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:NAMED])
-    more = len(names) - NAMED
-    return f"{shown} and {more} more" if more > 0 else shown
+    return [f"layers in loops, branches or functions are left out: {listed(layers, NAMED)}"]

@@ -7,6 +7,7 @@ import numpy as np
 
 from deploykit.quantization.calibration import calibrate
 from deploykit.rewriting.fake_quant_graph import FakeQuantGraph
+from deploykit.text.templates import listed
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.fake_quant.grids import VARS
 from deploykit.transforms.core.int8.fake_quant.placement import place_fake_quants
@@ -37,9 +38,10 @@ def with_missing_ranges(
         readers = [node.name for node in work.readers(tensor)]
         if _add(work, tensor, ranges, readers):
             added.append(tensor)
-    more = len(added) - _NAMED
-    names = ", ".join(added[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-    note = f"the model states no range of {len(added)} tensors, so they are calibrated: {names}"
+    note = (
+        f"the model states no range of {len(added)} tensors, so they are calibrated: "
+        f"{listed(added, _NAMED)}"
+    )
     return replace(stated, graph=work), [note] if added else []
 
 

@@ -2,6 +2,7 @@
 
 from deploykit.quantization.result import LayerOutcome
 from deploykit.rewriting.fake_quant_graph import FakeQuantGraph
+from deploykit.text.templates import listed
 from deploykit.transforms.core.int8.form import Form
 from deploykit.transforms.core.int8.plan import Plan
 from deploykit.transforms.core.layers.layers import LAYER_OPS
@@ -30,8 +31,7 @@ def rounding_notes(stated: FakeQuantGraph, planned: Plan, isa: str) -> list[str]
     names = stated.rounded_again(planned, isa)
     if not names:
         return []
-    first = ", ".join(sorted(names)[:3]) + (f" and {len(names) - 3} more" * (len(names) > 3))
     return [
         f"the weights of {len(names)} layers are rounded to fewer levels than the model states, as "
-        f"AVX2 sums pairs of products in 16 bits: {first}; --isa vnni keeps them"
+        f"AVX2 sums pairs of products in 16 bits: {listed(sorted(names), 3)}; --isa vnni keeps them"
     ]

@@ -24,6 +24,7 @@ from deploykit.benchmarking.seating import Contestant
 from deploykit.benchmarking.settings import CONFIDENCE, RunConfig
 from deploykit.benchmarking.statistics import Ratio, summary
 from deploykit.quantization.budget import DEPTHS, Depth
+from deploykit.text.templates import listed
 from deploykit.transforms.core.display.documents import Hidden, Written, document, written
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.samples import Data
@@ -161,7 +162,6 @@ def faster(
     graph: Graph,
     entrants: Sequence[Entrants],
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
     data: Data | None = None,
     depth: Depth = DEPTHS[0],
     advance: Advance = lambda name, count: None,
@@ -171,7 +171,6 @@ def faster(
     Args:
         graph: the float graph.
         entrants: what is compared, engine by engine, for one batch.
-        shapes: as in `benchmark`.
         data: as in `benchmark`.
         depth: how thoroughly.
         advance: as in `benchmark`.
@@ -181,7 +180,6 @@ def faster(
     result = measured_in_turn(
         graph,
         {each.full(name): one for each in entrants for name, one in each.graphs.items()},
-        shapes=shapes,
         data=data,
         depth=depth,
         advance=advance,
@@ -200,14 +198,13 @@ def measured_in_turn(
     depth: Depth,
     advance: Advance,
     decided: Decided,
-    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> BenchmarkResult:
     """Measure graphs in turn, on the inputs of one, in the batch of the first settings.
 
     Errors are those of `benchmark`. KeyboardInterrupt: it was interrupted.
     """
     batch = next(iter(named.values()))[1].batch
-    feeds = batches(graph, batch, shapes or {}, data)
+    feeds = batches(graph, batch, data=data)
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         contestants = list[Contestant]()
         for name, (run, how) in named.items():
@@ -278,21 +275,18 @@ def undecided(gain: Gain, slow: Collection[str], unclear: Collection[str]) -> li
         slow: layers that are faster in float by their times.
         unclear: layers that may be, as far as their times tell.
     """
-    found, fewer = [], gain.fewer
-    decide = "kept in int8; a larger --budget or an idle machine would decide it"
+    found, fewer = list[str](), gain.fewer
+
+    def say(layers: Collection[str], why: str) -> None:
+        found.append(
+            f"{listed(sorted(layers), 3)} in float32: {INCONCLUSIVE}, {why}; kept in int8; a larger "
+            "--budget or an idle machine would decide it"
+        )
+
     if slow and fewer is None:
-        found.append(f"{_named(slow)} in float32: {INCONCLUSIVE}, no time to compare; {decide}")
+        say(slow, "no time to compare")
     elif slow and fewer is not None and not fewer.is_decided:
-        why = f"{fewer.wall.in_words()} as fast{f', {fewer.busy}' if fewer.busy else ''}"
-        found.append(f"{_named(slow)} in float32: {INCONCLUSIVE}, {why}; {decide}")
+        say(slow, f"{fewer.wall.in_words()} as fast{f', {fewer.busy}' if fewer.busy else ''}")
     if unclear:
-        why = "faster by its median times, but not significantly"
-        found.append(f"{_named(unclear)} in float32: {INCONCLUSIVE}, {why}; {decide}")
+        say(unclear, "faster by its median times, but not significantly")
     return found
-
-
-def _named(layers: Collection[str]) -> str:
-    """Return some names, and how many more there are."""
-    first = sorted(layers)[:3]
-    more = len(layers) - len(first)
-    return ", ".join(first) + (f" and {more} more" if more else "")
