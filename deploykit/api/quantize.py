@@ -1,6 +1,7 @@
 """A model in 8 bits: with calibration data, or with its weights alone."""
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ from deploykit.quantization.search_task import STEPS
 from deploykit.quantization.weights import WeightsInt8, quantize_stored
 from deploykit.rewriting.fake_quant_graph import has_fake_quants, states_weights
 from deploykit.rewriting.pipelines import OPTIMIZE, PREPARE_LAYERS, quantize_string
-from deploykit.rewriting.proof import by_calibration
+from deploykit.rewriting.proof import Proof, by_calibration
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import Work, working
@@ -40,7 +41,7 @@ from deploykit.verification.bar import QUANTIZED_BAR_DB
 from deploykit.verification.engines.engine_check import compared_in
 from deploykit.verification.public_types import DataLike, ModelLike, PathLike
 from deploykit.verification.sample_inputs import made_up_feeds
-from deploykit.verification.samples import Dataset
+from deploykit.verification.samples import Dataset, Feed
 from deploykit.verification.verify import Verification
 
 RUN_ON = 16  # held-out samples, on which the file is run once more
@@ -120,19 +121,7 @@ def quantize(
     if calibration is not None:
         _refuse_uncalibrated(comparison)
     target.check(model)
-    return _quantized(model, how, (calibration, evaluation), comparison, target, budget)
-
-
-def _quantized(
-    model: ModelLike,
-    how: QuantizeOptions,
-    data: tuple[DataLike | None, DataLike | None],
-    comparison: VerifyOptions,
-    target: OutputFiles,
-    budget: Budget,
-) -> Graph:
-    """Return a model quantized in the mode that it, the options and the data ask for."""
-    is_calibrated, is_evaluated = (each is not None for each in data)
+    is_calibrated, is_evaluated = calibration is not None, evaluation is not None
     mode, needs_data = "static", None
     try:
         mode = how.resolved_mode(is_calibrated, is_evaluated)
@@ -141,98 +130,205 @@ def _quantized(
             raise
         needs_data = error  # but a model with fake-quants needs none
     with working("quantize", *(STEPS if is_calibrated else ())) as work:
-        opened = open_model(model)
+        task = _Task(open_model(model), how, comparison, target, work)
         is_stated = states_weights if is_calibrated else has_fake_quants
-        if how.mode in ("auto", "static") and is_stated(opened.frozen):
+        if how.mode in ("auto", "static") and is_stated(task.graph):
             how.resolved_mode(is_calibrated, is_evaluated, states_scales=True)
-            return _stated(opened, how, data, comparison, target, work)
+            return task.stated(calibration, evaluation)
         if needs_data is not None:
             raise needs_data
-        if not is_calibrated:
-            return _stored(opened, how, mode, comparison, target, work)
-        return _calibrated(opened, how, data, comparison, target, work, budget)
+        if calibration is None:
+            return task.stored(mode)
+        return task.calibrated(calibration, evaluation, budget)
 
 
-def _stored(
-    opened: OpenedModel,
-    how: QuantizeOptions,
-    mode: str,
-    comparison: VerifyOptions,
-    target: OutputFiles,
-    work: Work,
-) -> Graph:
-    """Return a graph whose weights are stored in int8, or the float32 graph where that is allowed.
+@dataclass(frozen=True)
+class _Task:
+    """What is quantized, how, on which inputs it is compared, and where it is written."""
 
-    NotQuantizedError: the float32 graph would be the result, and is not allowed.
-    """
-    write = _nodes if mode == "nodes" else _weights
-    try:
-        return write(opened, how, comparison, target, work)
-    except NotQuantizedError as error:
-        why = str(error)
-    except StepError as error:
-        if not error.step.startswith(("quantize", "round")):
-            raise
-        why = f"int8 is too inaccurate: {error.reason}"
-    report = WeightsInt8(opened, len(opened.frozen), is_float=True, reason=why)
-    _require_allowed(opened, how, report)
-    proof = comparison.proof(opened, stops_at_doubt=not how.allow_low_accuracy)
-    result = rewrite(opened, opened.frozen, OPTIMIZE, target, work, proof)
-    result.report = WeightsInt8(**vars(result.report), is_float=True, reason=why)
-    return result
+    opened: OpenedModel
+    how: QuantizeOptions
+    comparison: VerifyOptions
+    target: OutputFiles
+    work: Work
 
+    @property
+    def graph(self) -> Graph:
+        """The frozen graph of the model."""
+        return self.opened.frozen
 
-def _require_allowed(
-    opened: OpenedModel, how: QuantizeOptions, report: Quantized | WeightsInt8
-) -> None:
-    """Raise NotQuantizedError for a float32 graph that is not allowed."""
-    if report.is_float and not how.allow_float:
-        raise NotQuantizedError(
-            "float32-is-right", report=report, source=opened.source, reason=report.reason
+    def stored(self, mode: str) -> Graph:
+        """Return a graph whose weights are stored in int8, or the float32 graph if that is allowed.
+
+        NotQuantizedError: the float32 graph would be the result, and is not allowed.
+        """
+        try:
+            return self._nodes() if mode == "nodes" else self._weights()
+        except NotQuantizedError as error:
+            why = str(error)
+        except StepError as error:
+            if not error.step.startswith(("quantize", "round")):
+                raise
+            why = f"int8 is too inaccurate: {error.reason}"
+        report = WeightsInt8(self.opened, len(self.graph), is_float=True, reason=why)
+        self._require_allowed(report)
+        result = self._rewritten(OPTIMIZE)
+        result.report = WeightsInt8(**vars(result.report), is_float=True, reason=why)
+        return result
+
+    def _nodes(self) -> Graph:
+        """Return a graph quantized as the Graph Transform Tool did it."""
+
+        def require(result: Graph) -> None:
+            if not is_quantized(result):
+                raise NotQuantizedError("empty-quantization", reason="no op has an int8 form")
+
+        steps = quantize_string(self.how.minimum_size, self.how.skip, nodes=True)
+        result = self._rewritten(steps, self._bar, require)
+        reason = "layers run in int8 with the ops of the Graph Transform Tool"
+        result.report = WeightsInt8(**vars(result.report), reason=reason)
+        return result
+
+    def _weights(self) -> Graph:
+        """Return a graph whose weights are stored in int8."""
+        comparison, samples, made_up = self.comparison, None, list[Feed]()
+        if comparison.data is None:
+            made_up = self._made_up()
+        else:
+            self.opened.refuse_effects(comparison.allow_ops)
+            samples = self._samples(comparison.data)
+            comparison = replace(comparison, data=samples, preprocess=None)
+        proof = self._proof(comparison, self._bar)
+        return quantize_stored(
+            self.opened, self.how, samples, made_up, proof, self.target, self.work
         )
 
+    @reused_children()
+    def calibrated(
+        self, calibration: DataLike, evaluation: DataLike | None, budget: Budget
+    ) -> Graph:
+        """Return a graph whose layers compute in 8 bits where that is right and faster."""
+        refuse_quantized(self.graph)
+        self.opened.refuse_effects(self.comparison.allow_ops)
+        group_by = self.how.group_by or ""
+        samples = self._samples(calibration, group_by=group_by if evaluation is None else "")
+        labelled, fed = None, dict(samples.fed)
+        if evaluation is not None:
+            labelled = self._samples(evaluation, said=fed, group_by=group_by)
+            fed = {**labelled.fed, **fed}
+        found = quantize_calibrated(
+            run_steps(self.graph, PREPARE_LAYERS)[0],
+            samples,
+            self.how,
+            evaluation=labelled,
+            state=None if self.target.output is None else f"{self.target.output}.state",
+            work=self.work,
+            budget=budget,
+        )
+        return self._written(found, samples, fed)
 
-def _nodes(
-    opened: OpenedModel,
-    how: QuantizeOptions,
-    comparison: VerifyOptions,
-    target: OutputFiles,
-    work: Work,
-) -> Graph:
-    """Return a graph quantized as the Graph Transform Tool did it."""
-    bar = QUANTIZED_BAR_DB if how.min_sqnr is None else how.min_sqnr
-    steps = quantize_string(how.minimum_size, how.skip, nodes=True)
-    proof = comparison.proof(opened, bar, stops_at_doubt=not how.allow_low_accuracy)
+    @reused_children()
+    def stated(self, calibration: DataLike | None, evaluation: DataLike | None) -> Graph:
+        """Return a graph whose layers run in int8 by the scales that fake-quants state."""
+        self.opened.refuse_effects(self.comparison.allow_ops)
+        given = self.comparison.data if calibration is None else calibration
+        samples = None if given is None else self._samples(given)
+        if samples is None:
+            known = StatedData(self._made_up())
+        elif calibration is None:
+            known = StatedData(samples.feeds(), timed_with=samples)
+        else:
+            split = samples.split()
+            known = StatedData(
+                split.held_out.feeds(), split.calibrating.feeds(), timed_with=split.held_out
+            )
+        if evaluation is not None:
+            known = replace(known, evaluation=self._samples(evaluation))
+        found = quantize_fake_quants(self.graph, known, self.how, self.work)
+        return self._written(found, samples, {} if samples is None else samples.fed)
 
-    def require(result: Graph) -> None:
-        if not is_quantized(result):
-            raise NotQuantizedError("empty-quantization", reason="no op has an int8 form")
+    def _written(self, found: Quantized, samples: Dataset | None, fed: Mapping[str, str]) -> Graph:
+        """Compare what was found with the model, write it, and return it.
 
-    result = rewrite(opened, opened.frozen, steps, target, work, proof, require)
-    reason = "layers run in int8 with the ops of the Graph Transform Tool"
-    result.report = WeightsInt8(**vars(result.report), reason=reason)
-    return result
+        NotQuantizedError: the float32 graph would be the result, and is not allowed.
+        """
+        found = replace(found, model=self.opened, nodes=len(self.graph), fed=fed)
+        self._require_allowed(found)
+        if found.use is not None:
+            self._require_right(found, samples)
+        result, comparison, known = found.graph.copy(), self.comparison, about(self.graph)
+        if samples is not None:
+            held_out = samples.split().held_out.spread(RUN_ON)
+            comparison = replace(comparison, data=held_out, preprocess=None)
+            if samples.preprocessing is not None:
+                known = replace(known, preprocessing=samples.preprocessing)
+        if comparison.labels is not None:
+            known = replace(known, labels=tuple(labels_from(comparison.labels)))
+        result.about = known
+        if found.use is not None:
+            result.about = with_engine(result, found.use)
+        proof = comparison.proof(self.opened, None if found.is_float else RUN_BAR_DB)
 
+        def check(path: Path | None) -> Verification:
+            self.work("run the file", 0)
+            try:
+                return proof.checked(result, path)
+            except UnverifiedError as error:
+                raise by_calibration(error) from None
 
-def _weights(
-    opened: OpenedModel,
-    how: QuantizeOptions,
-    comparison: VerifyOptions,
-    target: OutputFiles,
-    work: Work,
-) -> Graph:
-    """Return a graph whose weights are stored in int8."""
-    graph, bar = opened.frozen, QUANTIZED_BAR_DB if how.min_sqnr is None else how.min_sqnr
-    samples = None
-    if comparison.data is None:
-        made_up = made_up_feeds(graph, comparison.input_range, comparison.shapes)[0]
-    else:
-        opened.refuse_effects(comparison.allow_ops)
-        how_read = comparison.preprocess, comparison.labels
-        samples, made_up = open_samples(comparison.data, graph, how_read[0], labels=how_read[1]), []
-        comparison = replace(comparison, data=samples, preprocess=None)
-    proof = comparison.proof(opened, bar, stops_at_doubt=not how.allow_low_accuracy)
-    return quantize_stored(opened, how, samples, made_up, proof, target, work)
+        is_written = self.target.output is not None
+        count, verification = self.target.write(result, check if is_written else None)
+        result.report = replace(found, bytes=count, verification=verification)
+        return result
+
+    def _require_allowed(self, report: Quantized | WeightsInt8) -> None:
+        """Raise NotQuantizedError for a float32 graph that is not allowed."""
+        if report.is_float and not self.how.allow_float:
+            raise NotQuantizedError(
+                "float32-is-right", report=report, source=self.opened.source, reason=report.reason
+            )
+
+    def _require_right(self, found: Quantized, given: Dataset | None) -> None:
+        """Raise where the engine does not give TensorFlow's answers to all of the graph to write.
+
+        The graph that the search began with was compared before. GraphError: the engine refuses it.
+        VerificationError: an output departs, which is named.
+        """
+        assert found.use is not None
+        if found.is_float:
+            return
+        samples = None if given is None else given.split().held_out.spread(RUN_ON)
+        how = Compiling(precision=found.use.precision)
+        with naming(self.opened.source):
+            compared_in(
+                found.graph, how, engine=found.use.engine, data=samples, float_graph=self.graph
+            ).require()
+
+    @property
+    def _bar(self) -> float:
+        return QUANTIZED_BAR_DB if self.how.min_sqnr is None else self.how.min_sqnr
+
+    def _proof(self, comparison: VerifyOptions, bar: float | None) -> Proof:
+        stops_at_doubt = not self.how.allow_low_accuracy
+        return comparison.proof(self.opened, bar, stops_at_doubt=stops_at_doubt)
+
+    def _rewritten(
+        self,
+        steps: str,
+        bar: float | None = None,
+        require: Callable[[Graph], object] = lambda result: None,
+    ) -> Graph:
+        proof = self._proof(self.comparison, bar)
+        return rewrite(self.opened, self.graph, steps, self.target, self.work, proof, require)
+
+    def _samples(self, data: DataLike, **more: Any) -> Dataset:
+        comparison = self.comparison
+        return open_samples(
+            data, self.graph, comparison.preprocess, labels=comparison.labels, **more
+        )
+
+    def _made_up(self) -> list[Feed]:
+        return made_up_feeds(self.graph, self.comparison.input_range, self.comparison.shapes)[0]
 
 
 def _refuse_uncalibrated(comparison: VerifyOptions) -> None:
@@ -245,132 +341,3 @@ def _refuse_uncalibrated(comparison: VerifyOptions) -> None:
     for option, is_given in given.items():
         if is_given:
             raise GraphError("only-for", option=option, what="quantizing without --calibration")
-
-
-@reused_children()
-def _calibrated(
-    opened: OpenedModel,
-    how: QuantizeOptions,
-    data: tuple[DataLike | None, DataLike | None],
-    comparison: VerifyOptions,
-    target: OutputFiles,
-    work: Work,
-    budget: Budget,
-) -> Graph:
-    """Return a graph whose layers compute in 8 bits where that is right and faster."""
-    graph = opened.frozen
-    refuse_quantized(graph)
-    opened.refuse_effects(comparison.allow_ops)
-    preprocess, labels = comparison.preprocess, comparison.labels
-    group_by = how.group_by or ""
-    own = group_by if data[1] is None else ""
-    calibration = open_samples(data[0], graph, preprocess, labels=labels, group_by=own)
-    evaluation, fed = None, dict(calibration.fed)
-    if data[1] is not None:
-        evaluation = open_samples(
-            data[1], graph, preprocess, said=fed, labels=labels, group_by=group_by
-        )
-        fed = {**evaluation.fed, **fed}
-    found = quantize_calibrated(
-        run_steps(graph, PREPARE_LAYERS)[0],
-        calibration,
-        how,
-        evaluation=evaluation,
-        state=None if target.output is None else f"{target.output}.state",
-        work=work,
-        budget=budget,
-    )
-    found = replace(found, model=opened, nodes=len(graph), fed=fed)
-    return _written(opened, found, how, calibration, comparison, target, work)
-
-
-@reused_children()
-def _stated(
-    opened: OpenedModel,
-    how: QuantizeOptions,
-    data: tuple[DataLike | None, DataLike | None],
-    comparison: VerifyOptions,
-    target: OutputFiles,
-    work: Work,
-) -> Graph:
-    """Return a graph whose layers run in int8 by the scales that a model's fake-quants state."""
-    graph = opened.frozen
-    opens: dict[str, Any] = {"preprocess": comparison.preprocess, "labels": comparison.labels}
-    opened.refuse_effects(comparison.allow_ops)
-    given = comparison.data if data[0] is None else data[0]
-    samples = None if given is None else open_samples(given, graph, **opens)
-    if samples is None:
-        known = StatedData(made_up_feeds(graph, comparison.input_range, comparison.shapes)[0])
-    elif data[0] is None:
-        known = StatedData(samples.feeds(), timed_with=samples)
-    else:
-        split = samples.split()
-        known = StatedData(
-            split.held_out.feeds(), split.calibrating.feeds(), timed_with=split.held_out
-        )
-    if data[1] is not None:
-        known = replace(known, evaluation=open_samples(data[1], graph, **opens))
-    found = quantize_fake_quants(graph, known, how, work)
-    fed = {} if samples is None else samples.fed
-    found = replace(found, model=opened, nodes=len(graph), fed=fed)
-    return _written(opened, found, how, samples, comparison, target, work)
-
-
-def _written(
-    opened: OpenedModel,
-    found: Quantized,
-    how: QuantizeOptions,
-    samples: Dataset | None,
-    comparison: VerifyOptions,
-    target: OutputFiles,
-    work: Work,
-) -> Graph:
-    """Compare what was found with the model, write it, and return it.
-
-    NotQuantizedError: the float32 graph would be the result, and is not allowed.
-    """
-    graph, labels = opened.frozen, comparison.labels
-    _require_allowed(opened, how, found)
-    if found.use is not None:
-        _require_right(opened, found, samples)
-    result = found.graph.copy()
-    known = about(graph)
-    if samples is not None:
-        comparison = replace(
-            comparison, data=samples.split().held_out.spread(RUN_ON), preprocess=None
-        )
-        if samples.preprocessing is not None:
-            known = replace(known, preprocessing=samples.preprocessing)
-    if labels is not None:
-        known = replace(known, labels=tuple(labels_from(labels)))
-    result.about = known
-    if found.use is not None:
-        result.about = with_engine(result, found.use)
-    proof = comparison.proof(opened, None if found.is_float else RUN_BAR_DB)
-
-    def check(path: Path | None) -> Verification:
-        work("run the file", 0)
-        try:
-            return proof.checked(result, path)
-        except UnverifiedError as error:
-            raise by_calibration(error) from None
-
-    count, verification = target.write(result, None if target.output is None else check)
-    result.report = replace(found, bytes=count, verification=verification)
-    return result
-
-
-def _require_right(opened: OpenedModel, found: Quantized, given: Dataset | None) -> None:
-    """Raise where the engine does not give TensorFlow's answers to all of the graph to be written.
-
-    The graph that the search began with was compared before. GraphError: the engine refuses it.
-    VerificationError: an output departs, which is named.
-    """
-    assert found.use is not None
-    if not found.is_float:
-        samples = None if given is None else given.split().held_out.spread(RUN_ON)
-        how = Compiling(precision=found.use.precision)
-        with naming(opened.source):
-            compared_in(
-                found.graph, how, engine=found.use.engine, data=samples, float_graph=opened.frozen
-            ).require()

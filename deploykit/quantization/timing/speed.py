@@ -279,8 +279,8 @@ def undecided(gain: Gain, slow: Collection[str], unclear: Collection[str]) -> li
 
     def say(layers: Collection[str], why: str) -> None:
         found.append(
-            f"{listed(sorted(layers), 3)} in float32: {INCONCLUSIVE}, {why}; kept in int8; a larger "
-            "--budget or an idle machine would decide it"
+            f"{listed(sorted(layers), 3)} in float32: {INCONCLUSIVE}, {why}; kept in int8; a "
+            "larger --budget or an idle machine would decide it"
         )
 
     if slow and fewer is None:
