@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 from deploykit.api.public import Command, public
-from deploykit.api.record_options import COMPRESSIONS, ON_ERROR, RecordOptions
+from deploykit.api.record_options import RecordOptions
 from deploykit.hardware.machine import usable_cores
-from deploykit.records import KINDS
 from deploykit.records.conversion import Options
 from deploykit.records.sets import ConvertedSets, convert_sets
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.flag import Flag
-from deploykit.transforms.core.errors import GraphError
 
 DEFAULT = RecordOptions()
 
@@ -69,13 +67,6 @@ def convert_records(
         >>> found.index.records, found.skipped
         (1000, 0)
     """
-    for given, known in (
-        (how.kind, (None, *KINDS)), (how.compression, COMPRESSIONS), (how.on_error, ON_ERROR)
-    ):  # fmt: skip
-        if given not in known:
-            raise GraphError(
-                "not-one-of", what="the value", known=[each for each in known if each], got=given
-            )
     paths = [sources] if isinstance(sources, str | os.PathLike) else [*sources]
     written = Options(
         shard_bytes=max(1, round(how.shard_size * 1e6)),

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 from deploykit.records import SourceKind
 from deploykit.storage.parameters import takes_former_names
@@ -10,8 +10,6 @@ from deploykit.transforms.core.display.flag import Flag
 
 OnError = Literal["stop", "skip"]
 Compression = Literal["none", "gzip"]
-ON_ERROR: tuple[OnError, ...] = get_args(OnError)
-COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 
 
 @takes_former_names

@@ -11,7 +11,7 @@ from deploykit.input.data import open_data
 from deploykit.input.input_benchmark import pipeline_for
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.piping import PLAIN, InputPipelineOptions
-from deploykit.input.writing import STYLES, written
+from deploykit.input.writing import written
 from deploykit.storage.files import check_output, write
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
@@ -106,8 +106,6 @@ def write_input(
             raise GraphError("pipeline-option-conflicts", option=each.name)
     if source.model is None and part:
         raise GraphError("no-effect", option=part[0], where="with model")
-    if style not in STYLES:
-        raise GraphError("not-one-of", what="the style", known=STYLES, got=style)
     if output is not None:
         check_output(output, force, os.fspath(data), *path_of(model))
     with working("input write"):

@@ -52,13 +52,6 @@ _SWITCHES = {
     "onednn": "TF_ENABLE_ONEDNN_OPTS",
     "caller_thread": "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD",
 }
-NAMED = {
-    "engine": ENGINES,
-    "executor": ("default", *EXECUTORS),
-    "allocator": ("default", *ALLOCATORS),
-    "precision": PRECISIONS,
-}
-"""What each of these is called. None means the default, and TensorFlow."""
 _OF_TENSORFLOW = ("onednn", "caller_thread", "kmp_blocktime", "kmp_affinity", "omp_num_threads",
                   "xla", "input", "executor")  # fmt: skip
 _ALLOCATORS_OF_TENSORFLOW = ("tcmalloc",)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from deploykit.benchmarking.settings import FEED, NAMED, OPENMP, RESIDENT, RunConfig
+from deploykit.benchmarking.settings import FEED, OPENMP, RESIDENT, RunConfig
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.engines.engines import (
@@ -170,12 +170,7 @@ def _listed(name: str, values: Any) -> Sequence[Any]:
     """Return the values of a setting, of which one may stand for itself."""
     if name == "threads" and isinstance(values, int):
         values = (values, 1)
-    if isinstance(values, int) or (name == "threads" and values and isinstance(values[0], int)):
-        return (values,)
-    if (names := NAMED.get(name)) is not None:
-        named = (values,) if isinstance(values, str) else values
-        for each in named:
-            if each not in names:
-                raise GraphError("not-one-of", what=f"the {name}", known=names, got=each)
-        return tuple(None if each in ("default", TENSORFLOW) else each for each in named)
-    return tuple(values)
+    is_pair = name == "threads" and values and isinstance(values[0], int)
+    if isinstance(values, int | str) or is_pair:
+        values = (values,)
+    return tuple(None if each in ("default", TENSORFLOW) else each for each in values)

@@ -16,7 +16,6 @@ from deploykit.records.index import shard_name
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.node import split
 
-STYLES = ("tfdata",)
 _TAKEN = {
     "tf",
     "np",

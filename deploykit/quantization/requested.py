@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.display.flag import Flag
-from deploykit.transforms.core.engines.engines import MOST_BATCH, OPENVINO, TENSORFLOW, check_engine
+from deploykit.transforms.core.engines.engines import MOST_BATCH, check_engine
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.int8.isa import Isa
 
-CHOICES = (TENSORFLOW, OPENVINO, "auto")
 QuantizationMode = Literal["auto", "static", "weights", "nodes"]
-MODES: tuple[QuantizationMode, ...] = get_args(QuantizationMode)
 MIN_SQNR_DB = 24.0  # int8.md, rule 8
 PREFERENCES = {"accuracy": MIN_SQNR_DB, "speed": 18.0}
 """What answers have to keep at least, in dB, where nothing else is asked of them."""
@@ -95,13 +93,6 @@ class QuantizeOptions:
         those that are.
         """
         mode = self.mode
-        if self.prefer not in PREFERENCES:
-            known = " or ".join(PREFERENCES)
-            raise GraphError("not-one-of", what="prefer", known=known, got=self.prefer)
-        if self.engine not in CHOICES:
-            raise GraphError("not-one-of", what="the engine", known=CHOICES, got=self.engine)
-        if mode not in MODES:
-            raise GraphError("not-one-of", what="the mode", known=MODES, got=mode)
         if mode == "auto":
             mode = "static" if is_calibrated or states_scales else "weights"
         is_stated = states_scales and mode == "static"

@@ -174,9 +174,6 @@ def test_executors_are_swept_by_name():
     found = RunConfigGrid(executor=("default", "caller"), batch=2).settings()
     assert [each.executor for each in found] == [None, "caller"]
     assert RunConfigGrid(executor="single").settings()[0].document() == {"executor": "single"}
-    known = ["default", "caller", "single"]
-    with raises(GraphError, "not-one-of", what="the executor", got="fast", known=known):
-        RunConfigGrid(executor="fast").settings()
     with raises(GraphError, "unexpected", what="executor", got="default"):
         RunConfig.of({"executor": "default"})
 
@@ -185,9 +182,6 @@ def test_allocators_are_swept_by_name():
     found = RunConfigGrid(allocator=("default", "tcmalloc"), keep_memory=True).settings()
     assert [each.allocator for each in found] == [None, "tcmalloc"]
     assert RunConfigGrid(allocator="tcmalloc").settings()[0].document() == {"allocator": "tcmalloc"}
-    known = ["default", "tcmalloc", "huge-pages"]
-    with raises(GraphError, "not-one-of", what="the allocator", got="x", known=known):
-        RunConfigGrid(allocator="x").settings()
     with raises(GraphError, "unexpected", what="allocator", got="default"):
         RunConfig.of({"allocator": "default"})
 
@@ -225,8 +219,6 @@ def test_engines_are_swept_by_name():
         "threads 1x1, bf16", "threads 2x1, bf16",
         "OpenVINO, threads 1x1, bf16", "OpenVINO, threads 2x1, bf16",
     ]  # fmt: skip
-    with raises(GraphError, "not-one-of", known=["tensorflow", "openvino"], got="tflite"):
-        RunConfigGrid(engine="tflite").settings()
 
 
 def test_who_names_no_engine_leaves_it_to_the_model():

@@ -18,15 +18,6 @@ WRONG = [
         {"scenario": "server"},
         says("option-needs", needed=Containing("a rate"), option="scenario server"),
     ),
-    (
-        {"scenario": "multistream"},
-        says(
-            "not-one-of",
-            got="multistream",
-            known=["single", "offline", "server"],
-            what="scenario",
-        ),
-    ),
     ({"rate": 10.0}, says("only-for", option="the rate", what="scenario server")),
     (
         {"scenario": "offline", "rate": 10.0},
@@ -39,10 +30,27 @@ WRONG = [
     ),
     (SERVER | {"runs": 10}, says("scenario-needs-duration")),
     ({"scenario": "single", "rounds": 10}, says("scenario-needs-duration")),
+]
+WRONG_ALONE = [
+    (
+        {"scenario": "multistream"},
+        says(
+            "not-one-of",
+            got="multistream",
+            known=["single", "offline", "server"],
+            what="scenario",
+        ),
+    ),
     (SERVER | {"rate": 0.0}, says("out-of-range", expected=Containing("above 0"), name="rate")),
     (SERVER | {"rate": math.inf}, says("out-of-range", expected=Containing("above 0"))),
     (SERVER | {"latency_limit": math.nan}, says("out-of-range", expected=Containing("above 0"))),
 ]
+
+
+@pytest.mark.parametrize(("options", "word"), WRONG_ALONE)
+def test_what_no_option_can_be(options, word):
+    with pytest.raises(GraphError, match=word):
+        deploykit.benchmark(dense(), **options)
 
 
 @pytest.mark.parametrize(("options", "word"), WRONG)
