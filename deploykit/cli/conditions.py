@@ -47,26 +47,12 @@ def _without(option: str, *names: str) -> Condition:
     return Condition(names, lambda values: values[name] in (None, (), False), f"without {option}")
 
 
-def _writing(*options: str) -> Condition:
-    """Return the condition that `--force` is given with a file to write."""
-    names = [_OUTPUTS.get(each, each.lstrip("-")) for each in options]
-    words = f"{', '.join(options[:-1])} or {options[-1]}" if len(options) > 1 else options[0]
-    return Condition(("force",), lambda v: any(v[name] for name in names), f"with {words}")
-
-
-_OUTPUTS = {
-    "-o": "output",
-    "--csv": "csv_file",
-    "--plot": "plot_file",
-    "--trace": "trace_file",
-}
 _ENCRYPTED = (
     _with("--certificate", "key"),
     Condition(("server_name",), lambda v: v["tls"] or v["ca"] or v["certificate"],
               "with --tls, --ca or --certificate"),
 )  # fmt: skip
 _NO_DATA = _without("--data", "input_range", "shapes")
-_RESULT = _writing("-o")
 
 
 def _serves_others(values: Values) -> bool:
@@ -92,18 +78,12 @@ _SERVE = (
               "with --workers=1 and a --host that other machines reach"),
 )  # fmt: skip
 CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
-    "accuracy": (_RESULT,),
     "benchmark": (
         _NO_DATA,
         Condition(("top",), lambda v: v["profile"] or v["trace_file"],
                   "with --profile or --trace"),
         _without("--runs", "seconds"),
-        _writing("-o", "--csv", "--plot", "--trace"),
     ),
-    "check": (_RESULT,),
-    "compare": (_RESULT,),
-    "diff": (_RESULT,),
-    "doctor": (_RESULT,),
     "export": (
         _with("--warmup", "warmup_samples", "warmup_preprocess"),
         _with("--preprocess", "max_pixels"),
@@ -113,24 +93,20 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
     "freeze": (_NO_DATA,),
     "input write": (
         _with("--model", "inputs", "outputs", "tags", "signature"),
-        _RESULT,
+        Condition(("force",), lambda v: v["output"], "with -o"),
     ),
-    "inspect": (_RESULT,),
-    "label": (_RESULT,),
     "load-test": (
         *_ENCRYPTED,
         Condition(("concurrency",), lambda v: v["rate"] is None and v["latency_limit"] is None,
                   "without --rate and --latency-limit"),
         Condition(("rate",), lambda v: v["latency_limit"] is None,
                   "without --latency-limit"),
-        _writing("-o", "--plot"),
     ),
     "optimize": (_NO_DATA,),
     "placement": (
         _NO_DATA,
         Condition(("cpu_devices", "soft_placement"), lambda v: v["engine"] != "openvino",
                   "with --engine tensorflow"),
-        _RESULT,
     ),
     "plan": (
         *_ENCRYPTED,
@@ -138,11 +114,9 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
                    "version_label", "tls", "ca", "certificate", "key", "server_name", "timeout"),
                   lambda v: v["model"] is not None, "where a server is measured: ADDRESS MODEL"),
         Condition(("zones",), lambda v: v["survive"] == "zone", "with --survive zone"),
-        _writing("-o", "--plot"),
     ),
-    "predict": (*_ENCRYPTED, _RESULT),
+    "predict": _ENCRYPTED,
     "quantize": (Condition(("input_range",), lambda v: v["data"] is None, "without --data"),),
-    "sensitivity": (_RESULT,),
     "serve": _SERVE,
     "ship": (
         Condition(("max_drop",), lambda v: v["evaluation"] and v["calibration"],
@@ -151,22 +125,29 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
     "status": (
         *_ENCRYPTED,
         Condition(("version", "version_label"), lambda v: v["model"], "with MODEL"),
-        _RESULT,
     ),
     "transform": (
         _NO_DATA,
         _with("--verify", "tolerance", "data", "preprocess", "labels", "shapes", "input_range",
               "allow_unverified"),
     ),
-    "transforms": (_RESULT,),
     "tune": (_NO_DATA,),
-    "verify": (
-        _NO_DATA,
-        _without("--min-sqnr", "tolerance"),
-        _RESULT,
-    ),
+    "verify": (_NO_DATA, _without("--min-sqnr", "tolerance")),
 }  # fmt: skip
-"""By the words of the command behind `deploykit`."""
+"""By the words of the command behind `deploykit`, besides that of `--force`."""
+
+
+def conditions_of(words: str, command: click.Command) -> list[Condition]:
+    """Return the conditions of a command: where -o writes the result, --force needs some file."""
+    found = [*CONDITIONS.get(words, ())]
+    files = [each for each in command.params if getattr(each, "is_output", False)]
+    files.sort(key=lambda each: not getattr(each.type, "is_report", False))
+    if files and getattr(files[0].type, "is_report", False):
+        *others, last = (each.opts[0] for each in files)
+        where = f"with {', '.join(others)} or {last}" if others else f"with {last}"
+        names = [str(each.name) for each in files]
+        found.append(Condition(("force",), lambda v: any(v[name] for name in names), where))
+    return found
 
 
 def check_conditions(context: click.Context) -> None:
@@ -175,7 +156,7 @@ def check_conditions(context: click.Context) -> None:
     The command line wins: options of deploykit.toml that take the effect away are ignored, and so
     are those without effect.
     """
-    conditions = CONDITIONS.get(_words(context), ())
+    conditions = conditions_of(_words(context), context.command)
     for condition in conditions:
         if not condition.holds(context.params) and _given(context, condition, _COMMAND_LINE):
             _ignore_conflicting(context, condition)

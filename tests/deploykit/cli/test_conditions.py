@@ -7,7 +7,7 @@ import click
 import pytest
 
 from deploykit.benchmarking.engines.openvino_runner import check_bf16
-from deploykit.cli.conditions import CONDITIONS, check_conditions
+from deploykit.cli.conditions import CONDITIONS, check_conditions, conditions_of
 from deploykit.cli.main import cli
 from deploykit.transforms.core.errors import Error, GraphError
 from tests.deploykit.cli.test_headings import ROOT_CONTEXT
@@ -114,8 +114,8 @@ def lines(words, option):
 
 EVERY = [
     (words, name, condition)
-    for words, several in CONDITIONS.items()
-    for condition in several
+    for words, command in COMMANDS.items()
+    for condition in conditions_of(words, command)
     for name in condition.options
 ]
 
@@ -156,7 +156,8 @@ def test_every_command_that_need_not_write_has_a_condition_for_force():
             "output" not in own or "default: " in own["output"].help or own["output"].required
         )
         if "force" in own and not writes_always:
-            assert any("force" in each.options for each in CONDITIONS[words]), words
+            several = conditions_of(words, command)
+            assert any("force" in each.options for each in several), words
 
 
 def test_conditions_are_those_of_commands():
