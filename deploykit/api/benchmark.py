@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from deploykit.api.public import INTERFACE, Command, public
 from deploykit.benchmarking.engines.own_engine import in_own_engine, say_emulated
 from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
-from deploykit.benchmarking.measuring import ROUNDS, Advance, measure_models
+from deploykit.benchmarking.measuring import Advance, measure_models
 from deploykit.benchmarking.profiling.traced_calls import RUNS
 from deploykit.benchmarking.results import BenchmarkResult, check_tuned
 from deploykit.benchmarking.scenarios.acting import measure_scenario
@@ -152,11 +152,8 @@ def _measured(
     """Return what was measured of models that are not behind files."""
     if profile_runs and any(each.engine for several in settings.values() for each in several):
         raise GraphError("profile-tensorflow-only")
-    more: dict[str, Any] = {"profile_runs": profile_runs, "advance": advance}
-    if timing.scenario is not None:
-        return measure_scenario(models, settings, feeding, timing, **more)
-    more |= {"seconds": timing.seconds, "runs": timing.runs, "rounds": timing.rounds or ROUNDS}
-    return measure_models(models, settings, feeding, **more)
+    measure = measure_models if timing.scenario is None else measure_scenario
+    return measure(models, settings, feeding, timing, profile_runs=profile_runs, advance=advance)
 
 
 def _settings_of(

@@ -13,11 +13,12 @@ from deploykit.benchmarking.comparison.speed_verdict import decided_beside_the_f
 from deploykit.benchmarking.conditions import Watch
 from deploykit.benchmarking.devices import check_devices, once_each
 from deploykit.benchmarking.engines.same_answers import check_answers
-from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
+from deploykit.benchmarking.feeding import BenchmarkInputs
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.playing import SLICES, TURNS_EACH, Decided, Play
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.sampling import Sampler
+from deploykit.benchmarking.scenarios.timing import BenchmarkOptions
 from deploykit.benchmarking.seating import MOST_SESSIONS, Contestant, Seating
 from deploykit.benchmarking.settings import SECONDS, RunConfig
 from deploykit.freezing.open_model import OpenedModel
@@ -118,12 +119,10 @@ def performed(
 
 def measure_models(
     models: Mapping[str, OpenedModel],
-    settings: SettingsOf = (RunConfig(),),  # noqa: B008  it is frozen
-    feeding: BenchmarkInputs = MADE_UP,
+    settings: SettingsOf,
+    feeding: BenchmarkInputs,
+    timing: BenchmarkOptions,
     *,
-    seconds: float = SECONDS,
-    runs: int | None = None,
-    rounds: int = ROUNDS,
     profile_runs: int = 0,
     advance: Advance = lambda name, count: None,
 ) -> BenchmarkResult:
@@ -136,9 +135,9 @@ def measure_models(
     with contestants_of(models, settings, feeding) as contestants:
         found = measure(
             contestants,
-            seconds=seconds,
-            runs=runs,
-            rounds=rounds,
+            seconds=timing.seconds,
+            runs=timing.runs,
+            rounds=timing.rounds or ROUNDS,
             profile_runs=profile_runs,
             advance=advance,
         )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from deploykit.benchmarking.conditions import Watch
-from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
+from deploykit.benchmarking.feeding import BenchmarkInputs
 from deploykit.benchmarking.measurement import Turn
 from deploykit.benchmarking.measuring import (
     WARM_UP_SECONDS,
@@ -30,10 +30,9 @@ _LOOK_SECONDS = 1.0  # from one look at a load to the next, as a look takes a mo
 def measure_scenario(
     models: Mapping[str, OpenedModel],
     settings: SettingsOf,
-    feeding: BenchmarkInputs = MADE_UP,
-    timing: BenchmarkOptions = BenchmarkOptions(scenario="offline"),  # noqa: B008  it is frozen
+    feeding: BenchmarkInputs,
+    timing: BenchmarkOptions,
     *,
-    warm_up: float = WARM_UP_SECONDS,
     profile_runs: int = 0,
     advance: Advance = lambda name, count: None,
 ) -> BenchmarkResult:
@@ -55,7 +54,7 @@ def measure_scenario(
                     _act(course, timing, lambda line: advance(line, 0))
                 watch.refer()
 
-        found = performed(contestants, play, warm_up, steps, profile_runs, advance)
+        found = performed(contestants, play, WARM_UP_SECONDS, steps, profile_runs, advance)
     return replace(found, models=models)
 
 

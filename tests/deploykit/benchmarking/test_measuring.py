@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from deploykit.benchmarking import playing
+from deploykit.benchmarking.feeding import MADE_UP
 from deploykit.benchmarking.measuring import measure_models, spill
+from deploykit.benchmarking.scenarios.timing import BenchmarkOptions
 from deploykit.benchmarking.seating import MOST_SESSIONS, Contestant, Course
 from deploykit.benchmarking.settings import RunConfig
 from deploykit.freezing.open_model import open_model
@@ -15,9 +17,10 @@ from tests.deploykit.benchmarking.made_up_process import take_made_up_processes
 from tests.deploykit.benchmarking.nets import dense, written
 
 
-def benchmark(models, *arguments, **options):
+def benchmark(models, settings=(RunConfig(),), advance=lambda name, count: None, **timing):
     opened = {name: open_model(graph) for name, graph in models.items()}
-    return measure_models(opened, *arguments, **options)
+    how = BenchmarkOptions(**timing)
+    return measure_models(opened, settings, MADE_UP, how, advance=advance)
 
 
 @pytest.fixture(scope="module")
