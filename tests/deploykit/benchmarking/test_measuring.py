@@ -17,10 +17,10 @@ from tests.deploykit.benchmarking.made_up_process import take_made_up_processes
 from tests.deploykit.benchmarking.nets import dense, written
 
 
-def benchmark(models, settings=(RunConfig(),), advance=lambda name, count: None, **timing):
+def benchmark(models, settings=None, advance=lambda name, count: None, **timing):
     opened = {name: open_model(graph) for name, graph in models.items()}
     how = BenchmarkOptions(**timing)
-    return measure_models(opened, settings, MADE_UP, how, advance=advance)
+    return measure_models(opened, settings or [RunConfig()], MADE_UP, how, advance=advance)
 
 
 @pytest.fixture(scope="module")
