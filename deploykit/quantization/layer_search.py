@@ -6,7 +6,7 @@ float that cost the least time with which the answers hold.
 
 import contextlib
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from deploykit.quantization.accuracy import Judge
@@ -18,7 +18,7 @@ from deploykit.quantization.keep_float import (
     choose_among,
     tried,
 )
-from deploykit.quantization.rounding.round_in_time import round_again
+from deploykit.quantization.rounding.round_in_time import round_in_time
 from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.search_task import SearchTask
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank_each
@@ -82,51 +82,6 @@ class LayerChoice:
         return self.departing.union(self.chosen.keep_float)
 
 
-def ranked(
-    task: SearchTask, found: Calibrated, target: EngineTarget, known: Sequence[Noise] = ()
-) -> list[Noise]:
-    """Return the layers by the noise that each brings, noisiest first.
-
-    Those that were judged before are not judged again, nor those that are known from another
-    engine, where they could be computed. Those for which there is no time are left out.
-    """
-    state, graph, layers = task.state, found.graph, found.plan.chains.keys()
-    key = "noise" if target.is_tensorflow else f"noise in {target.use}"
-    noise = {name: Noise(**each) for name, each in state.found.get(key, {}).items()}
-    noise |= {each.layer: each for each in known if not each.fault}
-
-    def keep(each: Noise) -> None:
-        noise[each.layer] = each
-        state.keep(key, {name: vars(each) for name, each in noise.items()})
-
-    budget, judge = task.budget, found.judge
-    samples = budget.ranking_samples(len(layers), JUDGED)
-    fewer = task.samples.held_out.spread(samples)
-    if samples < min(JUDGED, task.samples.held_out.count):
-        task.notes.append(f"layers were ranked by {fewer.count} samples, {FOR_TIME} takes {JUDGED}")
-    with task.step("rank") as advance, contextlib.ExitStack() as stack:
-        is_known = layers <= noise.keys()
-        few = fewer.count < task.samples.held_out.count
-        if few and not is_known and budget.left > budget.for_trials:
-            judge = stack.enter_context(Judge(task.graph, fewer.feeds()))
-        end = budget.ranking_until()
-        ranking = rank_each(
-            {layer: graph[layer].op for layer in layers},
-            lambda layer: found.alone(task, target, layer),
-            lambda alone: target.judged(judge, alone),
-            known=noise,
-            on_result=keep,
-            advance=advance,
-            out_of_time=lambda: budget.now() >= end,
-        )
-    if len(ranking) < len(layers):
-        task.notes.append(
-            f"only {len(ranking)} of {len(layers)} layers were ranked in the time there was; a "
-            "larger --budget ranks them all"
-        )
-    return ranking
-
-
 def chosen_layers(
     task: SearchTask, found: Calibrated, target: EngineTarget, known: Sequence[Noise]
 ) -> LayerChoice:
@@ -135,124 +90,64 @@ def chosen_layers(
     `known`: the noise of layers in another engine. GraphError: the engine cannot run the graph,
     whichever layers are int8.
     """
-    with task.step("judge"):
-        whole = tried((), _judging(task, found, target))
-    if whole.meets_bar(task.bar, task.how.max_drop):
-        times, timed = _timed(task, found, target, whole, known, frozenset())
-        chosen = FloatChoice(whole, True, (whole,))
-        return _with_times(found, chosen, known, frozenset(), times, timed)
-    found, whole = _better_rounded(task, found, target, whole)
-    return _without_noisy(task, found, target, whole, ranked(task, found, target, known))
+    return _Search(task, found, target, known).run()
 
 
-def _better_rounded(
-    task: SearchTask, found: Calibrated, target: EngineTarget, whole: Trial
-) -> tuple[Calibrated, Trial]:
-    """Return it with the nearest int8 weights where these keep more, and the trial of all layers.
+@dataclass
+class _Search:
+    """The search for the layers that are int8 in an engine."""
 
-    `whole` is that trial with the weights that it has.
-    """
-    if not found.rounded or task.budget.is_over:
-        return found, whole
-    other = replace(found, rounded={})
-    with task.step("judge"):
-        nearest = tried((), _judging(task, other, target))
-    if nearest.judgement is None or whole.judgement is None:
-        return found, whole
-    if not nearest.judgement.certain_db > whole.judgement.certain_db:
-        return found, whole
-    task.notes.append(
-        f"{target.title}: weights are rounded to the nearest int8 value, which keeps more of the "
-        "outputs here than rounding by output error"
-    )
-    return other, nearest
+    task: SearchTask
+    found: Calibrated
+    target: EngineTarget
+    ranking: Sequence[Noise]
+    """Noisiest first; at the beginning, as far as it is known from another engine."""
+    departing: frozenset[str] = frozenset()
+    """Layers that the engine computes otherwise than TensorFlow."""
+    agrees: bool = False
+    """Whether the engine is known to compute the rest as TensorFlow does."""
 
+    def run(self) -> LayerChoice:
+        """Return what becomes of layers."""
+        whole = self._tried()
+        if self._holds(whole):
+            times, timed = self._timed(whole)
+            return self._with_times(FloatChoice(whole, True, (whole,)), times, timed)
+        whole = self._better_rounded(whole)
+        self.ranking = self._ranked()
+        self._find_departing()
+        if self.departing >= self.found.plan.chains.keys():
+            none = FloatChoice(Trial((), None), False, ())
+            departing = self.departing
+            return LayerChoice(self.ranking, none, departing, None, departing, frozenset(), {})
+        if self.departing:
+            whole = self._tried()
+        times, timed = self._timed(whole)
+        chosen = self._chosen(whole, times, timed)
+        if not chosen.holds and self.task.budget.is_over:
+            self.task.notes.append(
+                f"the search ended before the answers held, as {self.task.how.budget:g} minutes "
+                "are for all steps; a larger --budget keeps more layers float"
+            )
+        if chosen.holds and chosen.keep_float:
+            chosen = self._rounded_again(chosen)
+        return self._with_times(chosen, times, timed)
 
-def _without_noisy(
-    task: SearchTask,
-    found: Calibrated,
-    target: EngineTarget,
-    whole: Trial,
-    ranking: Sequence[Noise],
-) -> LayerChoice:
-    """Return the choice where some layers have to be kept in float32; `whole`: none was."""
-    departing, agrees = departures(task, found, target, ranking)
-    if departing >= found.plan.chains.keys():
-        none = FloatChoice(Trial((), None), False, ())
-        return LayerChoice(ranking, none, departing, None, departing, frozenset(), {})
+    def _holds(self, trial: Trial) -> bool:
+        return trial.meets_bar(self.task.bar, self.task.how.max_drop)
 
-    judged = _judging(task, found, target, departing, agrees)
-    if departing:
-        with task.step("judge"):
-            whole = tried((), judged)
-    times, timed = _timed(task, found, target, whole, ranking, departing)
-    gained = {} if times is None else time_gained(found.graph, timed, times)
-    with task.step("judge"):
-        options = options_of(found, ranking, gained, departing)
-        chosen = choose_among(
-            [each.layers for each in options],
-            judged,
-            lambda trial: trial.meets_bar(task.bar, task.how.max_drop),
-            start=place_of(options, whole.judgement, task.bar),
-            known={0: whole},
-            out_of_time=lambda: task.budget.is_over,
-        )
-    if not chosen.holds and task.budget.is_over:
-        task.notes.append(
-            f"the search ended before the answers held, as {task.how.budget:g} minutes are for all "
-            "steps; a larger --budget keeps more layers float"
-        )
-    if chosen.holds and chosen.keep_float:
-        found, chosen = _rounded_again(task, found, target, chosen, departing)
-    return _with_times(found, chosen, ranking, departing, times, timed)
+    def _tried(self, keep_float: tuple[str, ...] = ()) -> Trial:
+        with self.task.step("judge"):
+            return tried(keep_float, self._judged)
 
-
-def _rounded_again(
-    task: SearchTask,
-    found: Calibrated,
-    target: EngineTarget,
-    chosen: FloatChoice,
-    departing: frozenset[str],
-) -> tuple[Calibrated, FloatChoice]:
-    """Round layers for what those before them give once some are float32, if that is better."""
-    kept = departing.union(chosen.keep_float)
-    if kept >= found.plan.chains.keys() or not found.rounded:
-        return found, chosen
-    again = round_again(task, found.graph, sorted(kept))
-    if again is None:
-        return found, chosen
-    rounded, notes = again
-    other = replace(found, rounded=rounded)
-    with task.step("judge"):
-        trial = tried(chosen.keep_float, _judging(task, other, target, departing))
-    before = chosen.best.judgement
-    if before is None or not trial.meets_bar(task.bar, task.how.max_drop):
-        return found, chosen
-    assert trial.judgement is not None
-    if trial.judgement.certain_db <= before.certain_db:
-        return found, chosen
-    task.notes.extend(notes)
-    return other, replace(chosen, best=trial, trials=(*chosen.trials, trial))
-
-
-def _judging(
-    task: SearchTask,
-    found: Calibrated,
-    target: EngineTarget,
-    departing: frozenset[str] = frozenset(),
-    agrees: bool = False,
-) -> Callable[[tuple[str, ...]], Judgement]:
-    """Return what judges the graph in which some layers, and those that depart, are float32.
-
-    `agrees`: whether the engine is known to compute the rest as TensorFlow does.
-    """
-
-    def judged(keep_float: tuple[str, ...]) -> Judgement:
+    def _judged(self, keep_float: tuple[str, ...]) -> Judgement:
+        """Judge the graph in which some layers, and those that depart, are float32."""
+        task, found, target = self.task, self.found, self.target
         task.work(f"{len(keep_float)} layers more in float", 0)
         start = task.budget.now()
-        int8 = found.built(task, target, departing.union(keep_float))
+        int8 = found.built(task, target, self.departing.union(keep_float))
         judgement = target.judged(found.judge, int8)
-        is_known = agrees or target.is_tensorflow
+        is_known = self.agrees or target.is_tensorflow
         if not is_known and found.judge.departs(int8, target.engine):
             raise GraphError("engine-differs", engine=target.title)
         if found.by_labels is not None and judgement.certain_db >= task.bar:
@@ -263,25 +158,184 @@ def _judging(
         task.budget.tried(task.budget.now() - start)
         return judgement
 
-    return judged
+    def _better_rounded(self, whole: Trial) -> Trial:
+        """Take the nearest int8 weights where these keep more; return the trial of all layers.
 
+        `whole` is that trial with the weights as they are.
+        """
+        if not self.found.rounded or self.task.budget.is_over:
+            return whole
+        other = replace(self, found=replace(self.found, rounded={}))
+        nearest = other._tried()
+        if nearest.judgement is None or whole.judgement is None:
+            return whole
+        if not nearest.judgement.certain_db > whole.judgement.certain_db:
+            return whole
+        self.task.notes.append(
+            f"{self.target.title}: weights are rounded to the nearest int8 value, which keeps more "
+            "of the outputs here than rounding by output error"
+        )
+        self.found = other.found
+        return nearest
 
-def _with_times(
-    found: Calibrated,
-    chosen: FloatChoice,
-    ranking: Sequence[Noise],
-    departing: frozenset[str],
-    times: LayerTimes | None,
-    timed: Plan,
-) -> LayerChoice:
-    """Return the choice with the layers that are kept in float32 for their time."""
-    noisy = departing.union(chosen.keep_float)
-    if times is None:
-        return LayerChoice(ranking, chosen, departing, None, noisy, frozenset(), found.rounded)
-    fastest = choose(found.graph, timed, times, noisy & timed.chains.keys())
-    slow = fastest.stay_float | noisy
-    unclear = fastest.undecided - noisy
-    return LayerChoice(ranking, chosen, departing, times, slow, unclear, found.rounded)
+    def _ranked(self) -> list[Noise]:
+        """Return the layers by the noise that each brings, noisiest first.
+
+        Those that were judged before are not judged again, nor those that are known from another
+        engine, where they could be computed. Those for which there is no time are left out.
+        """
+        task, found, target = self.task, self.found, self.target
+        state, layers = task.state, found.plan.chains.keys()
+        key = "noise" if target.is_tensorflow else f"noise in {target.use}"
+        noise = {name: Noise(**each) for name, each in state.found.get(key, {}).items()}
+        noise |= {each.layer: each for each in self.ranking if not each.fault}
+
+        def keep(each: Noise) -> None:
+            noise[each.layer] = each
+            state.keep(key, {name: vars(each) for name, each in noise.items()})
+
+        budget, judge = task.budget, found.judge
+        samples = budget.ranking_samples(len(layers), JUDGED)
+        fewer = task.samples.held_out.spread(samples)
+        if samples < min(JUDGED, task.samples.held_out.count):
+            task.notes.append(
+                f"layers were ranked by {fewer.count} samples, {FOR_TIME} takes {JUDGED}"
+            )
+        with task.step("rank") as advance, contextlib.ExitStack() as stack:
+            is_known = layers <= noise.keys()
+            few = fewer.count < task.samples.held_out.count
+            if few and not is_known and budget.left > budget.for_trials:
+                judge = stack.enter_context(Judge(task.graph, fewer.feeds()))
+            end = budget.ranking_until()
+            ranking = rank_each(
+                {layer: found.graph[layer].op for layer in layers},
+                lambda layer: found.alone(task, target, layer),
+                lambda alone: target.judged(judge, alone),
+                known=noise,
+                on_result=keep,
+                advance=advance,
+                out_of_time=lambda: budget.now() >= end,
+            )
+        if len(ranking) < len(layers):
+            task.notes.append(
+                f"only {len(ranking)} of {len(layers)} layers were ranked in the time there was; a "
+                "larger --budget ranks them all"
+            )
+        return ranking
+
+    def _find_departing(self) -> None:
+        """Find the layers that the engine computes otherwise than TensorFlow the same codes.
+
+        They are looked for one by one, the noisiest first, where the whole departs.
+        """
+        if self.target.is_tensorflow:
+            self.agrees = True
+            return
+        departing = {each.layer for each in self.ranking if each.fault}
+        layers = self.found.plan.chains.keys()
+        with self.task.step("judge") as work:
+            agrees = not self._departs(departing)
+            for each in self.ranking:
+                if agrees or self.task.budget.is_over:
+                    break
+                work(f"{each.layer} beside TensorFlow", 0)
+                if each.layer not in departing and self._departs(layers - {each.layer}):
+                    departing.add(each.layer)
+                    agrees = not self._departs(departing)
+        self.departing, self.agrees = frozenset(departing), agrees
+
+    def _departs(self, stay_float: Collection[str]) -> bool:
+        found = self.found
+        try:
+            int8 = found.built(self.task, self.target, stay_float)
+            return found.judge.departs(int8, self.target.engine)
+        except GraphError:
+            return True
+
+    def _timed(self, whole: Trial) -> tuple[LayerTimes | None, Plan]:
+        """Return the times of layers, and the plan of the graph in which they were taken.
+
+        Where there is no time to take them, or no graph to take them in, there are none.
+        """
+        task, found = self.task, self.found
+        rounds = task.budget.timing_rounds(ROUNDS)
+        if not rounds:
+            task.notes.append(
+                "there was no time to time single layers; a larger --budget does that"
+            )
+            return None, found.plan
+        stay_float = set(self.departing)
+        if whole.judgement is None:
+            stay_float |= {each.layer for each in self.ranking if each.fault}
+        timed = found.plan
+        if stay_float:
+            kept = (*task.how.keep_float, *stay_float)
+            timed = plan(found.graph, load_ranges(task.ranges), kept)
+        if not timed.chains:
+            return None, timed
+        with task.step("time") as advance:
+            try:
+                times = self.target.times(
+                    found.graph,
+                    found.built(task, self.target, stay_float),
+                    timed,
+                    task.how.settings,
+                    data=task.timed_with,
+                    rounds=rounds,
+                    advance=advance,
+                    decided=lambda times: _are_fast(found.graph, timed, times),
+                )
+            except (GraphError, CrashError) as error:
+                task.notes.append(f"single layers could not be timed: {error}")
+                return None, timed
+        return times, timed
+
+    def _chosen(self, whole: Trial, times: LayerTimes | None, timed: Plan) -> FloatChoice:
+        """Return the layers that stay float for their noise; `whole`: none does."""
+        gained = {} if times is None else time_gained(self.found.graph, timed, times)
+        with self.task.step("judge"):
+            options = options_of(self.found, self.ranking, gained, self.departing)
+            return choose_among(
+                [each.layers for each in options],
+                self._judged,
+                self._holds,
+                start=place_of(options, whole.judgement, self.task.bar),
+                known={0: whole},
+                out_of_time=lambda: self.task.budget.is_over,
+            )
+
+    def _rounded_again(self, chosen: FloatChoice) -> FloatChoice:
+        """Round layers for what those before them give once some are float32, if that is better."""
+        task, kept = self.task, self.departing.union(chosen.keep_float)
+        if kept >= self.found.plan.chains.keys() or not self.found.rounded:
+            return chosen
+        if task.budget.left - task.budget.for_trials < 2 * task.seconds.get("round", 0.0):
+            return chosen
+        rounded, notes = round_in_time(
+            task, self.found.graph, task.samples.calibrating, sorted(kept)
+        )
+        other = replace(self, found=replace(self.found, rounded=rounded), agrees=False)
+        trial, before = other._tried(chosen.keep_float), chosen.best.judgement
+        if before is None or not self._holds(trial):
+            return chosen
+        assert trial.judgement is not None
+        if trial.judgement.certain_db <= before.certain_db:
+            return chosen
+        task.notes.extend(notes)
+        self.found = other.found
+        return replace(chosen, best=trial, trials=(*chosen.trials, trial))
+
+    def _with_times(
+        self, chosen: FloatChoice, times: LayerTimes | None, timed: Plan
+    ) -> LayerChoice:
+        """Return the choice with the layers that are kept in float32 for their time."""
+        slow, unclear = self.departing.union(chosen.keep_float), frozenset[str]()
+        if times is not None:
+            noisy = slow
+            fastest = choose(self.found.graph, timed, times, noisy & timed.chains.keys())
+            slow, unclear = fastest.stay_float | noisy, fastest.undecided - noisy
+        rounded = self.found.rounded
+        return LayerChoice(self.ranking, chosen, self.departing, times, slow, unclear, rounded)
 
 
 def options_of(
@@ -306,80 +360,6 @@ def place_of(options: Sequence[FloatOption], whole: Judgement | None, bar: float
         allowed *= first / 10 ** (-whole.certain_db / 10)
     places = (place for place, each in enumerate(options) if each.noise <= allowed)
     return next(places, len(options) - 1)
-
-
-def departures(
-    task: SearchTask, found: Calibrated, target: EngineTarget, ranking: Sequence[Noise]
-) -> tuple[frozenset[str], bool]:
-    """Return the layers that an engine computes otherwise than TensorFlow the same codes.
-
-    Also whether it computes the rest as TensorFlow does. They are looked for one by one, the
-    noisiest first, where the whole departs.
-    """
-    if target.is_tensorflow:
-        return frozenset(), True
-    departing = {each.layer for each in ranking if each.fault}
-    judge, layers = found.judge, found.plan.chains.keys()
-
-    def departs(stay_float: Collection[str]) -> bool:
-        try:
-            return judge.departs(found.built(task, target, stay_float), target.engine)
-        except GraphError:
-            return True
-
-    with task.step("judge") as work:
-        agrees = not departs(departing)
-        for each in ranking:
-            if agrees or task.budget.is_over:
-                break
-            work(f"{each.layer} beside TensorFlow", 0)
-            if each.layer not in departing and departs(layers - {each.layer}):
-                departing.add(each.layer)
-                agrees = not departs(departing)
-    return frozenset(departing), agrees
-
-
-def _timed(
-    task: SearchTask,
-    found: Calibrated,
-    target: EngineTarget,
-    whole: Trial,
-    ranking: Sequence[Noise],
-    departing: frozenset[str],
-) -> tuple[LayerTimes | None, Plan]:
-    """Return the times of layers, and the plan of the graph in which they were taken.
-
-    Where there is no time to take them, or no graph to take them in, there are none.
-    """
-    rounds = task.budget.timing_rounds(ROUNDS)
-    if not rounds:
-        task.notes.append("there was no time to time single layers; a larger --budget does that")
-        return None, found.plan
-    stay_float = set(departing)
-    if whole.judgement is None:
-        stay_float |= {each.layer for each in ranking if each.fault}
-    timed = found.plan
-    if stay_float:
-        kept = (*task.how.keep_float, *stay_float)
-        timed = plan(found.graph, load_ranges(task.ranges), kept)
-    if not timed.chains:
-        return None, timed
-    with task.step("time") as advance:
-        try:
-            times = target.times(
-                found.graph,
-                found.built(task, target, stay_float),
-                timed,
-                task.how.settings,
-                data=task.timed_with,
-                rounds=rounds,
-                advance=advance,
-                decided=lambda times: _are_fast(found.graph, timed, times),
-            )
-        except (GraphError, CrashError) as error:
-            task.notes.append(f"single layers could not be timed: {error}")
-            return None, timed
-    return times, timed
 
 
 def _are_fast(graph: Graph, timed: Plan, times: LayerTimes) -> bool:

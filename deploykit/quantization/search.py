@@ -29,7 +29,7 @@ from deploykit.quantization.preconditions import (
 )
 from deploykit.quantization.requested import DEFAULT, QuantizeOptions
 from deploykit.quantization.result import Quantized
-from deploykit.quantization.rounding.round_in_time import round_first
+from deploykit.quantization.rounding.round_in_time import round_in_time
 from deploykit.quantization.search_task import SearchTask, task_of
 from deploykit.quantization.sensitivity import Noise
 from deploykit.quantization.target import EngineTarget, targets
@@ -128,7 +128,8 @@ def _outcome(task: SearchTask, engines: Sequence[EngineTarget]) -> Quantized:
             )
             task.notes.extend(notes)
         planned = plan(shifted, load_ranges(task.ranges), task.how.keep_float)
-        rounded = round_first(task, shifted, samples)
+        rounded, notes = round_in_time(task, shifted, samples)
+        task.notes.extend(notes)
         found = Calibrated(shifted, planned, judge, by_labels, rounded)
         candidates, ranking = [], list[Noise]()
         for each in engines:

@@ -1,6 +1,6 @@
 """Rounds layers in the time that a search has for it."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from deploykit.quantization.rounding.round_layers import MOST_SAMPLES, round_layers
 from deploykit.quantization.search_task import SearchTask
@@ -9,36 +9,22 @@ from deploykit.transforms.core.int8.rounded_layers import Rounded
 from deploykit.verification.samples import Dataset
 
 
-def round_first(task: SearchTask, graph: Graph, samples: Dataset) -> Rounded:
-    """Return the int8 weights and biases of all layers, on the samples that calibrate."""
-    found, notes = _rounded(task, graph, samples, ())
-    task.notes.extend(notes)
-    return found
-
-
-def round_again(
-    task: SearchTask, graph: Graph, keep_float: Iterable[str]
-) -> tuple[Rounded, list[str]] | None:
-    """Return them and notes where other layers are kept in float32; None: there is no time."""
-    if task.budget.left - task.budget.for_trials < 2 * task.seconds.get("round", 0.0):
-        return None
-    samples = task.samples.calibrating
-    return _rounded(task, graph, samples, keep_float)
-
-
-def _rounded(
-    task: SearchTask, graph: Graph, samples: Dataset, keep_float: Iterable[str]
+def round_in_time(
+    task: SearchTask, graph: Graph, samples: Dataset, keep_float: Sequence[str] = ()
 ) -> tuple[Rounded, list[str]]:
+    """Return the int8 weights and biases of layers, and notes; `keep_float`: more that stay so.
+
+    Those of all layers are kept in the state of the search.
+    """
     end = task.budget.ranking_until()
-    kept = tuple(keep_float)
     with task.step("round") as advance:
         return round_layers(
             graph,
             samples.spread(MOST_SAMPLES).feeds(),
             task.ranges,
             isa=task.how.isa,
-            keep_float=(*task.how.keep_float, *kept),
-            state=None if kept else task.state,
+            keep_float=(*task.how.keep_float, *keep_float),
+            state=None if keep_float else task.state,
             advance=advance,
             out_of_time=lambda: task.budget.now() >= end,
         )
