@@ -1,6 +1,5 @@
 """How often models are right on labelled samples, and where they answer otherwise."""
 
-import os
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Annotated
@@ -13,10 +12,10 @@ from deploykit.input.labelling.class_numbers import ClassNames
 from deploykit.input.samples import open_alike, open_samples
 from deploykit.quantization.metrics import metric_named
 from deploykit.text.progress import working
-from deploykit.transforms.core.display.flag import ALLOW_OP, Flag
+from deploykit.transforms.core.display.flag import ALLOW_OP, LABELS, PREPROCESS, Flag
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification.public_types import DataLike, ModelsLike, PreprocessLike
+from deploykit.verification.public_types import DataLike, LabelsLike, ModelsLike, PreprocessLike
 from deploykit.verification.samples import Dataset
 
 TOP1 = "top1"
@@ -34,11 +33,9 @@ def accuracy(
     models: Annotated[ModelsLike, Flag(format="paths", metavar="MODEL...")],
     data: Annotated[DataLike, Flag("--data", metavar="DATA", heading="Data")],
     *,
-    preprocess: Annotated[
-        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
-    ] = None,
+    preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None,
     metric: Annotated[str, Flag(metavar="NAME|MODULE:FUNCTION")] = TOP1,
-    labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Data")] = None,
+    labels: Annotated[LabelsLike | None, LABELS] = None,
     group_by: Annotated[str | None, Flag(metavar="NAME", heading="Data")] = None,
     worst: Annotated[int, Flag(at_least=0)] = MOST_PICTURES,
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = (),
@@ -63,19 +60,11 @@ def accuracy(
         data: Samples with labels: a .npz file of arrays by input name and labels, a folder of
             TFRecords or CSV files, a folder of images with one subfolder per class, or DIR/NAME if
             DIR contains records of several names.
-        preprocess: Preprocessing of file features into model inputs, such as image size and value
-            range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
-            [default: from the model metadata file X.pb.json, or from the model itself].
         metric: top1, top5, mae, or your own function of the outputs by name and the labels.
-        labels: Class names, one per line, in the order of the model's scores. They map class names
-            in the data, such as image folders, to class numbers [default: from the model metadata
-            file].
         group_by: Also report each group of samples. NAME is an array, column or feature with one
             text or integer per sample, or `folder` for images. [default: `group`, or image folders
             that are not the classes]
         worst: Number of samples to list on which the models disagree most.
-        allow_ops: Run this op although it reads or writes files or starts processes; may be
-            repeated.
 
     All samples are in memory. FileError, GraphError: a model or the data cannot be read or do not
     fit each other, a folder is no class of `labels`, there are no labels, or nothing can be

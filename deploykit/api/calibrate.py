@@ -11,7 +11,7 @@ from deploykit.quantization.calibration import Calibration, RangeMethod
 from deploykit.quantization.calibration import calibrate as observe
 from deploykit.storage.files import check_output, write
 from deploykit.text.progress import working
-from deploykit.transforms.core.display.flag import ALLOW_OP, Flag
+from deploykit.transforms.core.display.flag import ALLOW_OP, FORCE, PREPROCESS, Flag
 from deploykit.transforms.core.engines.engines import MOST_BATCH
 from deploykit.verification.public_types import DataLike, ModelLike, PreprocessLike
 
@@ -29,9 +29,7 @@ def calibrate(
     model: ModelLike,
     data: Annotated[DataLike, Flag("--data", metavar="DATA", heading="Data")],
     *,
-    preprocess: Annotated[
-        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
-    ] = None,
+    preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None,
     method: RangeMethod = "minmax",
     batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None,
     allow_ops: Annotated[tuple[str, ...], ALLOW_OP] = (),
@@ -39,7 +37,7 @@ def calibrate(
         str | os.PathLike[str] | None,
         Flag("-o --output", format="text output", heading="Output", beside=".ranges.json"),
     ] = None,
-    force: Annotated[bool, Flag(heading="Output")] = False,
+    force: Annotated[bool, FORCE] = False,
 ) -> Calibration:
     """Record the value range of each tensor of a model.
 
@@ -51,16 +49,10 @@ def calibrate(
         model: whatever `open_model` takes; a GraphDef file is taken as it stands.
         data: At least 64 representative samples: a .npz file of arrays by input name, a folder of
             TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
-        preprocess: Preprocessing of file features into model inputs, such as image size and value
-            range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
-            [default: from the model metadata file X.pb.json, or from the model itself].
         method: minmax: the full range of values; mse: the range with the smallest int8 error, which
             runs the samples twice.
         batch: Samples in a batch [default: the model's fixed batch, or 8].
-        allow_ops: Run this op although it reads or writes files or starts processes; may be
-            repeated.
         output: a `.json` file to write the ranges to, which `transform` and `sensitivity` read.
-        force: Replace an existing output file.
 
     FileError, GraphError: the samples do not fit, there is none, or an activation holds NaN or Inf.
 

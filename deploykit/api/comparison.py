@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from deploykit.storage.parameters import takes_former_names
-from deploykit.transforms.core.display.flag import ALLOW_OP, Flag
+from deploykit.transforms.core.display.flag import ALLOW_OP, LABELS, PREPROCESS, Flag
 from deploykit.transforms.core.errors import GraphError
 from deploykit.verification.public_types import DataLike, LabelsLike, PreprocessLike
 
@@ -27,13 +27,8 @@ class VerifyOptions:
     """Samples on which both graphs are compared: a .npz file of arrays by input name, a folder of
     TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names. With
     labels, the accuracy is shown too [default: reproducible random values]."""
-    preprocess: Annotated[PreprocessLike | None, Flag(metavar="FILE.json|LO..HI")] = None
-    """Preprocessing of file features into model inputs, such as image size and value range: a JSON
-    file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1) [default: from the model
-    metadata file X.pb.json, or from the model itself]."""
-    labels: Annotated[LabelsLike | None, Flag()] = None
-    """Class names, one per line, in the order of the model's scores. They map class names in the
-    data, such as image folders, to class numbers [default: from the model metadata file]."""
+    preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
+    labels: Annotated[LabelsLike | None, LABELS] = None
     shapes: Annotated[Mapping[str, Sequence[int]], Flag("--shape", format="shape")] = field(
         default_factory=dict
     )
@@ -41,7 +36,6 @@ class VerifyOptions:
     input_range: Annotated[tuple[float, float], Flag(format="range")] = (-1.0, 1.0)
     """Range of the random values for float inputs if no data is given."""
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
-    """Run this op although it reads or writes files or starts processes; may be repeated."""
     tolerance: Annotated[float | None, Flag(metavar="T", at_least=0)] = None
     """Largest difference allowed, relative to the largest value [default: in float32 1e-6 * (5 +
     layers), at most 1e-4; in float16 and bfloat16 4 + layers / 2 roundings of the type, at most

@@ -17,7 +17,7 @@ from deploykit.rewriting.live_keras import Feed, checked_against_live, live_feed
 from deploykit.rewriting.rewrite import OutputFiles, Rewriting
 from deploykit.text.progress import Work, working
 from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import FORCE, Flag
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.public_types import LabelsLike, ModelLike, PreprocessLike
 from deploykit.verification.verify import Verification
@@ -41,7 +41,7 @@ def freeze(
         str | os.PathLike[str] | None,
         Flag("-o --output", format="output", heading="Output", beside=".frozen.pb"),
     ] = None,
-    force: Annotated[bool, Flag(heading="Output")] = False,
+    force: Annotated[bool, FORCE] = False,
 ) -> Graph:
     """Turn the variables of a model into constants.
 
@@ -61,7 +61,6 @@ def freeze(
         labels: File with the class names, one per line. They are stored in the model metadata file,
             where deploykit label finds them.
         output: a `.pb` file to write too.
-        force: Replace an existing output file.
 
     FileError: a file is missing, unreadable or cannot be written. GraphError: the model is not
     sound, or has no such tags or signature. RefusedError: it holds code, or acts on files or

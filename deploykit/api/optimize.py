@@ -8,7 +8,7 @@ from deploykit.freezing.open_model import open_model
 from deploykit.rewriting.pipelines import OPTIMIZE
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.text.progress import working
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import FORCE, Flag
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.public_types import ModelLike, PathLike
 
@@ -29,7 +29,7 @@ def optimize(
         PathLike | None,
         Flag("-o --output", format="output", heading="Output", beside=".optimized.pb"),
     ] = None,
-    force: Annotated[bool, Flag(heading="Output")] = False,
+    force: Annotated[bool, FORCE] = False,
     verify: Annotated[bool, Flag(is_python_only=True)] = False,
 ) -> Graph:
     """Make a model smaller and faster without changing its outputs.
@@ -44,7 +44,6 @@ def optimize(
         model: whatever `open_model` takes.
         how: on which inputs the result is compared, and against which bar.
         output: a `.pb` file to write too.
-        force: Replace an existing output file.
         verify: whether the result is compared with the model where no file is written, too. What is
             written is always loaded, run and compared first.
 

@@ -7,6 +7,8 @@ signatures and in the docstrings.
 
 import functools
 import inspect
+import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, is_dataclass, replace
 from typing import Any, TypeVar
@@ -77,6 +79,7 @@ def public(
             check_arguments(function.__name__, own, checked | {"model source": part})
             return function(*bound.args, **bound.kwargs)
 
+        call.__doc__ = _documented(function.__doc__, signature)
         call.__dict__.update(
             __signature__=expanded(signature, bool(takers)),
             command=command,
@@ -86,6 +89,22 @@ def public(
         return call
 
     return decorate
+
+
+def _documented(text: str | None, signature: inspect.Signature) -> str:
+    """Return a docstring whose Args have the texts of Flags too, in the order of the parameters."""
+    head, title, tail = inspect.cleandoc(text or "").partition("\nArgs:\n")
+    said, gap, rest = tail.partition("\n\n")
+    entries = {
+        name: textwrap.fill(f"{name}: {flag.help}", 96, initial_indent=" " * 4,
+                            subsequent_indent=" " * 8)
+        for name, each in signature.parameters.items()
+        if (flag := declared(each.annotation)[1]).help
+    }  # fmt: skip
+    for entry in re.split(r"\n(?= {4}\w)", said):
+        entries[entry.strip().partition(":")[0]] = entry
+    args = "\n".join(entries[name] for name in signature.parameters if name in entries)
+    return f"{head}{title}{args}{gap}{rest}"
 
 
 def _former_names(signature: inspect.Signature) -> dict[str, str]:

@@ -26,7 +26,7 @@ from deploykit.rewriting.proof import Proof, by_calibration
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import Work, working
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import FORCE, Flag
 from deploykit.transforms.core.engines.openvino_model import Compiling
 from deploykit.transforms.core.errors import (
     GraphError,
@@ -71,7 +71,7 @@ def quantize(
         PathLike | None,
         Flag("-o --output", format="output", heading="Output", beside=".quantized.pb"),
     ] = None,
-    force: Annotated[bool, Flag(heading="Output")] = False,
+    force: Annotated[bool, FORCE] = False,
 ) -> Graph:
     """Optimize a model and quantize it to int8.
 
@@ -98,7 +98,6 @@ def quantize(
         evaluation: Samples with labels, to measure `metric`.
         output: a `.pb` file to write too. With calibration, what is found meanwhile is kept beside
             it, and the same call goes on after an interruption.
-        force: Replace an existing output file.
 
     NotQuantizedError: float32 is the right result, as int8 is significantly slower, too inaccurate,
     or there is nothing to quantize; with `allow_float`, the optimized float32 graph is returned.

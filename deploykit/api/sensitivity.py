@@ -14,7 +14,7 @@ from deploykit.rewriting.fake_quant_graph import states_weights
 from deploykit.rewriting.pipelines import PREPARE_LAYERS
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import working
-from deploykit.transforms.core.display.flag import ALLOW_OP, Flag
+from deploykit.transforms.core.display.flag import ALLOW_OP, PREPROCESS, Flag
 from deploykit.transforms.core.int8.isa import Isa
 from deploykit.transforms.core.int8.ranges import check_ranges
 from deploykit.verification.public_types import DataLike, ModelLike, PreprocessLike
@@ -31,9 +31,7 @@ def sensitivity(
     model: ModelLike,
     calibration: Annotated[DataLike, Flag("--calibration", metavar="DATA", heading="Data")],
     *,
-    preprocess: Annotated[
-        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
-    ] = None,
+    preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None,
     ranges: str | os.PathLike[str] | None = None,
     isa: Isa = "auto",
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = (),
@@ -49,14 +47,9 @@ def sensitivity(
         calibration: Samples: a .npz file of arrays by input name, a folder of TFRecords, images or
             CSV files, or DIR/NAME if DIR contains records of several names. Every fourth sample is
             held out to measure the noise.
-        preprocess: Preprocessing of file features into model inputs, such as image size and value
-            range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
-            [default: from the model metadata file X.pb.json, or from the model itself].
         ranges: Ranges of the optimized model from deploykit calibrate [default: measured on the
             samples].
         isa: Instruction set of the target machine; auto: that of this machine.
-        allow_ops: Run this op although it reads or writes files or starts processes; may be
-            repeated.
 
     FileError, GraphError: the samples do not fit, or lead to NaN or Inf. MismatchError: the ranges
     are of another model.

@@ -8,7 +8,7 @@ from deploykit.freezing.open_model import open_model
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.rewriting.transform import check_ranges_of
 from deploykit.text.progress import working
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import FORCE, Flag
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.verification.public_types import ModelLike, PathLike
@@ -36,7 +36,7 @@ def transform(
             is_required=True,
         ),
     ] = None,
-    force: Annotated[bool, Flag(heading="Output")] = False,
+    force: Annotated[bool, FORCE] = False,
     verify: Annotated[bool, Flag(heading="Check")] = False,
     as_text: Annotated[
         bool, Flag("--output_as_text --output-as-text", format="true or false", heading="Output")
@@ -59,7 +59,6 @@ def transform(
             fold_batch_norms'; package.module:function is your own transform.
         how: with `verify`: on which inputs, and against which bar.
         output: Graph to write.
-        force: Replace an existing output file.
         verify: Run the graph before and after. If the outputs differ, write nothing and name the
             step that caused it.
         as_text: Write the graph as text.

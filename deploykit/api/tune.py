@@ -15,7 +15,7 @@ from deploykit.freezing.open_model import open_model, path_of
 from deploykit.input.samples import read_feeding
 from deploykit.storage.files import check_output, write
 from deploykit.text.progress import working
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import FORCE, Flag
 from deploykit.transforms.core.errors import CrashError, LimitError
 from deploykit.verification.public_types import ModelLike
 
@@ -39,7 +39,7 @@ def tune(
         str | os.PathLike[str] | None,
         Flag("-o --output", format="text output", heading="Output", beside=".tuned.json"),
     ] = None,
-    force: Annotated[bool, Flag(heading="Output")] = False,
+    force: Annotated[bool, FORCE] = False,
 ) -> Recommendation:
     """Find faster settings for a model on this machine.
 
@@ -62,7 +62,6 @@ def tune(
         feeding: data or made-up values.
         output: a JSON file to write too, which `load_tuned` reads. While this runs, the trials are
             kept beside it in `OUTPUT.state`, from which the next call goes on after Ctrl-C.
-        force: Replace an existing output file.
 
     FileError: a file is missing, unreadable or cannot be written. GraphError: the model is not
     sound, an input has no known shape, or does not fit the data. RefusedError: an op acts on files

@@ -16,7 +16,7 @@ from deploykit.storage.files import check_output, write
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.display.documents import Written
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import FORCE, Flag
 from deploykit.transforms.core.engines.engines import MOST_BATCH
 from deploykit.transforms.core.errors import GraphError
 from deploykit.verification.public_types import ModelLike
@@ -64,7 +64,7 @@ def write_input(
         str | os.PathLike[str] | None,
         Flag("-o --output", format="text output", heading="Output", metavar="FILE.py"),
     ] = None,
-    force: Annotated[bool, Flag(heading="Output")] = False,
+    force: Annotated[bool, FORCE] = False,
 ) -> WrittenInput:
     """Write the recommended tf.data function for a dataset to stdout or a file.
 
@@ -84,7 +84,6 @@ def write_input(
         batch: Records in a batch [default: the model's fixed batch, or 32].
         style: Kind of input pipeline.
         output: File to write [default: stdout].
-        force: Replace an existing output file.
 
     FileError: a file is missing, unreadable or cannot be written. GraphError: the data are of no
     known kind, or do not fit the model's inputs.

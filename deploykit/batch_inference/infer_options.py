@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from deploykit.storage.parameters import takes_former_names
-from deploykit.transforms.core.display.flag import ALLOW_OP, Flag
+from deploykit.transforms.core.display.flag import ALLOW_OP, PREPROCESS, Flag
 from deploykit.transforms.core.engines.engines import MOST_BATCH
 from deploykit.verification.public_types import PreprocessLike
 
@@ -33,12 +33,7 @@ class InferOptions:
     """Number of workers; each loads the model and uses one core [default: one per core]."""
     batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None
     """Rows per batch [default: the model's fixed or tuned batch, or 32]."""
-    preprocess: Annotated[
-        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
-    ] = None
-    """Preprocessing of file features into model inputs, such as image size and value range: a JSON
-    file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1) [default: from the model
-    metadata file X.pb.json, or from the model itself]."""
+    preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
     top: Annotated[int | None, Flag(metavar="K", heading="Results")] = None
     """Write the K classes with the highest scores of the first output instead of the outputs."""
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Results")] = None
@@ -58,4 +53,3 @@ class InferOptions:
     force: Annotated[bool, Flag(heading="Output")] = False
     """Replace results of this name from another model, other data or other options."""
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
-    """Run this op although it reads or writes files or starts processes; may be repeated."""

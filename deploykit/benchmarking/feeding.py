@@ -32,7 +32,6 @@ class BenchmarkInputs:
     input_range: Annotated[tuple[float, float], Flag(format="range")] = (-1.0, 1.0)
     """Range of the random values for float inputs if no data is given."""
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
-    """Run this op although it reads or writes files or starts processes; may be repeated."""
 
     @property
     def path(self) -> str | None:

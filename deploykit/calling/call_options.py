@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from deploykit.storage.parameters import takes_former_names
-from deploykit.transforms.core.display.flag import ALLOW_OP, MOST_INT64, Flag
+from deploykit.transforms.core.display.flag import ALLOW_OP, MOST_INT64, PREPROCESS, Flag
 from deploykit.transforms.core.engines.engines import MOST_BATCH
 from deploykit.verification.public_types import PreprocessLike
 
@@ -28,12 +28,7 @@ class PredictOptions:
     """Signature of the model [default: serving_default, or the only one]."""
     outputs: Annotated[Sequence[str], Flag(metavar="NAME", heading="Request")] = ()
     """Request only this output; may be repeated."""
-    preprocess: Annotated[
-        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
-    ] = None
-    """Preprocessing of file features into model inputs, such as image size and value range: a JSON
-    file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1) [default: from the model
-    metadata file X.pb.json, or from the model itself]."""
+    preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Answer")] = None
     """File with the class names, one per line."""
     top: Annotated[int | None, Flag(metavar="K", heading="Answer")] = None
@@ -53,12 +48,7 @@ class LoadTestOptions:
     """Choose the version by its label, such as stable."""
     signature: Annotated[str | None, Flag(metavar="NAME", heading="Server")] = None
     """Signature of the model [default: serving_default, or the only one]."""
-    preprocess: Annotated[
-        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
-    ] = None
-    """Preprocessing of file features into model inputs, such as image size and value range: a JSON
-    file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1) [default: from the model
-    metadata file X.pb.json, or from the model itself]."""
+    preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
     batch: Annotated[int, Flag(at_most=MOST_BATCH, heading="Data")] = 1
     """Samples per request."""
     concurrency: Annotated[Sequence[int], Flag(format="counts", at_most=65536)] = ()
@@ -114,7 +104,6 @@ class LabelOptions:
     )
     """Number of classes to show."""
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
-    """Run this op although it reads or writes files or starts processes; may be repeated."""
 
     @property
     def by_hand(self) -> list[str]:

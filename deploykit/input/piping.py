@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from deploykit.benchmarking.settings import INPUTS
 from deploykit.storage.parameters import takes_former_names
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.core.display.flag import PREPROCESS, Flag
 from deploykit.transforms.core.engines.engines import MOST_BATCH, MOST_THREADS
 from deploykit.transforms.core.errors import GraphError
 from deploykit.verification.public_types import InputFunction, PreprocessLike
@@ -35,12 +35,7 @@ class InputPipelineOptions:
         Flag(hidden="--simulate-accelerator", formerly="wait_ms", metavar="MS", at_least=0),
     ] = None
     """Instead of running the model, wait this long per batch, so that the CPU is free to read."""
-    preprocess: Annotated[
-        PreprocessLike | None, Flag(metavar="FILE.json|LO..HI", heading="Data")
-    ] = None
-    """Preprocessing of file features into model inputs, such as image size and value range: a JSON
-    file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1) [default: from the model
-    metadata file X.pb.json, or from the model itself]."""
+    preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
     on_error: Literal["stop", "skip"] = "stop"
     """Whether a damaged image, in a file or a TFRecord, ends the run or is skipped."""
     shuffle: bool = False

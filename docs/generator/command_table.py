@@ -88,7 +88,7 @@ def as_options(text: str, known: Mapping[str, str]) -> str:
 def _parameters(function: Any, heading: str, owner: str) -> Iterator[dict[str, Any]]:
     """Yield what the command line knows of each parameter of a function."""
     plain = inspect.unwrap(function)
-    said = docstring(plain, is_raw=True).arguments
+    said = docstring(function, is_raw=True).arguments
     hints = typing.get_type_hints(plain, localns=imported_for_types(plain), include_extras=True)
     own = inspect.signature(plain).parameters
     for name, parameter in own.items():

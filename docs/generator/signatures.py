@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType, NoneType
 from typing import Annotated, Any, get_origin
 
+from deploykit.transforms.core.display.flag import declared
 from docs.generator.markdown import Docstring, docstring
 
 _WIDTH = 88
@@ -131,12 +132,13 @@ def _fields(kind: type) -> Iterator[tuple[str, str]]:
 
 def declared_fields(kind: type) -> Iterator[tuple[str, ast.AnnAssign, str, type]]:
     """Yield the name, the declaration and the docstring of each field, and the class it is in."""
-    names = {each.name for each in dataclasses.fields(kind)}
+    flags = {each.name: declared(each.type)[1] for each in dataclasses.fields(kind)}
     for home in reversed([each for each in kind.__mro__ if dataclasses.is_dataclass(each)]):
         body = parsed(home).body
         for node, behind in zip(body, [*body[1:], None], strict=True):
-            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) in names:
-                yield ast.unparse(node.target), node, _string(behind), home
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) in flags:
+                name = ast.unparse(node.target)
+                yield name, node, _string(behind) or flags[name].help, home
 
 
 def imported_for_types(thing: Any) -> dict[str, Any]:

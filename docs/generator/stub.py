@@ -68,7 +68,7 @@ def _function(function: Any, imports: set[str]) -> str:
         keywords += _fields(ModelSource, own, imports)
     keywords = list({line.partition(":")[0]: line for line in keywords}.values())
     star = ["    *,"] if keywords else []
-    said = (inspect.getdoc(plain) or "").replace("\\", "\\\\")
+    said = (inspect.getdoc(function) or "").replace("\\", "\\\\")
     lines = [f"    {line}".rstrip() for line in said.splitlines()]
     lines[0] = f'    """{said.splitlines()[0]}'
     lines.append('    """') if len(lines) > 1 else lines.append('"""')

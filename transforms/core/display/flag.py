@@ -40,6 +40,8 @@ class Flag:
     """Of a class of options: the fields that the command line has, separated by spaces."""
     is_python_only: bool = False
     """Whether the command line does not have it."""
+    help: str = ""
+    """What is said of a parameter that several functions have, where their docstrings do not."""
 
 
 def declared(annotation: Any) -> tuple[Any, Flag]:
@@ -65,5 +67,23 @@ def is_range(low: float, high: float) -> bool:
     return math.isfinite(least) and math.isfinite(most) and bool(least < most)
 
 
-ALLOW_OP = Flag("--allow-op", formerly="allowed_ops", metavar="OP", heading="Limits")
-"""Of an op that acts on files or processes and may run; the option may be repeated."""
+ALLOW_OP = Flag(
+    "--allow-op",
+    formerly="allowed_ops",
+    metavar="OP",
+    heading="Limits",
+    help="Run this op although it reads or writes files or starts processes; may be repeated.",
+)
+FORCE = Flag(heading="Output", help="Replace an existing output file.")
+LABELS = Flag(
+    heading="Data",
+    help="Class names, one per line, in the order of the model's scores. They map class names in "
+    "the data, such as image folders, to class numbers [default: from the model metadata file].",
+)
+PREPROCESS = Flag(
+    metavar="FILE.json|LO..HI",
+    heading="Data",
+    help="Preprocessing of file features into model inputs, such as image size and value range: a "
+    "JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1) [default: from the "
+    "model metadata file X.pb.json, or from the model itself].",
+)
