@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from deploykit.api.public import INTERFACE, Command, public
 from deploykit.benchmarking.engines.own_engine import in_own_engine, say_emulated
 from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
-from deploykit.benchmarking.measuring import Advance, measure_models
+from deploykit.benchmarking.measuring import measure_models
 from deploykit.benchmarking.profiling.traced_calls import RUNS
 from deploykit.benchmarking.results import BenchmarkResult, check_tuned
 from deploykit.benchmarking.scenarios.acting import measure_scenario
@@ -117,43 +117,24 @@ def benchmark(
             _check_tuned(tuned, opened)
             say_emulated(opened, _FILES)
             return measure_input(opened, feeding.path, piping, only, **more)
-        every = _opened(models, feeding, tuned)
+        every = open_models(models)
+        for each in every.values():
+            each.refuse_effects(feeding.allow_ops)
+        _check_tuned(tuned, *every.values())
         feeding, fed = read_feeding(feeding, *(each.graph for each in every.values()))
         several = _settings_of(every, chosen, settings, timing)
+        if profile and any(each.engine for those in several.values() for each in those):
+            raise GraphError("profile-tensorflow-only")
+        measure = measure_models if timing.scenario is None else measure_scenario
         runs = RUNS if profile else 0
-        return replace(_measured(every, several, feeding, timing, runs, advance), fed=fed)
-
-
-def _opened(
-    models: ModelsLike, feeding: BenchmarkInputs, tuned: RunConfig | PathLike | None
-) -> Mapping[str, OpenedModel]:
-    """Return the models by name, of which none acts beyond itself."""
-    every = open_models(models)
-    for each in every.values():
-        each.refuse_effects(feeding.allow_ops)
-    _check_tuned(tuned, *every.values())
-    return every
+        found = measure(every, several, feeding, timing, profile_runs=runs, advance=advance)
+        return replace(found, fed=fed)
 
 
 def _check_tuned(tuned: RunConfig | PathLike | None, *models: OpenedModel) -> None:
     """Raise MismatchError where a file of `tune` was measured on none of the models."""
     if isinstance(tuned, str | os.PathLike):
         check_tuned(tuned, {each.source: each.sha256 for each in models})
-
-
-def _measured(
-    models: Mapping[str, OpenedModel],
-    settings: Mapping[str, Sequence[RunConfig]],
-    feeding: BenchmarkInputs,
-    timing: BenchmarkOptions,
-    profile_runs: int,
-    advance: Advance,
-) -> BenchmarkResult:
-    """Return what was measured of models that are not behind files."""
-    if profile_runs and any(each.engine for several in settings.values() for each in several):
-        raise GraphError("profile-tensorflow-only")
-    measure = measure_models if timing.scenario is None else measure_scenario
-    return measure(models, settings, feeding, timing, profile_runs=profile_runs, advance=advance)
 
 
 def _settings_of(

@@ -2,14 +2,12 @@
 
 import logging
 import os
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated, Any
 
 from deploykit.api.public import Command, public
 from deploykit.api.shipped import ShippedFolder, check_served_models, shipped_in
 from deploykit.benchmarking.settings import RunConfig
-from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.server import process, workers
 from deploykit.serving.server.process import RunningServer
@@ -80,7 +78,9 @@ def serve(
         [[3.0]]
     """
     name, batch = "tuned", None
-    shipped = _shipped_in(base_dir)
+    shipped, warning = shipped_in(base_dir)
+    if warning:
+        logger.warning("%s", warning)
     if shipped is not None:
         base_dir = shipped.model
         flags = replace(flags, model_name=flags.model_name or shipped.name)
@@ -92,7 +92,9 @@ def serve(
     if file is not None:
         check_served_models(file, settings.models)
     if batch is not None:
-        _check_batch(settings.models, batch, file or name)
+        from deploykit.api.tuned_flags import check_batch
+
+        check_batch(settings.models, batch, file or name)
     try:
         if settings.workers > 1:
             return workers.start(settings)
@@ -101,29 +103,15 @@ def serve(
         raise error.within(kind=GraphError) from None
 
 
-# Most servers start without what `tune` found, and so without these imports.
 def _with_tuned(
     flags: ServerFlags, tuned: str | os.PathLike[str] | RunConfig, name: str
 ) -> tuple[ServerFlags, int | None]:
+    # Most servers start without what `tune` found, and so without these imports.
     from deploykit.api.tuned_flags import tuned_flags
     from deploykit.benchmarking.results import load_tuned
 
     settings = tuned if isinstance(tuned, RunConfig) else load_tuned(tuned)
     return tuned_flags(flags, settings, name)
-
-
-def _check_batch(models: Iterable[ModelSettings], batch: int, name: str) -> None:
-    from deploykit.api.tuned_flags import check_batch
-
-    check_batch(models, batch, name)
-
-
-def _shipped_in(base_dir: str | os.PathLike[str] | None) -> ShippedFolder | None:
-    """Return what was shipped into a folder; it is warned of a report that is damaged."""
-    shipped, warning = shipped_in(base_dir)
-    if warning:
-        logger.warning("%s", warning)
-    return shipped
 
 
 def _taken(shipped: ShippedFolder, tuned: Any) -> tuple[str, Any]:

@@ -16,7 +16,7 @@ from deploykit.benchmarking.scenarios.scenario_tables import scenario_row, scena
 from deploykit.benchmarking.settings import FEED, RESIDENT, RunConfig
 from deploykit.benchmarking.statistics import Summary, summary
 from deploykit.text.tables import Cell, Table, table
-from deploykit.text.templates import filled, number
+from deploykit.text.templates import filled, for_each, number
 from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW, TITLES
 
 _RATIO = (
@@ -55,8 +55,11 @@ def tables(result: BenchmarkResult) -> list[str | Table]:
     """
     found = [summary(each) for each in result.measurements]
     compared = len(found) > 1 and not result.is_scenario
-    lines = [*_verdict_lines(result), _RATIO] if compared else []
-    lines += [_COST, machine_line(result), _warm_up_line(found), *_unstable_lines(result, found)]
+    rows = [*zip(result.measurements, found, result.judgements(), strict=True)]
+    lines = [*for_each(rows, "{0.name}: {2.verdict}"), _RATIO] if compared else []
+    lines += [_COST, machine_line(result), _warm_up_line(found)]
+    unstable = (row for row in rows if row[1].verdict not in ("stable", "valid"))
+    lines += for_each(unstable, "{0.name}: {1.verdict}")
     lines += [*openmp_lines(result), *_precision_lines(result), *_copy_lines(result)]
     lines += [*_device_lines(result), *_scaling_lines(result)]
     lines += thread_lines(result)
@@ -64,7 +67,6 @@ def tables(result: BenchmarkResult) -> list[str | Table]:
         lines.append(f"{result.conditions.busy}; latencies are only valid on a machine this loaded")
     if result.interrupted:
         lines.append("interrupted: these are the measurements until then")
-    rows = [*zip(result.measurements, found, result.judgements(), strict=True)]
     ratio: dict[str, Cell] = {"ratio": lambda row: _ratio(row[2])} if compared else {}
     return [*scenario_tables(result), table(rows, {**_SPEED, **ratio}), table(rows, _START), *lines]
 
@@ -127,27 +129,10 @@ def _ratio(found: SpeedVerdict | None) -> str:
     return f"{filled(template, found)}{chr(10) + 'loaded machine' if found.busy else ''}"
 
 
-def _verdict_lines(result: BenchmarkResult) -> list[str]:
-    """Say of each what it is beside the first."""
-    return [
-        f"{each.name}: {judgement.verdict}"
-        for each, judgement in zip(result.measurements, result.judgements(), strict=True)
-        if judgement is not None
-    ]
-
-
 def _warm_up_line(found: Sequence[Summary]) -> str:
     times = sorted({f"{figures.warm_up_ms / 1e3:.2f}" for figures in found}, key=float)
     between = " to ".join(dict.fromkeys((times[0], times[-1])))
     return f"warm-up: {between} s after the first run, which is not in the figures"
-
-
-def _unstable_lines(result: BenchmarkResult, found: Sequence[Summary]) -> list[str]:
-    return [
-        f"{each.name}: {figures.verdict}"
-        for each, figures in zip(result.measurements, found, strict=True)
-        if figures.verdict not in ("stable", "valid")
-    ]
 
 
 def _device_lines(result: BenchmarkResult) -> list[str]:

@@ -43,10 +43,14 @@ def candidate_in(
     task: SearchTask, found: Calibrated, target: EngineTarget, known: Sequence[Noise]
 ) -> Candidate:
     """Return which layers are in 8 bits in an engine; `known`: their noise in another one."""
-    graph, planned, ranges = found.graph, found.plan, load_ranges(task.ranges)
-    if not planned.chains:
-        layers = layer_outcomes(graph, planned, ranges)
-        return Candidate(target, None, "no layer can run in int8", layers)
+
+    def stopped(why: str, choice: LayerChoice | None = None) -> Candidate:
+        ranges = load_ranges(task.ranges)
+        layers = layer_outcomes(found.graph, found.plan, ranges, choice, target)
+        return Candidate(target, None, why, layers)
+
+    if not found.plan.chains:
+        return stopped("no layer can run in int8")
     if missing := target.missing():
         return Candidate(
             target, None, f"this TensorFlow lacks the ops {', '.join(sorted(missing))}"
@@ -56,18 +60,15 @@ def candidate_in(
     except GraphError as error:
         if target.is_tensorflow:
             raise
-        layers = layer_outcomes(graph, planned, ranges)
-        return Candidate(target, None, f"{target.title} cannot run it in int8 ({error})", layers)
+        return stopped(f"{target.title} cannot run it in int8 ({error})")
     chosen = choice.chosen
     is_bound = task.how.min_sqnr is not None or task.evaluation is not None
     is_below = is_bound or not _is_right(chosen.best.judgement)
     if not chosen.holds and task.budget.is_over and is_below:
-        layers = layer_outcomes(graph, planned, ranges, choice, target)
         why = "int8 is too inaccurate, and the search for layers to keep in float32 ran out of time"
-        return Candidate(target, None, why, layers)
-    if len(choice.noisy) == len(planned.chains):
-        layers = layer_outcomes(graph, planned, ranges, choice, target)
-        return Candidate(target, None, _too_noisy(choice, target, task), layers)
+        return stopped(why, choice)
+    if len(choice.noisy) == len(found.plan.chains):
+        return stopped(_too_noisy(choice, target, task), choice)
     return Candidate(target, choice)
 
 

@@ -7,7 +7,6 @@ from deploykit.benchmarking.settings import RunConfig
 from deploykit.hardware import allocators
 from deploykit.transforms.core.errors import GraphError
 
-_GPUS = "CUDA_VISIBLE_DEVICES"
 _NO_GPU = ("", "-1")
 _ONE_GPU = ("gpu", "gpu:0")
 
