@@ -1,7 +1,6 @@
 """How often models are right on labelled samples, and where they answer otherwise."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Annotated
 
 from deploykit.api.public import INTERFACE, Command, public
@@ -14,7 +13,6 @@ from deploykit.quantization.metrics import metric_named
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.flag import ALLOW_OP, LABELS, PREPROCESS, Flag
 from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
 from deploykit.verification.public_types import DataLike, LabelsLike, ModelsLike, PreprocessLike
 from deploykit.verification.samples import Dataset
 
@@ -83,22 +81,19 @@ def accuracy(
         metric_named(metric)  # before models are read
     with working("accuracy", *STEPS) as work:
         work.begin("read")
-        opened = _opened(models, allow_ops)
+        opened = open_models(models)
+        if not opened:
+            raise GraphError("no-model")
+        for each in opened.values():
+            each.refuse_effects(allow_ops)
         first = next(iter(opened.values())).frozen
         known = _known(opened.values()) if labels is None else labels
         samples = open_samples(data, first, preprocess, labels=known, group_by=group_by or "")
-        alike = partial(_alike, samples, first, data, preprocess)
+
+        def alike(model: OpenedModel) -> Dataset:
+            return open_alike(samples, first, data, model.frozen, preprocess)
+
         return examine(opened, samples, alike, metric, worst, work)
-
-
-def _opened(models: ModelsLike, allow_ops: Sequence[str]) -> dict[str, OpenedModel]:
-    """Return models by name. GraphError: there is none. RefusedError: an op is not allowed."""
-    opened = open_models(models)
-    if not opened:
-        raise GraphError("no-model")
-    for each in opened.values():
-        each.refuse_effects(allow_ops)
-    return opened
 
 
 def _known(models: Iterable[OpenedModel]) -> ClassNames | None:
@@ -108,13 +103,3 @@ def _known(models: Iterable[OpenedModel]) -> ClassNames | None:
             told_by = f"the labels that are kept beside {each.source}"
             return ClassNames(tuple(each.about.labels), told_by)
     return None
-
-
-def _alike(
-    samples: Dataset,
-    first: Graph,
-    data: DataLike,
-    preprocess: PreprocessLike | None,
-    model: OpenedModel,
-) -> Dataset:
-    return open_alike(samples, first, data, model.frozen, preprocess)

@@ -84,10 +84,6 @@ def convert_records(
             force=force,
             advance=advance,
             label=how.label_column,
-            labels=_text(how.labels),
+            labels=None if how.labels is None else os.fspath(how.labels),
             raw=how.raw,
         )
-
-
-def _text(path: str | os.PathLike[str] | None) -> str | None:
-    return None if path is None else os.fspath(path)
