@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from deploykit.benchmarking.comparison.speed_verdict import NARROW, SpeedVerdict, judge
+from deploykit.benchmarking.comparison.speed_verdict import NARROW, judge
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
 
@@ -27,7 +27,7 @@ def thread_lines(result: BenchmarkResult) -> Iterator[str]:
     """Say where more threads inside an op are no faster for sure; nothing where it is undecided."""
     for one, more in _pairs(result):
         found = judge(one, more)
-        if _brings_nothing(found):
+        if found.wall.high <= 1 + NARROW:  # no more than what counts as no difference
             (few, _), (many, _) = (threads_of(each) for each in (one, more))
             ratio = found.wall
             way = ""
@@ -63,8 +63,3 @@ def _pairs(result: BenchmarkResult) -> Iterator[tuple[Measurement, Measurement]]
             (few, ops), (many, more_ops) = threads_of(one), threads_of(each)
             if few < many and ops <= more_ops:
                 yield one, each
-
-
-def _brings_nothing(found: SpeedVerdict) -> bool:
-    """Say whether the second is faster by no more than what counts as no difference, for sure."""
-    return found.wall.high <= 1 + NARROW

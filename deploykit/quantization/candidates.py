@@ -33,6 +33,11 @@ class Candidate:
     why_float: str = ""
     layers: tuple[LayerOutcome, ...] = ()
 
+    @property
+    def times(self) -> LayerTimes | None:
+        """Of layers, where they were taken."""
+        return None if self.choice is None else self.choice.times
+
     def stays_float(self, which: str) -> frozenset[str]:
         """Return the layers that stay float in the graph INT8, or in FEWER."""
         assert self.choice is not None
@@ -81,7 +86,7 @@ def best_of(
         graphs = _graphs(task, found, candidates)
         is_on = _onednn_is_on(candidates, found)
         entrants = [
-            each.target.entrants(task.graph, int8, task.how.settings, is_on, _times(each))
+            each.target.entrants(task.graph, int8, task.how.settings, is_on, each.times)
             for each, int8 in zip(candidates, graphs, strict=True)
         ]
         with task.step("compare") as advance:
@@ -120,15 +125,11 @@ def _graphs(
     return graphs
 
 
-def _times(of: Candidate) -> LayerTimes | None:
-    return None if of.choice is None else of.choice.times
-
-
 def _onednn_is_on(candidates: Sequence[Candidate], found: Calibrated | None) -> bool:
     """Say whether TensorFlow runs plain ops on oneDNN, as it was measured."""
     for each in candidates:
-        if each.target.is_tensorflow and each.choice is not None and each.choice.times is not None:
-            return each.choice.times.usual.onednn_is_on
+        if each.target.is_tensorflow and each.times is not None:
+            return each.times.usual.onednn_is_on
     return found is None or found.judge.facts()[1]
 
 
@@ -220,16 +221,14 @@ def _too_noisy(choice: LayerChoice, target: EngineTarget, task: SearchTask) -> s
     tried = [each for each in chosen.trials if len(each.keep_float) < len(chosen.keep_float)]
     if not any(trial.judgement for trial in tried):
         return f"{target.title} cannot run the int8 graph"
-    best = max((trial.judgement for trial in tried if trial.judgement), key=_certain)
+    best = max(
+        (trial.judgement for trial in tried if trial.judgement), key=lambda each: each.certain_db
+    )
     return (
         f"int8 is too inaccurate: with int8 layers, SQNR is at most {best.sqnr_db:.1f} dB (95 % "
         f"lower bound {best.certain_db:.1f} dB), expected {task.bar:g} dB, or the metric drops by "
         f"more than {task.how.max_drop:g}"
     )
-
-
-def _certain(judgement: Judgement) -> float:
-    return judgement.certain_db
 
 
 def _facts(task: SearchTask, target: EngineTarget) -> dict[str, Any]:

@@ -105,10 +105,10 @@ def choose_among(
     made = tuple(trials.values())
     if holding is not None:
         return FloatChoice(trials[holding], True, made)
-    judged = [trial for trial in made if trial.judgement is not None]
+    judged = [(each.judgement.certain_db, each) for each in made if each.judgement is not None]
     if not judged:
         raise GraphError("quantized-not-runnable", reason=made[-1].fault)
-    return FloatChoice(max(judged, key=_sqnr), False, made)
+    return FloatChoice(max(judged, key=lambda pair: pair[0])[1], False, made)
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,3 @@ def tried(keep_float: tuple[str, ...], judge: Callable[[tuple[str, ...]], Judgem
         return Trial(keep_float, judge(keep_float))
     except GraphError as error:
         return Trial(keep_float, None, str(error))
-
-
-def _sqnr(trial: Trial) -> float:
-    assert trial.judgement is not None
-    return trial.judgement.certain_db

@@ -145,7 +145,11 @@ class Scorer:
             low = min(low, difference.sqnr_db if bound is None else bound)
             share = same_class(self._expected[name], given[name])
             if share is not None:
-                agreement = share if agreement is None else min(share, agreement, key=_value)
+                agreement = (
+                    share
+                    if agreement is None
+                    else min(share, agreement, key=lambda each: each.value)
+                )
         groups: tuple[GroupCloseness, ...] = ()
         if self._groups is not None:
             each = [(self._expected[name], given[name]) for name in judged]
@@ -236,10 +240,6 @@ def joined(parts: Sequence[Array]) -> Array:
     if len({part.shape[1:] for part in parts}) > 1:  # a size that depends on the batch
         return np.concatenate([part.reshape(-1) for part in parts])
     return np.concatenate(parts)
-
-
-def _value(score: Score) -> float:
-    return score.value
 
 
 def same_class(expected: Array, found: Array) -> Score | None:

@@ -99,11 +99,12 @@ class Recommendation(AsHtml):
             or judge(default, each, figure=figure).kind == FASTER
         ]
         found.sort(key=lambda each: _extent(default.settings, each.settings))
-        unbeaten = (
-            each
-            for each in found
-            if not any(_beats(judge(each, other, figure=figure)) for other in found)
-        )
+
+        def is_beaten(each: Measurement) -> bool:
+            verdicts = (judge(each, other, figure=figure) for other in found)
+            return any(v.kind == FASTER and v.wall.value > WORTH for v in verdicts)
+
+        unbeaten = (each for each in found if not is_beaten(each))
         return next(unbeaten, found[0] if found else None)
 
     @property
@@ -181,10 +182,6 @@ class Recommendation(AsHtml):
                     "else, so measure again on a quieter machine"
                 )
         return ""
-
-
-def _beats(found: SpeedVerdict) -> bool:
-    return found.kind == FASTER and found.wall.value > WORTH
 
 
 def changes(default: RunConfig, settings: RunConfig) -> list[str]:

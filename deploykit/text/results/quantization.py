@@ -5,7 +5,6 @@ from typing import Any
 
 from deploykit.quantization.calibration import Calibration
 from deploykit.quantization.result import KERNELS, LayerOutcome, Quantized
-from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.sensitivity import Sensitivity
 from deploykit.quantization.weights import WeightsInt8
 from deploykit.text.results.accuracy import group_table
@@ -49,7 +48,7 @@ def lines(result: Quantized) -> Iterator[str | Table]:
     compared = "held-out samples" if result.samples else "compared samples"
     for name, measured in ((compared, result.judgement), ("evaluation", result.evaluation)):
         if measured is not None:
-            yield f"{name}: {_measured(measured)}"
+            yield f"{name}: {filled(_MEASURED, measured)}"
             if measured.groups:
                 yield group_table(measured.groups, f"{name} by group")
     if result.use is not None:
@@ -74,10 +73,6 @@ def weight_lines(result: WeightsInt8) -> Iterator[str | Table]:
         yield f"{count - len(kept)} of {count} weights are int8"
     if result.is_float:
         yield f"result: float32 ({result.reason})"
-
-
-def _measured(found: Judgement) -> str:
-    return filled(_MEASURED, found) or ""
 
 
 def _precision(row: Any) -> str:

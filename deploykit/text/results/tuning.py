@@ -7,7 +7,7 @@ from typing import Any
 from deploykit.benchmarking.comparison.comparing import Speedups
 from deploykit.benchmarking.scaling import thread_lines
 from deploykit.benchmarking.settings import CONFIDENCE, RunConfig
-from deploykit.benchmarking.statistics import Ratio, summary
+from deploykit.benchmarking.statistics import summary
 from deploykit.benchmarking.tuning.recommendation import Recommendation
 from deploykit.benchmarking.tuning.searching import GOALS
 from deploykit.text.tables import Table, facts, table
@@ -140,14 +140,14 @@ def speedup_lines(found: Speedups) -> Iterator[str | Table]:
             "CPU a": "{a.cpu_ms:.4g} ms",
             "CPU b": "{b.cpu_ms:.4g} ms",
             "speed": "{ratio.value:.3f}x",
-            f"{100 * found.confidence:g} % CI": lambda pair: _interval(pair.ratio),
+            f"{100 * found.confidence:g} % CI": lambda pair: (
+                filled("{ratio.low:.3f}-{ratio.high:.3f}", pair)
+                if isfinite(pair.ratio.high)
+                else None
+            ),
         },
     )
     yield from for_each(found.pairs, "{name}: {judgement.verdict}")
     yield from for_each(found.only_a, "only in a: {}")
     yield from for_each(found.only_b, "only in b: {}")
     yield from for_each(found.warnings, "warning: {}")
-
-
-def _interval(ratio: Ratio) -> str | None:
-    return filled("{low:.3f}-{high:.3f}", ratio) if isfinite(ratio.high) else None
