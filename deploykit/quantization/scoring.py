@@ -144,12 +144,8 @@ class Scorer:
             bound = lower_bound_db(self._expected[name], given[name], self._samples)
             low = min(low, difference.sqnr_db if bound is None else bound)
             share = same_class(self._expected[name], given[name])
-            if share is not None:
-                agreement = (
-                    share
-                    if agreement is None
-                    else min(share, agreement, key=lambda each: each.value)
-                )
+            if share is not None and (agreement is None or share.value < agreement.value):
+                agreement = share
         groups: tuple[GroupCloseness, ...] = ()
         if self._groups is not None:
             each = [(self._expected[name], given[name]) for name in judged]
