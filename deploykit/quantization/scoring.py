@@ -152,13 +152,13 @@ class Scorer:
             groups = closeness_by_group(each, self._groups)
         return Judgement(
             sqnr_db=float(sqnr),
-            agreement=agreement and agreement.value,
+            agreement=None if agreement is None else agreement.value,
             samples=self._samples,
             metric=self._metric_name,
             before=self._before,
             after=self._score(given),
             sqnr_low_db=float(low),
-            agreement_interval=agreement and agreement.interval,
+            agreement_interval=None if agreement is None else agreement.interval,
             groups=groups,
         )
 
