@@ -131,7 +131,7 @@ def accuracy(
     *,
     preprocess: PreprocessLike | None = None,
     metric: str = 'top1',
-    labels: str | os.PathLike[str] | Sequence[str] | None = None,
+    labels: LabelsLike | None = None,
     group_by: str | None = None,
     worst: int = 12,
     allow_ops: Sequence[str] = (),
