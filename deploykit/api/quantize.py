@@ -129,7 +129,7 @@ def quantize(
             raise
         needs_data = error  # but a model with fake-quants needs none
     with working("quantize", *(STEPS if is_calibrated else ())) as work:
-        task = _Task(open_model(model), how, comparison, target, work)
+        task = _Quantizing(open_model(model), how, comparison, target, work)
         is_stated = states_weights if is_calibrated else has_fake_quants
         if how.mode in ("auto", "static") and is_stated(task.graph):
             how.resolved_mode(is_calibrated, is_evaluated, states_scales=True)
@@ -142,7 +142,7 @@ def quantize(
 
 
 @dataclass(frozen=True)
-class _Task:
+class _Quantizing:
     """What is quantized, how, on which inputs it is compared, and where it is written."""
 
     opened: OpenedModel

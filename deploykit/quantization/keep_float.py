@@ -61,15 +61,9 @@ def choose_among(
 
     The answers come nearer from each set to the next, but for little. So after the first, `start`
     is tried, then what lies ever farther from it, until some hold and some do not; then what lies
-    between: at most about 2 log2 of their number.
-
-    Args:
-        options: the sets, in this order.
-        judge: judges the graph in which these layers stay float and the others are in 8 bits.
-        meets_bar: whether the answers hold.
-        start: the place that is tried second.
-        known: trials that were made before, by place.
-        out_of_time: asked before each trial but the first; where true, the best so far is returned.
+    between: at most about 2 log2 of their number. `judge` judges the graph in which such a set stays
+    float; `known` are trials that were made before, by place; `out_of_time` is asked before each
+    trial but the first: where true, the best so far is returned.
 
     Where nothing holds, not even the last, the least noisy is returned. A GraphError of `judge`
     counts as answers that do not hold; where all are, the last is raised.

@@ -90,11 +90,11 @@ def chosen_layers(
     `known`: the noise of layers in another engine. GraphError: the engine cannot run the graph,
     whichever layers are int8.
     """
-    return _Search(task, found, target, known).run()
+    return _LayerSearch(task, found, target, known).run()
 
 
 @dataclass
-class _Search:
+class _LayerSearch:
     """The search for the layers that are int8 in an engine."""
 
     task: SearchTask
