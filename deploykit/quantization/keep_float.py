@@ -61,7 +61,7 @@ def choose_among(
 
     The answers come nearer from each set to the next, but for little. So after the first, `start`
     is tried, then what lies ever farther from it, until some hold and some do not; then what lies
-    between: at most about 2 log2 of their number. `judge` judges the graph in which such a set stays
+    between: at most about 2 log2 of their number. `judge` judges the graph in which such a set is
     float; `known` are trials that were made before, by place; `out_of_time` is asked before each
     trial but the first: where true, the best so far is returned.
 
