@@ -19,6 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from deploykit.serving.execution.batch_rows import rows_of
+from deploykit.serving.execution.slots import Slots
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import Signature
 from deploykit.transforms.core.tensors import Array
@@ -35,7 +36,6 @@ SPREAD = 2
 """Stands for the parts of a call that is spread."""
 
 _Key = tuple[object, ...]
-_Work = Callable[[], dict[str, Array]]
 
 
 class Computing(Protocol):
@@ -43,20 +43,6 @@ class Computing(Protocol):
 
     def __call__(self, given: Mapping[str, Array], spread: bool = False) -> dict[str, Array]:
         """Return the outputs."""
-        ...
-
-
-class IdleSlots(Protocol):
-    """What is asked of `Slots`; None: they are not idle."""
-
-    def run_at_once(
-        self, most: int, split: Callable[[int], Sequence[_Work]]
-    ) -> list[dict[str, Array]] | None:
-        """Run side by side what is made for a number, so many at most."""
-        ...
-
-    def run_alone(self, work: _Work) -> dict[str, Array] | None:
-        """Run a work that takes all slots."""
         ...
 
 
@@ -93,7 +79,7 @@ class BatchParts:
         self._lock = threading.Lock()
 
     def run(
-        self, name: str, feeds: Mapping[str, Array], run: Computing, slots: IdleSlots
+        self, name: str, feeds: Mapping[str, Array], run: Computing, slots: Slots
     ) -> dict[str, Array] | None:
         """Return what several slots make of a call, or None: it is to be computed whole, in one.
 
@@ -122,7 +108,7 @@ class BatchParts:
         return joined(pieces, found)
 
     def _run_spread(
-        self, name: str, feeds: Mapping[str, Array], run: Computing, slots: IdleSlots
+        self, name: str, feeds: Mapping[str, Array], run: Computing, slots: Slots
     ) -> dict[str, Array] | None:
         with self._lock:
             times = self._times.get(_key(name, feeds))

@@ -7,7 +7,7 @@ in parts, or nothing is. An op without a rule, or whose axes are not constant, p
 from collections.abc import Mapping
 
 from deploykit.serving.execution.batch_rows import may_share
-from deploykit.serving.execution.row_kinds import Kind, Rows, What, must, same
+from deploykit.serving.execution.row_kinds import Facts, Kind, Rows, What, must, same
 from deploykit.serving.execution.row_moves import MOVING
 from deploykit.serving.execution.row_rules import COMPUTING, WITH_RANGES
 from deploykit.serving.protocol.signatures import Signature
@@ -24,8 +24,7 @@ from deploykit.transforms.core.ops import (
     output_types,
 )
 from deploykit.transforms.core.protos import MetaGraphDef
-from deploykit.transforms.core.shapes.known_shapes import Shapes
-from deploykit.transforms.core.shapes.sizes import Shape, require
+from deploykit.transforms.core.shapes.sizes import require
 from deploykit.transforms.inline_functions import inline_functions
 
 MOST_SIGNATURES = 16
@@ -72,12 +71,11 @@ def _comes_as_declared(graph: Graph, signature: Signature) -> bool:
     return bool(signature.inputs and signature.outputs)
 
 
-class _Proof:
+class _Proof(Facts):
     """What each tensor of a graph is known to become in a part."""
 
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._shapes = Shapes(graph)
+        super().__init__(graph)
         self._kinds: dict[str, What] = {}
         self._proved: set[str] = set()
         for name in graph.order():
@@ -104,7 +102,7 @@ class _Proof:
         self._kinds[tensor_name(node.name, port)] = found
 
     def _find(self, node: Node) -> What:
-        if self._graph.is_input(node.name):
+        if self.graph.is_input(node.name):
             return Rows()
         must(all(waited[1:] in self._proved for waited in node.control_inputs))
         kinds = [self._kinds[tensor] for tensor in node.data_inputs]
@@ -127,22 +125,3 @@ class _Proof:
             return RULES[node.op](self, node, kinds)
         except _UNCLEAR:
             return Kind.SIZES
-
-    # ------------------------------------------------------------------ what the rules ask
-
-    def shape(self, tensor: str) -> Shape:
-        """Return a shape; ValueError: its rank is not known."""
-        return require(self._shapes.shape(tensor))
-
-    def rank(self, node: Node, place: int = 0) -> int:
-        """Return how many axes an input has."""
-        return len(self.shape(node.data_inputs[place]))
-
-    def numbers(self, node: Node, place: int) -> list[int]:
-        """Return what a constant input holds. ValueError: it is none."""
-        return [int(n) for n in require(self._graph.constant(node.data_inputs[place])).value.flat]
-
-    def is_beside(self, tensor: str, rank: int) -> bool:
-        """Say whether what is the same in all parts meets each row of a tensor of so many axes."""
-        shape = self.shape(tensor)
-        return len(shape) < rank or (len(shape) == rank and shape[0] == 1)

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
+from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.shapes.sizes import Shape
+from deploykit.transforms.core.shapes.known_shapes import Shapes
+from deploykit.transforms.core.shapes.sizes import Shape, require
 
 
 class Kind(Enum):
@@ -29,24 +30,30 @@ What = Kind | Rows
 Kinds = Sequence[What]
 
 
-class Facts(Protocol):
+class Facts:
     """What a rule may ask of the graph that a node stands in."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Find the shapes of a graph."""
+        self.graph = graph
+        self._shapes = Shapes(graph)
 
     def shape(self, tensor: str) -> Shape:
         """Return a shape, -1 for open sizes. ValueError: its rank is not known."""
-        ...
+        return require(self._shapes.shape(tensor))
 
     def rank(self, node: Node, place: int = 0) -> int:
         """Return how many axes an input has. ValueError: that is not known."""
-        ...
+        return len(self.shape(node.data_inputs[place]))
 
     def numbers(self, node: Node, place: int) -> list[int]:
         """Return what a constant input holds. ValueError: it is none."""
-        ...
+        return [int(n) for n in require(self.graph.constant(node.data_inputs[place])).value.flat]
 
     def is_beside(self, tensor: str, rank: int) -> bool:
         """Say whether what is the same in all parts meets each row of a tensor of so many axes."""
-        ...
+        shape = self.shape(tensor)
+        return len(shape) < rank or (len(shape) == rank and shape[0] == 1)
 
 
 Rule = Callable[[Facts, Node, Kinds], What]

@@ -6,7 +6,9 @@ client repeats. So it is told last, when nothing that it says is heard any more.
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+
+from deploykit.serving.grpc_server.grpc_calls import GrpcCalls
+from deploykit.serving.rest.listener import Listener
 
 _QUIET_SECONDS = 0.5  # without a call: then nobody calls
 _ARRIVING_SECONDS = 2.0  # for the rest of a request that began to come
@@ -14,23 +16,8 @@ _SURE_SECONDS = 0.1  # without a call in flight: then there is none between two 
 _LOOK_SECONDS = 0.02
 
 
-class PortCalls(Protocol):
-    """Calls that come by one port."""
-
-    closing: bool
-    """Set where new ones are refused."""
-    last_began: float
-    """When the last one came, by the monotonic clock."""
-
-    @property
-    def in_flight(self) -> int:
-        """How many are not answered yet."""
-        ...
-
-    @property
-    def arriving(self) -> int:
-        """How many have come in part; they count for no others."""
-        ...
+PortCalls = GrpcCalls | Listener
+"""Calls that come by one port."""
 
 
 def go_on(ports: Sequence[PortCalls], seconds: float, more: float) -> None:
