@@ -16,7 +16,7 @@ import numpy as np
 
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.protocol.batching_parameters import Batching
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.transforms.core.tensors import Array
 
 Run = Callable[[Mapping[str, Array], float | None], dict[str, Array]]
@@ -89,12 +89,7 @@ class Batches:
         """
         settings = self._settings
         if rows > settings.max_batch_size:
-            raise ServingError(
-                "INVALID_ARGUMENT",
-                "batch-task-too-large",
-                rows=rows,
-                max_batch_size=settings.max_batch_size,
-            )
+            raise refused("batch-task-too-large", rows=rows, max_batch_size=settings.max_batch_size)
         if rows > settings.largest:
             parts = [
                 self.run(servable, signature, _rows(feeds, start, start + settings.largest),

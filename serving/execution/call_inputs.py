@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from deploykit.serving.protocol.codec import decode
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import refused
 from deploykit.serving.protocol.signatures import Signature
 from deploykit.transforms.core.tensors import Array
 
@@ -14,8 +14,7 @@ def with_defaults(signature: Signature, inputs: Mapping[str, Array]) -> dict[str
     sent = {alias for alias in inputs if alias not in signature.inputs}
     missing = {a for a in signature.inputs if a not in inputs and a not in defaults}
     if len(inputs) != len(signature.inputs) and (sent or missing) and not defaults:
-        raise ServingError(
-            "INVALID_ARGUMENT",
+        raise refused(
             "signature-inputs-differ",
             count=len(inputs),
             expected_count=len(signature.inputs),
@@ -25,15 +24,14 @@ def with_defaults(signature: Signature, inputs: Mapping[str, Array]) -> dict[str
             missing=as_set(missing),
         )
     for alias in sorted(missing):
-        raise ServingError(
-            "INVALID_ARGUMENT",
+        raise refused(
             "signature-input-missing",
             alias=alias,
             name=signature.inputs[alias].name,
             expected=as_set(signature.inputs),
         )
     if sent:
-        raise ServingError("INVALID_ARGUMENT", "signature-inputs-extra", extra=as_set(sent))
+        raise refused("signature-inputs-extra", extra=as_set(sent))
     given = {a: decode(defaults[a], a) for a in signature.inputs if a not in inputs}
     return {**inputs, **given}
 
@@ -42,14 +40,9 @@ def requested(signature: Signature, outputs: Sequence[str]) -> list[str]:
     """Return the aliases that are fetched. ServingError: one is not known, or twice there."""
     for number, alias in enumerate(outputs):
         if alias not in signature.outputs:
-            raise ServingError(
-                "INVALID_ARGUMENT",
-                "signature-output-missing",
-                alias=alias,
-                known=as_set(signature.outputs),
-            )
+            raise refused("signature-output-missing", alias=alias, known=as_set(signature.outputs))
         if alias in outputs[:number]:
-            raise ServingError("INVALID_ARGUMENT", "signature-output-twice", alias=alias)
+            raise refused("signature-output-twice", alias=alias)
     return list(outputs or signature.outputs)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from deploykit.serving.execution.call_inputs import as_set
 from deploykit.serving.protocol.codec import MAX_FILLED_BYTES
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.signatures import CLASSES, EXAMPLES, RESULTS, SCORES, Signature
 from deploykit.transforms.core.tensors import Array
 
@@ -27,12 +27,8 @@ def classes_of(signature: Signature, examples: Sequence[bytes], run: Run) -> lis
     found = run({EXAMPLES: _texts(examples)}, wanted)
     for alias, array in found.items():
         if array.ndim != 2 or len(array) != len(examples):
-            raise ServingError(
-                "INVALID_ARGUMENT",
-                "examples-output-shape",
-                examples=len(examples),
-                shape=array.shape,
-                alias=alias,
+            raise refused(
+                "examples-output-shape", examples=len(examples), shape=array.shape, alias=alias
             )
     count = next(iter(found.values())).shape[1]
     labels = found.get(CLASSES, np.full((len(examples), count), b"", object))
@@ -49,9 +45,7 @@ def values_of(signature: Signature, examples: Sequence[bytes], run: Run) -> list
         raise _unlike(signature, "regression", RESULTS)
     found = run({EXAMPLES: _texts(examples)}, [RESULTS])[RESULTS]
     if found.size != len(examples) or found.ndim not in (1, 2):
-        raise ServingError(
-            "INVALID_ARGUMENT", "classify-output-shape", examples=len(examples), shape=found.shape
-        )
+        raise refused("classify-output-shape", examples=len(examples), shape=found.shape)
     return [float(value) for value in found.ravel().tolist()]
 
 
@@ -61,21 +55,18 @@ def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
     ServingError: that is far more in all than was sent.
     """
     if len(context) * len(examples) > MAX_FILLED_BYTES:
-        raise ServingError(
-            "INVALID_ARGUMENT", "context-too-large", size=len(context), examples=len(examples)
-        )
+        raise refused("context-too-large", size=len(context), examples=len(examples))
     return [context + example for example in examples]
 
 
 def check_some(examples: Sequence[bytes]) -> None:
     """Raise ServingError where there is no example."""
     if not examples:
-        raise ServingError("INVALID_ARGUMENT", "examples-empty")
+        raise refused("examples-empty")
 
 
 def _unlike(signature: Signature, kind: str, outputs: str) -> ServingError:
-    return ServingError(
-        "INVALID_ARGUMENT",
+    return refused(
         "signature-not-for-method",
         method=kind,
         inputs=as_set(signature.inputs),

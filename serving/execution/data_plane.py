@@ -25,7 +25,7 @@ from deploykit.serving.execution.open_inference import (
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.execution.slots import Slots
 from deploykit.serving.protocol.codec import INPUT_ALIAS
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.names import check_name, check_names
 from deploykit.serving.protocol.signatures import CLASSIFY, DEFAULT, REGRESS, Signature
 from deploykit.transforms.core.tensors import Array
@@ -67,7 +67,7 @@ class Target:
         ServingError: there is no name, or the number has more than 63 bits.
         """
         if not name:
-            raise ServingError("INVALID_ARGUMENT", "request-without-model")
+            raise refused("request-without-model")
         if not (version.isascii() and version.isdigit()):
             return cls(name, None, version, signature)
         if len(version) > _LONGEST_NUMBER or int(version) >= _INT64:
@@ -328,22 +328,22 @@ def _named(lease: _Lease, target: Target, of_several: bool = False) -> str:
     if name in lease.servable.signatures:
         return name
     if of_several:
-        raise ServingError("INVALID_ARGUMENT", "signature-not-in-graph", name=name)
-    raise ServingError("INVALID_ARGUMENT", "signature-not-found", name=name)
+        raise refused("signature-not-in-graph", name=name)
+    raise refused("signature-not-found", name=name)
 
 
 def _check_tasks(tasks: Sequence[tuple[Target, str]]) -> None:
     """Raise ServingError for tasks that are not about one model, or twice about a signature."""
     seen: set[str] = set()
     if not tasks:
-        raise ServingError("INVALID_ARGUMENT", "multi-inference-empty")
+        raise refused("multi-inference-empty")
     for target, method in tasks:
         check_name("a method_name", method)
         if not target.name:
-            raise ServingError("INVALID_ARGUMENT", "model-spec-empty-name")
+            raise refused("model-spec-empty-name")
         if target.name != tasks[0][0].name:
-            raise ServingError("INVALID_ARGUMENT", "multi-inference-models-differ")
+            raise refused("multi-inference-models-differ")
         name = target.signature or DEFAULT
         if name in seen:
-            raise ServingError("INVALID_ARGUMENT", "multi-inference-duplicate", name=name)
+            raise refused("multi-inference-duplicate", name=name)
         seen.add(name)

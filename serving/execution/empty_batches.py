@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import refused
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.transforms.core.protos import MetaGraphDef, NodeDef
 from deploykit.transforms.core.tensors import Array
@@ -37,9 +37,9 @@ def one_row(inputs: Mapping[str, Tensor], feeds: Mapping[str, Array]) -> dict[st
     for alias in empty:
         shape = feeds[alias].shape
         if alias not in batched or 0 in shape[1:]:
-            raise _refused("empty-batch-shape", alias=alias, shape=shape)
+            raise refused("empty-batch-shape", alias=alias, shape=shape)
     for alias in sorted(set(batched) - set(empty)):
-        raise _refused("empty-batch-mixed", empty=empty[0], alias=alias, count=len(feeds[alias]))
+        raise refused("empty-batch-mixed", empty=empty[0], alias=alias, count=len(feeds[alias]))
     return {alias: _row(array) if alias in empty else array for alias, array in feeds.items()}
 
 
@@ -69,7 +69,3 @@ def _is_harmed(nodes: Iterable[NodeDef]) -> bool:
 def _row(array: Array) -> Array:
     fill = b"" if array.dtype == np.object_ else 0
     return np.full((1, *array.shape[1:]), fill, array.dtype)
-
-
-def _refused(code: str, /, **fields: object) -> ServingError:
-    return ServingError("INVALID_ARGUMENT", code, **fields)

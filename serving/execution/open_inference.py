@@ -6,7 +6,8 @@ Like the data plane it knows arrays and names, and neither gRPC nor HTTP.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from deploykit.serving.protocol.open_inference_tensors import datatype_of, refused, shape_of
+from deploykit.serving.protocol.errors import refused
+from deploykit.serving.protocol.open_inference_tensors import datatype_of, shape_of
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor
 from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
 from deploykit.transforms.core.tensors import Array, type_of

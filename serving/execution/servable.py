@@ -11,7 +11,7 @@ from deploykit.serving.execution.empty_batches import one_row, without_row
 from deploykit.serving.execution.engines.engine import HERE, Engine
 from deploykit.serving.execution.quick_calls import QuickCalls
 from deploykit.serving.execution.slots import SlotTimes
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import refused
 from deploykit.serving.protocol.signatures import Signature, Tensor
 from deploykit.transforms.core.tensors import Array, numpy_type
 
@@ -92,14 +92,7 @@ def _check_type(number: int, alias: str, array: Array, tensor: Tensor) -> None:
     dtype = numpy_type(tensor.dtype)
     if array.dtype != dtype:
         wanted, given = (_NAMES.get(n, n) for n in (tensor.dtype, _type_of(array)))
-        raise ServingError(
-            "INVALID_ARGUMENT",
-            "signature-argument",
-            number=number,
-            wanted=wanted,
-            given=given,
-            alias=alias,
-        )
+        raise refused("signature-argument", number=number, wanted=wanted, given=given, alias=alias)
 
 
 def _check_shape(alias: str, array: Array, tensor: Tensor) -> None:
@@ -110,9 +103,7 @@ def _check_shape(alias: str, array: Array, tensor: Tensor) -> None:
         or any(size not in (-1, given) for size, given in zip(shape, array.shape, strict=True))
     ):
         known = [size if size >= 0 else None for size in shape]
-        raise ServingError(
-            "INVALID_ARGUMENT", "signature-shape", alias=alias, shape=array.shape, expected=known
-        )
+        raise refused("signature-shape", alias=alias, shape=array.shape, expected=known)
 
 
 def _type_of(array: Array) -> str:

@@ -9,7 +9,7 @@ from deploykit.serving.execution.open_inference import is_available, model_metad
 from deploykit.serving.grpc_server.grpc_calls import GrpcCall, Method, of_messages, parsed
 from deploykit.serving.grpc_server.threads import CallThreads
 from deploykit.serving.lifecycle.models import Models
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.names import check_name
 from deploykit.serving.protocol.open_inference_messages import (
     EXTENSIONS,
@@ -108,9 +108,7 @@ class InferenceService:
             head, raw = split_request(request)
             check_typed_contents(head)
         except GraphError as error:
-            raise ServingError(
-                "INVALID_ARGUMENT", "not-a", what="a ModelInferRequest", reason=error
-            ) from None
+            raise refused("not-a", what="a ModelInferRequest", reason=error) from None
         asked = parsed(ModelInferRequest, head)
         target = _target(asked.model_name, asked.model_version, call)
         given = read_request(asked, raw)

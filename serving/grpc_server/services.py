@@ -17,7 +17,7 @@ from deploykit.serving.grpc_server.grpc_calls import (
 )
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.codec import decode_all
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import refused
 from deploykit.serving.protocol.names import check_names
 from deploykit.serving.protocol.predict_wire import answered_by, asked, walked, written
 from deploykit.serving.protocol.protos import (
@@ -110,17 +110,17 @@ class PredictionService:
     def _metadata(self, request: Any, call: GrpcCall) -> Any:
         target = target_of(request)
         if not request.metadata_field:
-            raise ServingError("INVALID_ARGUMENT", "metadata-field-missing")
+            raise refused("metadata-field-missing")
         check_names("a metadata_field", request.metadata_field)
         for field in request.metadata_field:
             if field != SIGNATURE_DEF:
-                raise ServingError("INVALID_ARGUMENT", "metadata-field-unsupported", field=field)
+                raise refused("metadata-field-unsupported", field=field)
         answer, signatures = self._plane.signatures(target)
         response = GetModelMetadataResponse(model_spec=_spec(answer))
         response.metadata[SIGNATURE_DEF].Pack(signature_map(signatures))
-        if refused := unavailable_in(signatures):
+        if missing := unavailable_in(signatures):
             fields = Struct()
-            fields.update(refused)
+            fields.update(missing)
             response.metadata[UNAVAILABLE].Pack(fields)
         return response
 
@@ -178,9 +178,9 @@ def target_of(request: Any, named: bool = True) -> Target:
 
 def _target(spec: ModelSpec | None, named: bool = True) -> Target:
     if spec is None:
-        raise ServingError("INVALID_ARGUMENT", "model-spec-missing")
+        raise refused("model-spec-missing")
     if named and not spec.name:
-        raise ServingError("INVALID_ARGUMENT", "model-spec-without-name")
+        raise refused("model-spec-without-name")
     version = spec.version.value if spec.HasField("version") else None
     return Target(spec.name, version, spec.version_label, spec.signature_name)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from deploykit.serving.lifecycle.versions import Model, Servable, Version
-from deploykit.serving.protocol.errors import SERVED_HERE, ServingError
+from deploykit.serving.protocol.errors import SERVED_HERE, ServingError, refused
 from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
 
 _MOST_NAMED = 20
@@ -56,7 +56,7 @@ def _named(model: Model[Servable] | None, version: int | None) -> int | None:
 def _labelled(model: Model[Servable] | None, label: str) -> int:
     labels = model.settings.labels if model and model.listed else {}
     if label not in labels:
-        raise ServingError("INVALID_ARGUMENT", "version-label-unknown", label=label)
+        raise refused("version-label-unknown", label=label)
     return labels[label]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.serving.lifecycle.version_folders import All, Latest, Policy, Specific
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.names import check_name, check_names
 from deploykit.serving.protocol.protos import ModelConfig, ModelServerConfig
 from deploykit.serving.protocol.text_protos import ConfigError, parse
@@ -47,14 +47,14 @@ def model_settings(config: ModelServerConfig) -> tuple[ModelSettings, ...]:
     ServingError: TensorFlow Serving would not take the list, or it needs what only that has.
     """
     if config.WhichOneof("config") != "model_config_list":
-        raise _refusal("reload-config-type")
+        raise refused("reload-config-type")
     if config.ByteSize() > _MOST_BYTES:
-        raise _refusal("config-list-too-large", most=_MOST_BYTES)
+        raise refused("config-list-too-large", most=_MOST_BYTES)
     models = config.model_config_list.config
     names: set[str] = set()
     for model in models:
         if model.name in names:
-            raise _refusal("config-model-twice", name=model.name)
+            raise refused("config-model-twice", name=model.name)
         names.add(model.name)
     return tuple(_model(model) for model in models)
 
@@ -62,15 +62,15 @@ def model_settings(config: ModelServerConfig) -> tuple[ModelSettings, ...]:
 def _model(config: ModelConfig) -> ModelSettings:
     name = config.name
     if not name:
-        raise _refusal("config-model-without-name", base_path=config.base_path)
+        raise refused("config-model-without-name", base_path=config.base_path)
     check_name("the name of a model in the config list", name)
     check_names(f"a label of model {name}", config.version_labels)
     if len(config.base_path) > _LONGEST_PATH:
-        raise _refusal("config-base-path-too-long", name=name, most=_LONGEST_PATH)
+        raise refused("config-base-path-too-long", name=name, most=_LONGEST_PATH)
     if "://" in config.base_path:
-        raise _refusal("config-base-path-remote", name=name, base_path=config.base_path)
+        raise refused("config-base-path-remote", name=name, base_path=config.base_path)
     if not config.base_path.startswith("/"):
-        raise _refusal("config-base-path-relative", name=name, base_path=config.base_path)
+        raise refused("config-base-path-relative", name=name, base_path=config.base_path)
     if config.HasField("logging_config"):
         logger.warning("model %s: its logging_config has no effect here", name)
     return ModelSettings(
@@ -85,12 +85,12 @@ def _model(config: ModelConfig) -> ModelSettings:
 def _platform(config: ModelConfig) -> str:
     """Return the platform; the deprecated type says the same in a number."""
     if config.model_type and config.model_platform:
-        raise _refusal("config-type-and-platform", name=config.name)
+        raise refused("config-type-and-platform", name=config.name)
     if config.model_type > 1:
-        raise _refusal("config-type-unsupported", model_type=config.model_type)
+        raise refused("config-type-unsupported", model_type=config.model_type)
     platform = TENSORFLOW if config.model_type else str(config.model_platform)
     if not platform:
-        raise _refusal("config-no-platform", name=config.name)
+        raise refused("config-no-platform", name=config.name)
     return platform
 
 
@@ -102,7 +102,3 @@ def _policy(proto: Any) -> Policy:
             return Specific(tuple(proto.specific.versions))
         case _:
             return Latest(max(proto.latest.num_versions, 1))
-
-
-def _refusal(code: str, /, **fields: object) -> ServingError:
-    return ServingError("INVALID_ARGUMENT", code, **fields)

@@ -5,7 +5,7 @@ from typing import Any
 
 from deploykit.serving.lifecycle.model_config import TENSORFLOW, ModelSettings
 from deploykit.serving.lifecycle.versions import ENDED_KEPT, Model, Servable
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.version_status import AVAILABLE
 
 
@@ -16,19 +16,19 @@ def check(
     names: set[str] = set()
     for each in settings:
         if each.name in names:
-            raise _refusal("config-model-twice", name=each.name)
+            raise refused("config-model-twice", name=each.name)
         names.add(each.name)
     for each in settings:
         model = models.get(each.name)
         if model and model.listed and model.settings.platform != each.platform:
-            raise _refusal(
+            raise refused(
                 "config-platform-changed",
                 name=each.name,
                 platform=model.settings.platform,
                 new=each.platform,
             )
         if each.platform != TENSORFLOW:
-            raise _refusal("config-platform-unsupported", name=each.name, platform=each.platform)
+            raise refused("config-platform-unsupported", name=each.name, platform=each.platform)
         _check_labels(model, each, early_labels)
 
 
@@ -80,7 +80,3 @@ def _check_labels(model: Model[Any] | None, new: ModelSettings, early: bool) -> 
             raise ServingError(
                 "FAILED_PRECONDITION", "label-version-unavailable", number=number, model=new.name
             )
-
-
-def _refusal(code: str, /, **fields: object) -> ServingError:
-    return ServingError("INVALID_ARGUMENT", code, **fields)

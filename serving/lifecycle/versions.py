@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import Specific, VersionFolders
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.version_status import AVAILABLE, END, LOADING, START, VersionStatus
 from deploykit.transforms.core.engines.extras import missing_package
 from deploykit.transforms.core.errors import Error, FileError
@@ -158,7 +158,7 @@ class Model(Generic[Servable]):
         Versions that are named must all be available; else one of those that are wanted is enough.
         """
         if self.unreachable:
-            return ServingError("INVALID_ARGUMENT", "base-path-missing", reason=self.unreachable)
+            return refused("base-path-missing", reason=self.unreachable)
         policy = self.settings.policy
         named = isinstance(policy, Specific)
         asked = policy.versions if isinstance(policy, Specific) else sorted(self.wanted)

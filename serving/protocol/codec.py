@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.names import check_names
 from deploykit.serving.protocol.protos import TensorProto
 from deploykit.serving.protocol.varints import varint, varints
@@ -137,7 +137,7 @@ def encoded(
 
 
 def _refused(alias: str) -> ServingError:
-    return ServingError("INVALID_ARGUMENT", "tensor-not-parsed", name=alias)
+    return refused("tensor-not-parsed", name=alias)
 
 
 def _check_shape(shape: tuple[int, ...], alias: str, most: int) -> None:

@@ -78,6 +78,11 @@ class ServingError(CodedError):
         return HTTP_STATUS.get(self.status, 500)
 
 
+def refused(code: str, /, **fields: object) -> ServingError:
+    """Return the error for a request that is not what it should be."""
+    return ServingError("INVALID_ARGUMENT", code, **fields)
+
+
 def reported(error: Exception) -> ServingError:
     """Return what the caller hears of an error; one of ours is logged, and never UNKNOWN.
 

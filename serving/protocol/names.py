@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import ServingError, refused
 
 MAX_NAME_BYTES = 256
 
@@ -24,4 +24,4 @@ def check_names(what: str, names: Iterable[str]) -> None:
 
 def too_long(what: str) -> ServingError:
     """Return the error about a name, which does not repeat it."""
-    return ServingError("INVALID_ARGUMENT", "name-too-long", what=what, most=MAX_NAME_BYTES)
+    return refused("name-too-long", what=what, most=MAX_NAME_BYTES)

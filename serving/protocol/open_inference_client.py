@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.open_inference_messages import (
     HEADER_LENGTH,
     RAW_INPUT,
@@ -27,7 +27,6 @@ from deploykit.serving.protocol.open_inference_tensors import (
     datatype_of,
     from_raw,
     from_values,
-    refused,
     strings,
     to_raw,
 )

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from deploykit.serving.protocol.errors import refused
 from deploykit.serving.protocol.names import check_name, check_names
 from deploykit.serving.protocol.open_inference_tensors import (
     from_raw,
     from_values,
     output_datatype,
-    refused,
     strings,
     to_raw,
 )

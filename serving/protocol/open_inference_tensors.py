@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.names import check_name
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.transforms.core.tensors import (
@@ -31,11 +31,6 @@ TYPES = {
 """TensorFlow's type of each datatype."""
 _DATATYPES = {type_: datatype for datatype, type_ in TYPES.items()}
 _LENGTH = struct.Struct("<I")  # in front of each element of BYTES
-
-
-def refused(code: str, /, **fields: object) -> ServingError:
-    """Return the error for a request that is not what it should be."""
-    return ServingError("INVALID_ARGUMENT", code, **fields)
 
 
 def datatype_of(type_: str) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 
 import orjson
 
-from deploykit.serving.rest.json_values import BINARY, MAX_SHOWN, refused, shown
+from deploykit.serving.protocol.errors import refused
+from deploykit.serving.rest.json_values import BINARY, MAX_SHOWN, shown
 
 # An unclosed string ends with the text, so that a search takes linear time.
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'

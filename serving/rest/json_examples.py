@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from deploykit.serving.execution.classify_regress import with_context
-from deploykit.serving.protocol.errors import shortened
+from deploykit.serving.protocol.errors import refused, shortened
 from deploykit.serving.protocol.protos import Example
-from deploykit.serving.rest.json_values import is_binary, kind, narrowed, refused, shown, to_bytes
+from deploykit.serving.rest.json_values import is_binary, kind, narrowed, shown, to_bytes
 
 EXAMPLES, CONTEXT = "examples", "context"
 

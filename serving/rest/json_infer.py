@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import refused
 from deploykit.serving.protocol.names import check_name
 from deploykit.serving.protocol.open_inference_messages import (
     HEADER_LENGTH,
@@ -22,7 +22,6 @@ from deploykit.serving.protocol.open_inference_tensors import (
     TYPES,
     from_raw,
     output_datatype,
-    refused,
     strings,
     to_raw,
     value_count,
@@ -232,4 +231,4 @@ def _texts(name: str, array: Array) -> list[str]:
     try:
         return [item.decode() for item in strings(array)]
     except UnicodeDecodeError:
-        raise ServingError("INVALID_ARGUMENT", "output-not-utf8", name=name) from None
+        raise refused("output-not-utf8", name=name) from None

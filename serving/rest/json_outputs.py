@@ -8,9 +8,9 @@ import numpy as np
 import orjson
 
 from deploykit.serving.execution.classify_regress import Class
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.rest.json_tensors import COLUMNS, ROWS
-from deploykit.serving.rest.json_values import FLOATS, INTEGERS, from_bytes, refused
+from deploykit.serving.rest.json_values import FLOATS, INTEGERS, from_bytes
 from deploykit.transforms.core.tensors import Array
 
 _BINARY_SUFFIX = "_bytes"

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.signatures import DEFAULT, Tensor
 from deploykit.serving.rest.json_documents import parse
 from deploykit.serving.rest.json_examples import read_examples
 from deploykit.serving.rest.json_infer import InferDocument, binary_arrays, read_infer
 from deploykit.serving.rest.json_tensors import read_inputs
-from deploykit.serving.rest.json_values import refused, signature_name
+from deploykit.serving.rest.json_values import signature_name
 from deploykit.transforms.core.tensors import Array
 
 Inputs = Mapping[str, Mapping[str, Tensor]]

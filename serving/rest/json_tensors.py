@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.rest.json_values import (
     FLOATS,
@@ -18,7 +18,6 @@ from deploykit.serving.rest.json_values import (
     is_binary,
     kind,
     narrowed,
-    refused,
     shown,
     to_bytes,
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import refused
 from deploykit.transforms.core.tensors import Array
 
 BINARY = "b64"
@@ -15,11 +15,6 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 MAX_SHOWN = 60
 """Characters of a value in a message."""
-
-
-def refused(code: str, /, **fields: object) -> ServingError:
-    """Return the error for a document that says something else than it should."""
-    return ServingError("INVALID_ARGUMENT", code, **fields)
 
 
 def signature_name(document: dict[str, Any]) -> str:

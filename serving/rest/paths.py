@@ -4,8 +4,7 @@ import re
 from urllib.parse import unquote, urlsplit
 
 from deploykit.serving.execution.data_plane import Target
-from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.rest.json_values import refused
+from deploykit.serving.protocol.errors import ServingError, refused
 
 # As in TensorFlow Serving's http_rest_api_util.cc: what a path means.
 _WHOM = r"/v1/models{}(?:/versions/(\d+)|/labels/([^/:]+))?"

@@ -18,7 +18,7 @@ from deploykit.serving.execution.data_plane import Answer, Plane, Requester, Tar
 from deploykit.serving.execution.spent_memory import spent
 from deploykit.serving.execution.uploads import SMALL, Upload, Uploads
 from deploykit.serving.lifecycle.models import Models
-from deploykit.serving.protocol.errors import ServingError, code_of, reported
+from deploykit.serving.protocol.errors import ServingError, code_of, refused, reported
 from deploykit.serving.protocol.open_inference_messages import HEADER_LENGTH
 from deploykit.serving.protocol.protos import ModelSpec
 from deploykit.serving.protocol.signatures import UNAVAILABLE, signature_map, unavailable_in
@@ -28,7 +28,6 @@ from deploykit.serving.rest.json_infer import split_body
 from deploykit.serving.rest.json_outputs import write_classes, write_outputs, write_values
 from deploykit.serving.rest.json_reader import JsonReader
 from deploykit.serving.rest.json_requests import Document, Inputs, with_content
-from deploykit.serving.rest.json_values import refused
 from deploykit.serving.rest.listener import Listener
 from deploykit.serving.rest.open_inference import OpenInference
 from deploykit.serving.rest.paths import PROBES, V2_PROBES, is_v2, method_of, parse_path, path_of
