@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, REDUCTION_OPS
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError, unknown_name
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, split, tensor_name
 from deploykit.transforms.core.ops import output_types
@@ -63,7 +63,7 @@ def split_tokens(graph: Graph, *, tensor: str, parts: int = 2) -> None:
     shapes = Shapes(graph)
     shape, name = shapes.shape(tensor), normal(tensor)
     if not graph.is_input(name):
-        raise GraphError("unknown-name", kind="input", name=tensor, hint="", known=graph.inputs)
+        raise unknown_name("input", tensor, graph.inputs)
     if shape is None or len(shape) < 2 or shape[1] < 1 or parts < 2 or shape[1] % parts:
         raise GraphError(
             "split-tokens-shape",

@@ -22,7 +22,7 @@ from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor
 from deploykit.storage.arrays import load_array, load_data
 from deploykit.storage.files import check_regular, read_bytes
 from deploykit.text.serving import described
-from deploykit.transforms.core.errors import FileError, GraphError, naming, nearest
+from deploykit.transforms.core.errors import FileError, GraphError, naming, nearest, unknown_name
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import Array, DType, numpy_type, type_of
@@ -175,13 +175,7 @@ def _named(
         for alias, value in given.items():
             if alias not in signature.inputs:
                 hint = nearest(alias, list(signature.inputs))
-                raise GraphError(
-                    "unknown-name",
-                    kind="input",
-                    name=alias,
-                    hint=hint,
-                    known=listed(signature.inputs),
-                )
+                raise unknown_name("input", alias, listed(signature.inputs), hint)
             yield alias, value, f"input '{alias}'"
         return
     for text in [given] if isinstance(given, str) else given:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from deploykit.exporting.manifests import dns_label
 from deploykit.storage.files import write
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.errors import FileError, GraphError, unknown_name
 from deploykit.transforms.core.files.reading import read_bytes
 
 if TYPE_CHECKING:
@@ -90,14 +90,7 @@ def _places(
         services = {_name(each): each for each in documents if _kind(each) == "InferenceService"}
         label = dns_label(counts.model)
         if label not in services:
-            raise GraphError(
-                "unknown-name",
-                source=path,
-                kind="InferenceService",
-                name=label,
-                hint="",
-                known=services,
-            )
+            raise unknown_name("InferenceService", label, services).within(path)
         predictor = _at(services[label], "spec", "predictor")
         return _numbers(path, predictor, both, f"the predictor of {label}")
     for each in documents:

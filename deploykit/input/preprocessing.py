@@ -23,7 +23,7 @@ from deploykit.photos.wanted_range import BESIDE, Wanted, wanted_from, wanted_ra
 from deploykit.records.features import Feature
 from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.display.documents import Hidden, IfSet, Written, converted, document
-from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.transforms.core.errors import GraphError, nearest, unknown_name
 from deploykit.transforms.core.files.reading import read_json
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
@@ -124,13 +124,7 @@ class Preprocessing:
         inputs: dict[str, Steps] = {}
         for name, steps in self.inputs.items():
             if name not in nodes:
-                raise GraphError(
-                    "unknown-name",
-                    kind="input for the preprocessing",
-                    name=name,
-                    hint="",
-                    known=known,
-                )
+                raise unknown_name("input for the preprocessing", name, known)
             if nodes[name] in inputs:
                 raise GraphError("given-twice", what="the preprocessing of input", name=nodes[name])
             inputs[nodes[name]] = steps
@@ -215,7 +209,7 @@ def preprocessing_from(document: Any) -> Preprocessing:
         raise GraphError("not-preprocessing", format=FORMAT)
     for name in document:
         if name not in known:
-            raise GraphError("unknown-name", kind="key", name=name, hint="", known=known)
+            raise unknown_name("key", name, known)
     inputs, columns = document.get("inputs", {}), document.get("columns")
     if not isinstance(inputs, Mapping) or not isinstance(columns, Mapping | None):
         raise GraphError("needs-by-name", what="inputs and columns")
@@ -235,13 +229,8 @@ def _steps(name: str, plain: Any) -> Steps:
     known = tuple(each.name for each in fields(Steps))
     for key in plain:
         if key not in known:
-            raise GraphError(
-                "unknown-name",
-                source=f"input '{name}'",
-                kind="step",
-                name=key,
-                hint=nearest(str(key), known),
-                known=known,
+            raise unknown_name("step", key, known, nearest(str(key), known)).within(
+                f"input '{name}'"
             )
     try:
         found = converted(plain, Steps)

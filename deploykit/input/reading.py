@@ -11,7 +11,7 @@ from deploykit.input.data import Data
 from deploykit.storage.arrays import load_data
 from deploykit.storage.files import read_bytes
 from deploykit.storage.tables import column
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.errors import FileError, GraphError, unknown_name
 from deploykit.transforms.core.files.reading import BOM, lines
 from deploykit.transforms.core.tensors import Array
 
@@ -178,14 +178,7 @@ def example(data: Data, where: str, content: bytes, features: tuple[str, ...]) -
     for name in features:
         feature = data.features[name]
         if name not in given:
-            raise GraphError(
-                "unknown-name",
-                source=where,
-                kind="feature",
-                name=name,
-                hint="",
-                known=sorted(given),
-            )
+            raise unknown_name("feature", name, sorted(given)).within(where)
         as_bytes = feature.dtype == "string" or feature.content == "raw"
         kind = "bytes_list" if as_bytes else (
             "int64_list" if feature.dtype == "int64" else "float_list"

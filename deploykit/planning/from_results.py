@@ -28,7 +28,7 @@ from deploykit.planning.service_times import (
     Trace,
 )
 from deploykit.text.serving import load_name
-from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.transforms.core.errors import GraphError, nearest, unknown_name
 from deploykit.transforms.core.files.reading import read_json
 from deploykit.transforms.core.tensors import Array
 
@@ -231,14 +231,9 @@ def _replayed(measurement: Measurement, path: str | os.PathLike[str]) -> Trace:
 
 def _check_model(path: str | os.PathLike[str], model: str | None, names: Sequence[str]) -> None:
     if model is not None and model not in names:
-        raise GraphError(
-            "unknown-name",
-            source=path,
-            kind="measurement of model",
-            name=model,
-            hint=nearest(model, list(names)),
-            known=names,
-        )
+        raise unknown_name(
+            "measurement of model", model, names, nearest(model, list(names))
+        ).within(path)
 
 
 def _wanted(what: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from deploykit.records.features import RAW, Feature
 from deploykit.records.record_source import Problems, SourcePart, facts_of, numbered, split_items
 from deploykit.storage.arrays import load_data
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError, unknown_name
 from deploykit.transforms.core.tensors import Array
 
 
@@ -77,9 +77,7 @@ def npz(path: Path, label: str | None) -> Arrays:
     """
     arrays: dict[str, Array] = load_data(path)
     if label is not None and label not in arrays:
-        raise GraphError(
-            "unknown-name", source=path, kind="array", name=label, hint="", known=arrays
-        )
+        raise unknown_name("array", label, arrays).within(path)
     chosen = label or next((each for each in ("label", "labels") if each in arrays), None)
     classes: tuple[str, ...] = ()
     if chosen is not None:

@@ -30,7 +30,7 @@ from deploykit.shipping.stage_result import LEFT_OUT, Outcome, StageResult
 from deploykit.shipping.stages import DESCRIBE, NAMES, STAGES, loses_too_much
 from deploykit.text.progress import Work, working
 from deploykit.transforms.core.display.flag import Flag
-from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.transforms.core.errors import GraphError, nearest, unknown_name
 from deploykit.verification.public_types import ModelLike
 
 DEFAULT = ShipOptions()
@@ -98,13 +98,7 @@ def ship(
     source = source_of(model)
     how.check()
     if from_stage is not None and from_stage not in NAMES:
-        raise GraphError(
-            "unknown-name",
-            kind="stage",
-            name=from_stage,
-            hint=nearest(from_stage, NAMES),
-            known=NAMES,
-        )
+        raise unknown_name("stage", from_stage, NAMES, nearest(from_stage, NAMES))
     name = check_name(how.name or default_name(source.model))
     source, how = _in_memory(source, how)
     folder = Path(output if output is not None else f"{name}.ship")

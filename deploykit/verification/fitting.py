@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.storage.tables import is_number, numbers_of
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError, unknown_name
 from deploykit.transforms.core.tensors import Array, numpy_type
 
 logger = logging.getLogger("deploykit")
@@ -29,9 +29,7 @@ def name_in(
     are_texts = {each: np.asarray(data[each]).dtype.kind in "OSUV" for each in others}
     only = only_of_type(are_texts, type_)
     if not only:
-        raise GraphError(
-            "unknown-name", kind="array for input", name=names[0], hint="", known=sorted(data)
-        )
+        raise unknown_name("array for input", names[0], sorted(data))
     tell_only(names[0], only[0])
     return only[0]
 

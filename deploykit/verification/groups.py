@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from deploykit.transforms.core.display.documents import Written
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError, unknown_name
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.confidence import (
     bound_of_powers,
@@ -64,7 +64,7 @@ def group_names(data: Mapping[str, Any], name: str, samples: int) -> Array:
     """
     if name not in data:
         known = sorted(data)
-        raise GraphError("unknown-name", kind="array to group by", name=name, hint="", known=known)
+        raise unknown_name("array to group by", name, known)
     values = np.asarray(data[name])
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError, unknown_name
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.ops import (
@@ -123,7 +123,7 @@ def asked_for(graph: Graph, shapes: Shaped) -> dict[str, tuple[int, ...]]:
     for name, given in shapes.items():
         tensor = inputs.get(name.removesuffix(":0"))
         if tensor is None:
-            raise GraphError("unknown-name", kind="input", name=name, hint="", known=inputs)
+            raise unknown_name("input", name, inputs)
         declared = type_and_shape(graph, tensor)[1]
         if declared is not None and not (
             len(given) == len(declared)

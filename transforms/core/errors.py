@@ -21,7 +21,7 @@ import errno
 import math
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Self, TypeAlias
 
@@ -266,6 +266,11 @@ def failed(code: str, error: BaseException, /, **fields: object) -> Error:
     """Return the error for what a library raised: of the graph, or of the memory that ran out."""
     found = GraphError(code, **fields)
     return LimitError("not-enough-memory", reason=found) if lacks_memory(error) else found
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str], hint: str = "") -> GraphError:
+    """Return the error for a name that is not among those there are; `hint` is of `nearest`."""
+    return GraphError("unknown-name", kind=kind, name=name, hint=hint, known=known)
 
 
 @contextlib.contextmanager

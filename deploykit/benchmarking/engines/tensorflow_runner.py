@@ -23,7 +23,7 @@ from deploykit.benchmarking.towers import (
     towers,
 )
 from deploykit.hardware.allocators import check_in_force
-from deploykit.transforms.core.errors import GraphError, failed
+from deploykit.transforms.core.errors import failed, unknown_name
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.session import sentence
 from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
@@ -119,13 +119,7 @@ class TensorFlowRunner(Runner):
         there = [f"/{name}" for name in names if not name.startswith("XLA_")]
         for device in devices:
             if device not in there:
-                raise GraphError(
-                    "unknown-name",
-                    kind="device of TensorFlow",
-                    name=device,
-                    hint="",
-                    known=sorted(there),
-                )
+                raise unknown_name("device of TensorFlow", device, sorted(there))
 
     def _engine_facts(self) -> dict[str, Any]:
         """Return TensorFlow's version, and what is in force there."""

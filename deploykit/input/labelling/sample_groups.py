@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from deploykit.input.data import Data
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import unknown_name
 from deploykit.verification.groups import GROUP
 from deploykit.verification.samples import Dataset
 
@@ -35,14 +35,7 @@ def group_feature(data: Data, group_by: str | None, inputs: Collection[str]) -> 
     if group_by == FOLDER and has_folders:
         return ""
     known = sorted({*data.features, *([FOLDER] if has_folders else [])})
-    raise GraphError(
-        "unknown-name",
-        source=data.path,
-        kind="array to group by",
-        name=group_by,
-        hint="",
-        known=known,
-    )
+    raise unknown_name("array to group by", group_by, known).within(data.path)
 
 
 def in_folders(samples: Dataset, data: Data, group_by: str | None) -> Dataset:

@@ -8,7 +8,7 @@ bits become such of 32; those that are fed are looked at in each call, as most a
 from collections.abc import Mapping
 from typing import Any
 
-from deploykit.transforms.core.errors import GraphError, LoadError
+from deploykit.transforms.core.errors import GraphError, LoadError, unknown_name
 from deploykit.transforms.core.tensors import Array, type_name
 
 _TYPES = ("T", "dtype", "DstT", "SrcT")
@@ -52,9 +52,7 @@ def check_fed(feeds: Mapping[str, Any], types: Mapping[str, str]) -> None:
             raise GraphError("openvino-input-not-fed", name=tensor)
     for tensor, array in feeds.items():
         if tensor not in types:
-            raise GraphError(
-                "unknown-name", kind="input", name=tensor, hint="", known=sorted(types)
-            )
+            raise unknown_name("input", tensor, sorted(types))
         found = getattr(getattr(array, "dtype", None), "name", type(array).__name__)
         if types[tensor] and found != types[tensor]:
             raise GraphError(
