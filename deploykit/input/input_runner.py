@@ -20,10 +20,10 @@ from deploykit.input.own_pipeline import OWN, OwnDataset, OwnPipeline
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.queues import BATCHES, Queue
 from deploykit.input.tfdata import PREFETCHED, TfData
-from deploykit.transforms.core.errors import GraphError, failed
+from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.child import Worker
-from deploykit.transforms.core.running.session import full_name, sentence
+from deploykit.transforms.core.running.session import full_name, runtime_failed
 from deploykit.transforms.core.tensors import Array
 
 _LONGEST = 4  # times what a phase should take
@@ -310,24 +310,10 @@ class InputRunner:
         Ops of a graph tell neither file nor line, so the records are gone through in Python.
         """
         if self.job.own is not None:
-            raise failed(
-                "runtime-failed",
-                error,
-                source=f"pipeline {self.job.own.name}",
-                runtime="TensorFlow",
-                action="run this",
-                reason=sentence(error),
-            )
+            raise runtime_failed(error, "run this", source=f"pipeline {self.job.own.name}")
         if self.job.style != "feed":  # where Python has read them already
             check_records(self.job.pipeline)
-        raise failed(
-            "runtime-failed",
-            error,
-            source=self.job.style,
-            runtime="TensorFlow",
-            action="run this",
-            reason=sentence(error),
-        )
+        raise runtime_failed(error, "run this", source=self.job.style)
 
 
 def _element(name: str) -> Any:

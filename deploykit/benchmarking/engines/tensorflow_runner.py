@@ -23,9 +23,9 @@ from deploykit.benchmarking.towers import (
     towers,
 )
 from deploykit.hardware.allocators import check_in_force
-from deploykit.transforms.core.errors import failed, unknown_name
+from deploykit.transforms.core.errors import unknown_name
 from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.running.session import sentence
+from deploykit.transforms.core.running.session import runtime_failed
 from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
 
 if TYPE_CHECKING:
@@ -79,13 +79,7 @@ class TensorFlowRunner(Runner):
                 ready = functools.partial(in_callers_thread, self.session)
             self._call = ready(self.fetches, self.fed)
         except self._failures as error:
-            raise failed(
-                "runtime-failed",
-                error,
-                runtime="TensorFlow",
-                action="load the graph",
-                reason=sentence(error),
-            ) from None
+            raise runtime_failed(error, "load the graph") from None
         self.load = time.perf_counter_ns() - start
 
     def _imported(self, devices: Sequence[str]) -> tuple[Supply | None, list[Tower]]:
@@ -171,13 +165,7 @@ class TensorFlowRunner(Runner):
         try:
             yield
         except self._failures as error:
-            raise failed(
-                "runtime-failed",
-                error,
-                runtime="TensorFlow",
-                action="run the graph",
-                reason=sentence(error),
-            ) from None
+            raise runtime_failed(error, "run the graph") from None
 
     def run_once(self, options: Any = None) -> tuple[int, Any]:
         """Run the first batch with these RunOptions; return the call's time and its RunMetadata."""

@@ -74,13 +74,7 @@ def load_model(path: str, architecture: bytes | None) -> Any:
         except (Error, ModuleNotFoundError):
             raise
         except Exception as error:  # Keras raises whatever the damage happens to cause
-            raise failed(
-                "runtime-failed",
-                error,
-                runtime="Keras",
-                action="load the model",
-                reason=_text(error),
-            ) from None
+            raise _failed("load the model", error) from None
 
 
 def write_model(folder: str, model: Any) -> Resaved:
@@ -144,13 +138,7 @@ def caller(model: Any, augmenting: dict[str, None] | None = None) -> Call:
             with augmentation_off(keras) as names:
                 answers = model(given)
         except Exception as error:  # Keras raises whatever the model happens to cause
-            raise failed(
-                "runtime-failed",
-                error,
-                runtime="Keras",
-                action="run the model that it loaded",
-                reason=_text(error),
-            ) from None
+            raise _failed("run the model that it loaded", error) from None
         if augmenting is not None:
             augmenting.update(dict.fromkeys(names))
         return [tf.nest.flatten(each, expand_composites=True) for each in tf.nest.flatten(answers)]
@@ -343,6 +331,11 @@ def _custom_part(config: Any) -> str | None:
                 kind = "function" if is_function else "layer"
                 return f"{kind} '{name or part['class_name']}'"
     return None
+
+
+def _failed(action: str, error: Exception) -> Error:
+    reason = _text(error)
+    return failed("runtime-failed", error, runtime="Keras", action=action, reason=reason)
 
 
 def _text(error: Exception) -> str:

@@ -5,7 +5,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deploykit.transforms.core.errors import GraphError, LimitError, LoadError, failed, lacks_memory
+from deploykit.transforms.core.errors import (
+    Error,
+    GraphError,
+    LimitError,
+    LoadError,
+    failed,
+    lacks_memory,
+)
 from deploykit.transforms.core.graph import no_collection
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.protos import GraphDef
@@ -59,13 +66,7 @@ class Session:
             try:
                 parts.loader.load(session._session, list(tags), folder)
             except Exception as error:  # it raises much, from KeyError to its own
-                raise failed(
-                    "runtime-failed",
-                    error,
-                    runtime="TensorFlow",
-                    action="load the SavedModel",
-                    reason=sentence(error),
-                ) from None
+                raise runtime_failed(error, "load the SavedModel") from None
         session._names = {operation.name for operation in session.graph.get_operations()}
         return session
 
@@ -82,13 +83,7 @@ class Session:
         try:
             self._session = parts.session.Session(graph=graph, config=config)
         except (ValueError, MemoryError, parts.errors.OpError) as error:
-            raise failed(
-                "runtime-failed",
-                error,
-                runtime="TensorFlow",
-                action="start a session",
-                reason=sentence(error),
-            ) from None
+            raise runtime_failed(error, "start a session") from None
 
     @property
     def devices(self) -> list[str]:
@@ -122,13 +117,7 @@ class Session:
         try:
             return list(self._session.run([full_name(n) for n in fetches], full, **options))
         except (ValueError, KeyError, TypeError, MemoryError, self._parts.errors.OpError) as error:
-            raise failed(
-                "runtime-failed",
-                error,
-                runtime="TensorFlow",
-                action="run the graph",
-                reason=sentence(error),
-            ) from None
+            raise runtime_failed(error, "run the graph") from None
 
 
 def full_name(tensor: str) -> str:
@@ -145,6 +134,18 @@ def refusal(said: str) -> LoadError:
         runtime="TensorFlow",
         action="load the graph",
         reason=said,
+    )
+
+
+def runtime_failed(error: BaseException, action: str, /, **fields: object) -> Error:
+    """Return the error for what TensorFlow raised at this, with the sentence that says why."""
+    return failed(
+        "runtime-failed",
+        error,
+        runtime="TensorFlow",
+        action=action,
+        reason=sentence(error),
+        **fields,
     )
 
 
