@@ -19,7 +19,7 @@ from deploykit.batch_inference.reading.data_part import DataPart
 from deploykit.batch_inference.results_folder import ResultsFolder
 from deploykit.storage.files import hidden, remove_leftovers
 from deploykit.text.progress import Work
-from deploykit.transforms.core.errors import FileError
+from deploykit.transforms.core.errors import cannot_be
 
 logger = logging.getLogger("deploykit")
 
@@ -97,6 +97,4 @@ def _model_file(plan: InferPlan) -> Iterator[str]:
     except OSError as error:
         if is_written:
             raise
-        raise FileError(
-            "file-action-failed", source=path, action="written", reason=error.strerror or error
-        ) from None
+        raise cannot_be("written", path, error) from None

@@ -16,7 +16,7 @@ from typing import Any
 from deploykit.batch_inference.infer_task import PartDone
 from deploykit.storage.files import write
 from deploykit.transforms.core.display.documents import FORMAT, converted, document, head
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.errors import GraphError, cannot_be
 from deploykit.transforms.core.files.reading import lines
 
 KIND = "infer parts"
@@ -85,12 +85,7 @@ class PartsJournal:
             except OSError as error:
                 with contextlib.suppress(OSError):
                     os.truncate(self.path, self._size)
-                raise FileError(
-                    "file-action-failed",
-                    source=self.path,
-                    action="written",
-                    reason=error.strerror or error,
-                ) from None
+                raise cannot_be("written", self.path, error) from None
             self._size += len(line)
 
     def remove(self) -> None:

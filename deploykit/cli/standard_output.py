@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
-from deploykit.transforms.core.errors import FileError
+from deploykit.transforms.core.errors import FileError, cannot_be
 
 
 class StandardOutput:
@@ -54,10 +54,7 @@ class StandardOutput:
     def _stop(self, error: OSError) -> None:
         """Discard what is buffered, and all that follows."""
         if not self._is_stopped and not isinstance(error, BrokenPipeError):
-            self.error = FileError(
-                "file-action-failed", source="standard output", action="written",
-                reason=error.strerror or error,
-            )  # fmt: skip
+            self.error = cannot_be("written", "standard output", error)
         self._is_stopped = True
         with contextlib.suppress(OSError):  # a stream of a test has no descriptor
             nowhere = os.open(os.devnull, os.O_WRONLY)

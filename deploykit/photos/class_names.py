@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError, counts_differ
 from deploykit.transforms.core.files.reading import read_text
 
 
@@ -26,6 +26,4 @@ def read_labels(path: str | os.PathLike[str]) -> list[str]:
 def check_labels(labels: Sequence[str], scores: int, output: str) -> None:
     """Raise GraphError where there are labels, but not one for each score of an output."""
     if labels and len(labels) != scores:
-        raise GraphError(
-            "counts-differ", what="labels", count=len(labels), other="scores", other_count=scores
-        )
+        raise counts_differ("labels", len(labels), scores, "scores")

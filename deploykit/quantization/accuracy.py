@@ -9,7 +9,7 @@ from typing import Any
 
 from deploykit.quantization.scoring import Beside, Judgement
 from deploykit.transforms.core.engines.engines import TENSORFLOW
-from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
+from deploykit.transforms.core.errors import CrashError, GraphError, LimitError, counts_differ
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
@@ -56,13 +56,7 @@ class Judge:
         if not samples:
             raise GraphError("no-samples", purpose="judge by")
         if labels is not None and len(labels) != samples:
-            raise GraphError(
-                "counts-differ",
-                what="labels",
-                count=len(labels),
-                other="samples",
-                other_count=samples,
-            )
+            raise counts_differ("labels", len(labels), samples)
         if labels is None and ":" not in metric:
             if metric != "top1":  # which nobody needs to have asked for
                 raise GraphError(

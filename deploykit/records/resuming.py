@@ -10,7 +10,7 @@ from typing import Any
 from deploykit.records.index import index_path, shard_files
 from deploykit.storage.files import check_output_folder, remove_leftovers
 from deploykit.storage.resume_file import State
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.errors import FileError, GraphError, cannot_be
 from deploykit.transforms.core.files.locks import locked
 from deploykit.transforms.core.files.reading import sha256_of
 
@@ -85,9 +85,7 @@ def remove(*paths: Path) -> None:
         try:
             each.unlink(missing_ok=True)
         except OSError as error:
-            raise FileError(
-                "file-action-failed", source=each, action="removed", reason=error.strerror or error
-            ) from None
+            raise cannot_be("removed", each, error) from None
 
 
 def forget(folder: Path, names: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from deploykit.freezing.graph_files import write_graph
 from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.errors import FileError
+from deploykit.transforms.core.errors import FileError, cannot_be
 from deploykit.transforms.core.graph import Graph
 
 _FILE = re.compile(rf"\d\d+-({'|'.join(pipeline.names())}|[\w.]+:\w+)\.pb")
@@ -47,9 +47,7 @@ class Dump:
             for path in _dumped(self.folder) if self.force else ():
                 path.unlink()
         except OSError as error:
-            raise FileError(
-                "file-action-failed", source=self.folder, action="written", reason=error.strerror
-            ) from None
+            raise cannot_be("written", self.folder, error) from None
 
 
 def check_folder(path: str, force: bool, source: str | None = None) -> None:

@@ -20,7 +20,7 @@ from deploykit.storage.ship_report import KIND, REPORT, TUNED, ship_report
 from deploykit.storage.swap_folders import can_swap, link_missing, next_to, recover, swap
 from deploykit.text.results.shipped import precision_line, verdict_of
 from deploykit.transforms.core.display.documents import FORMAT
-from deploykit.transforms.core.errors import Error, FileError
+from deploykit.transforms.core.errors import Error, FileError, cannot_be
 from deploykit.transforms.core.files.locks import locked
 from deploykit.transforms.core.files.unfinished import note
 
@@ -69,9 +69,7 @@ def _held(folder: Path) -> Iterator[None]:
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(
-            "file-action-failed", source=folder, action="made", reason=error.strerror or error
-        ) from None
+        raise cannot_be("made", folder, error) from None
     with locked(place) as is_ours:
         if is_ours is False:
             raise FileError("other-ship-at-work", source=folder)
@@ -109,9 +107,7 @@ def _build_folder(folder: Path, kept: Callable[[Path], int]) -> Path:
         link_missing(folder, partial)
         partial.rename(build)
     except OSError as error:
-        raise FileError(
-            "file-action-failed", source=build, action="made", reason=error.strerror or error
-        ) from None
+        raise cannot_be("made", build, error) from None
     return build
 
 

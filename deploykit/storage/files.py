@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from deploykit.transforms.core.errors import FileError
+from deploykit.transforms.core.errors import FileError, cannot_be
 from deploykit.transforms.core.files.locks import locked
 from deploykit.transforms.core.files.reading import MAX_BYTES, check_regular, read_bytes
 from deploykit.transforms.core.files.unfinished import note
@@ -56,9 +56,7 @@ def write(
         finally:
             os.close(folder)
     except OSError as error:
-        raise FileError(
-            "file-action-failed", source=path, action="written", reason=error.strerror or error
-        ) from None
+        raise cannot_be("written", path, error) from None
     return size
 
 

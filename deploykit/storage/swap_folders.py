@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from deploykit.transforms.core.errors import FileError
+from deploykit.transforms.core.errors import FileError, cannot_be
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <stdio.h> on Linux
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
@@ -66,9 +66,7 @@ def recover(folder: Path) -> None:
     try:
         old.rename(folder.resolve())
     except OSError as error:
-        raise FileError(
-            "file-action-failed", source=old, action="renamed", reason=error.strerror or error
-        ) from None
+        raise cannot_be("renamed", old, error) from None
 
 
 def link_missing(source: Path, target: Path, skip: frozenset[str] = frozenset()) -> None:

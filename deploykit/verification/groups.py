@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from deploykit.transforms.core.display.documents import Written
-from deploykit.transforms.core.errors import GraphError, unknown_name
+from deploykit.transforms.core.errors import GraphError, counts_differ, unknown_name
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.confidence import (
     bound_of_powers,
@@ -71,13 +71,7 @@ def group_names(data: Mapping[str, Any], name: str, samples: int) -> Array:
     if not are_groups(values):
         raise GraphError("group-form", name=name, dtype=values.dtype, shape=values.shape)
     if len(values) != samples:
-        raise GraphError(
-            "counts-differ",
-            what=f"groups of '{name}'",
-            count=len(values),
-            other="samples",
-            other_count=samples,
-        )
+        raise counts_differ(f"groups of '{name}'", len(values), samples)
     if values.dtype.kind == "f":
         values = values.astype(np.int64)
     texts = [

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deploykit.storage.tables import column
-from deploykit.transforms.core.errors import GraphError, naming
+from deploykit.transforms.core.errors import GraphError, counts_differ, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.tensors import Array
@@ -89,13 +89,7 @@ class Dataset:
             names = [each for each in LABELS if each in data and each not in taken and labelled]
             labels = np.asarray(data[names[0]]) if names else None
             if labels is not None and counts and counts != {len(np.atleast_1d(labels))}:
-                raise GraphError(
-                    "counts-differ",
-                    what="labels",
-                    count=np.size(labels),
-                    other="samples",
-                    other_count=counts.pop(),
-                )
+                raise counts_differ("labels", np.size(labels), counts.pop())
             count = min(counts, default=1)
             groups = group_names(data, group_by, count) if group_by else None
             if group_by == "" and GROUP in data and GROUP not in taken:

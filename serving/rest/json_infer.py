@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from deploykit.serving.protocol.errors import refused
+from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.names import check_name
 from deploykit.serving.protocol.open_inference_messages import (
     HEADER_LENGTH,
@@ -106,12 +106,7 @@ def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], Infe
     request_id = document.get("id")
     request_id = "" if request_id is None else request_id
     if type(request_id) is not str:
-        raise refused(
-            "infer-field-type",
-            what="the id of the request",
-            got=shown(request_id),
-            expected="a string",
-        )
+        raise _mistyped("the id of the request", request_id, "a string")
     check_name("the id of the request", request_id)
     return signature, inputs, InferDocument(request_id, binary, outputs, default)
 
@@ -181,22 +176,14 @@ def _objects(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any
     if found is None:
         return []
     if type(found) is not list or not set(map(type, found)) <= {dict}:
-        raise refused(
-            "infer-field-type", what=f"'{key}'", got=shown(found), expected="a list of objects"
-        )
+        raise _mistyped(f"'{key}'", found, "a list of objects")
     return found
 
 
 def _text(tensor: Mapping[str, Any], key: str, where: str) -> str:
     value = tensor.get(key)
     if type(value) is not str:
-        raise refused(
-            "infer-field-type",
-            source=where,
-            what=f"its {key}",
-            got=shown(value),
-            expected="a string",
-        )
+        raise _mistyped(f"its {key}", value, "a string").within(where)
     return value
 
 
@@ -205,26 +192,19 @@ def _parameters(tensor: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     if found is None:
         return {}
     if type(found) is not dict:
-        raise refused(
-            "infer-field-type",
-            source=where,
-            what="the value of parameters",
-            got=shown(found),
-            expected="an object",
-        )
+        raise _mistyped("the value of parameters", found, "an object").within(where)
     return found
 
 
 def _flag(parameters: Mapping[str, Any], name: str, default: bool) -> bool:
     value = parameters.get(name, default)
     if type(value) is not bool:
-        raise refused(
-            "infer-field-type",
-            what=f"the parameter '{name}'",
-            got=shown(value),
-            expected="true or false",
-        )
+        raise _mistyped(f"the parameter '{name}'", value, "true or false")
     return value
+
+
+def _mistyped(what: str, got: Any, expected: str) -> ServingError:
+    return refused("infer-field-type", what=what, got=shown(got), expected=expected)
 
 
 def _texts(name: str, array: Array) -> list[str]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from deploykit.serving.protocol.version_numbers import number_of
-from deploykit.transforms.core.errors import Error, FileError
+from deploykit.transforms.core.errors import Error, FileError, cannot_be
 from deploykit.transforms.core.files.locks import locked
 from deploykit.transforms.core.files.unfinished import note
 
@@ -104,9 +104,7 @@ def _written(
             target = _publish(partial, folder, version)
         _sync(folder, folder.parent)
     except OSError as error:
-        raise FileError(
-            "file-action-failed", source=folder, action="written", reason=error.strerror or error
-        ) from None
+        raise cannot_be("written", folder, error) from None
     return target
 
 

@@ -273,6 +273,17 @@ def unknown_name(kind: str, name: object, known: Iterable[str], hint: str = "") 
     return GraphError("unknown-name", kind=kind, name=name, hint=hint, known=known)
 
 
+def counts_differ(what: str, count: int, other_count: int, other: str = "samples") -> GraphError:
+    """Return the error for two things of which there should be as many."""
+    return GraphError("counts-differ", what=what, count=count, other=other, other_count=other_count)
+
+
+def cannot_be(action: str, path: object, error: OSError) -> FileError:
+    """Return the error for a file that the system does not let be written, made, renamed..."""
+    reason = error.strerror or error
+    return FileError("file-action-failed", source=path, action=action, reason=reason)
+
+
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     """Let a GraphError of the block begin with the path of what is wrong, unless it does."""

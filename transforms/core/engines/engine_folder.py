@@ -28,7 +28,7 @@ from deploykit.transforms.core.engines.engine_manifest import (
     document_of,
     parsed,
 )
-from deploykit.transforms.core.errors import FileError, GraphError, MismatchError
+from deploykit.transforms.core.errors import FileError, GraphError, MismatchError, cannot_be
 from deploykit.transforms.core.files.reading import read_bytes, read_json, sha256_of
 from deploykit.transforms.core.files.unfinished import note
 from deploykit.transforms.core.node import Node
@@ -86,9 +86,7 @@ def write(version_folder: Path, content: EngineFolder) -> Path:
                 raise FileError("never-replaced", source=folder)
             partial.rename(folder)
     except OSError as error:
-        raise FileError(
-            "file-action-failed", source=folder, action="written", reason=error.strerror or error
-        ) from None
+        raise cannot_be("written", folder, error) from None
     return folder
 
 
