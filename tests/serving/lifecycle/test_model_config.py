@@ -17,7 +17,6 @@ from deploykit.serving.lifecycle.version_folders import All, Latest, Specific
 from deploykit.serving.protocol.batching_parameters import Batching, read_batching
 from deploykit.serving.protocol.errors import MESSAGE_LENGTH, ServingError
 from deploykit.serving.protocol.protos import ModelServerConfig
-from deploykit.serving.protocol.text_protos import MESSAGES
 from deploykit.serving.server.config_files import (
     METRICS_PATH,
     Monitoring,
@@ -26,6 +25,7 @@ from deploykit.serving.server.config_files import (
     read_tls,
 )
 from deploykit.transforms.core.errors import FileError
+from deploykit.transforms.core.protobuf.private_pool import private_messages
 from tests.support import Containing, raises, says, shows
 
 PEM = "-----BEGIN CERTIFICATE-----\\nMIIB\\n-----END CERTIFICATE-----\\n"
@@ -227,11 +227,18 @@ def test_files_that_cannot_be_read(tmp_path, reader):
         reader(tmp_path)
 
 
+FIELDS = [
+    name
+    for message in private_messages(
+        "tensorflow.serving", ["BatchingParameters", "SSLConfig"]
+    ).values()
+    for name in message.DESCRIPTOR.fields_by_name
+]
 WORDS = st.sampled_from(
     ["{", "}", ":", "[", "]", "<", ">", '"a"', "'", '"', "1", "-", "9" * 30, "true", "all", "\n",
      "model_config_list", "config", "name", "base_path", "version_labels", "key", "value",
      "model_version_policy", "specific", "versions", "custom_model_config", "[a.b/C]", "nan",
-     *MESSAGES["BatchingParameters"], *MESSAGES["SSLConfig"], "prometheus_config", "\\", "\x00"]
+     *FIELDS, "prometheus_config", "\\", "\x00"]
 )  # fmt: skip
 
 
