@@ -323,11 +323,6 @@ def _refuse_unused(data: Data, steps: Steps, feature: Feature) -> None:
             )
 
 
-def steps_for(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, Steps]:
-    """Return the steps of `plan` alone."""
-    return {tensor: planned.steps for tensor, planned in plan(data, graph, declared).items()}
-
-
 def keeps_files(steps: Steps, feature: Feature) -> bool:
     """Say whether an input takes images as the bytes of their files."""
     return feature.content == "image" and steps.dtype == "string"

@@ -25,20 +25,11 @@ _AT_ONCE = 4096  # ids
 
 
 @contextlib.contextmanager
-def service(workers: int) -> Iterator[str]:
-    """Run a dispatcher and workers in a child process while the block lasts; yield their address.
-
-    They listen on all interfaces, without authentication: TensorFlow offers no other way.
-    """
-    with serving(workers, None) as (address, _):
-        yield address
-
-
-@contextlib.contextmanager
 def serving(workers: int | None, address: str | None) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield where a service listens: one of so many workers, or one that runs; "" for neither.
 
-    The second value is the processes that were started for it.
+    Its own run in a child process, and listen on all interfaces, without authentication:
+    TensorFlow offers no other way. The second value is the processes that were started for it.
 
     GraphError: nothing listens at the address.
     """

@@ -5,8 +5,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from deploykit.input.data import Data
 from deploykit.input.own_pipeline import OwnDataset
 from deploykit.input.parsing import example_spec, inputs_of, parsed_lines
@@ -210,9 +208,3 @@ def _one_by_one(pipeline: Pipeline, records: Any) -> Any:
             drop_remainder=pipeline.drops,
         )
     return parsed.padded_batch(pipeline.batch, shapes, drop_remainder=pipeline.drops)
-
-
-def batches_eagerly(pipeline: Pipeline) -> Any:
-    """Yield batches as arrays by input, in a process that runs TensorFlow 2 as it is."""
-    for each in dataset(pipeline).as_numpy_iterator():
-        yield {name: np.asarray(array) for name, array in each.items()}

@@ -17,7 +17,6 @@ from deploykit.transforms.core.files.reading import read_json
 
 FORMAT = 1
 END = ".index.json"
-COMPRESSIONS = ("", "GZIP")  # as tf.data.TFRecordDataset names them
 
 _NUMBERED = r"(?P<name>.+)-(?P<number>\d{5,})-of-(?P<count>\d{5,})\."
 _SHARD = r"\A[^/\n]+-\d{5,}-of-\d{5,}\.tfrecord\Z"

@@ -169,7 +169,3 @@ def _problem(shape: tuple[int, ...], dtype: Any) -> str:
     if is_empty and math.prod(sizes) > MOST_EMPTY:
         return f"has no values, but the shape {str(list(shape))[:60]}"
     return ""
-
-
-def _said(shape: tuple[int, ...], dtype: Any) -> str:
-    return f"{dtype}{str(list(shape))[:60]}"

@@ -15,19 +15,15 @@ from deploykit.input.data import Data, open_data
 from deploykit.input.input_runner import InputJob
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.piping import InputPipelineOptions
-from deploykit.input.preprocessing import (
-    Preprocessing,
-    load_preprocessing,
-    preprocessing_of,
-    steps_for,
-)
+from deploykit.input.preprocessing import Preprocessing, load_preprocessing, preprocessing_of
 from deploykit.input.runnable import open_runnable
-from deploykit.input.service import service
+from deploykit.input.service import serving
 from deploykit.transforms.core.running.child import call
 from tests.benchmarks.feeding import AHEAD, ROUNDS, Experiment
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import frozen_keras_net, made_by
+from tests.deploykit.input.made_up import steps_for
 
 THREADS = 2
 PARSED = 8.0  # times as fast as decode_csv
@@ -176,7 +172,7 @@ def epoch() -> list[Figure]:
     records = open_data(str(made_by("text_rating/build.py") / "records"))
     lines = sum(len(Path(file).read_text().splitlines()) for file in table.files)
     found = []
-    with service(2) as address:
+    with serving(2, None) as (address, _):
         for what, data, count in (("CSV", table, lines), ("TFRecord", records, records.records)):
             seen = call("deploykit.input.service:check_epoch", data, address)
             what = f"tf.data service, 2 workers, {what}: records of an epoch, each once"

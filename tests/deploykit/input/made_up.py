@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,13 @@ import numpy as np
 from deploykit.input.data import Data, open_data
 from deploykit.input.feed import batches
 from deploykit.input.pipeline import Pipeline
-from deploykit.input.preprocessing import Preprocessing, Steps, steps_for
+from deploykit.input.preprocessing import Preprocessing, Steps, plan
 from deploykit.input.queues import Queue
-from deploykit.input.tfdata import TfData
+from deploykit.input.tfdata import TfData, dataset
 from deploykit.photos.ranges import UNIT
 from deploykit.records.features import Feature
 from deploykit.records.index import Index, Shard, index_path, shard_name
+from deploykit.transforms.core.graph import Graph
 
 COUNT, FILES, WIDTH = 23, 3, 6
 TEXTS = ["to be or not", "be", "", "the quick brown fox jumps", "a  b"]
@@ -136,6 +138,15 @@ def write_images(folder: Path, count: int = 8) -> Data:
     listed = "\n".join(f"{n:02}.jpg,{n}" for n in range(count)) + "\n"
     (folder / "labels.csv").write_text(listed)
     return open_data(str(folder))
+
+
+def steps_for(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, Steps]:
+    return {tensor: planned.steps for tensor, planned in plan(data, graph, declared).items()}
+
+
+def batches_eagerly(piped: Pipeline) -> Iterator[dict[str, np.ndarray]]:
+    for each in dataset(piped).as_numpy_iterator():
+        yield {name: np.asarray(array) for name, array in each.items()}
 
 
 def pipeline(data: Data, inputs: dict[str, Steps] | None = None, **more) -> Pipeline:

@@ -18,7 +18,6 @@ from deploykit.input.preprocessing import (
     load_preprocessing,
     preprocessing_from,
     result_of,
-    steps_for,
 )
 from deploykit.records.features import Feature
 from deploykit.transforms.core.display.documents import document
@@ -27,6 +26,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from tests.deploykit.benchmarking.nets import placeholder
+from tests.deploykit.input.made_up import steps_for
 from tests.support import Containing, raises, says
 
 DATA = Data(

@@ -5,9 +5,10 @@ import pytest
 
 from deploykit.input.data import open_data
 from deploykit.input.pipeline import Pipeline
-from deploykit.input.preprocessing import Preprocessing, steps_for
-from deploykit.input.service import check_epoch, distributed, reachable, service
+from deploykit.input.preprocessing import Preprocessing
+from deploykit.input.service import check_epoch, distributed, reachable, serving
 from deploykit.transforms.core.errors import GraphError, VerificationError
+from tests.deploykit.input.made_up import batches_eagerly, steps_for
 from tests.support import assert_error, raises, shows
 
 FILES, LINES = 5, 7
@@ -16,7 +17,7 @@ FILES, LINES = 5, 7
 @pytest.fixture(scope="module")
 def address():
     """Where two workers serve for all tests; they end at once, as their process does."""
-    with service(2) as found:
+    with serving(2, None) as (found, _):
         yield found
 
 
@@ -67,8 +68,6 @@ def test_a_lost_record_is_caught(address, lines, monkeypatch):
 
 @pytest.mark.slow
 def test_the_pipeline_of_the_workers_gives_each_record_once_an_epoch(address, lines):
-    from deploykit.input.tfdata import batches_eagerly
-
     folder, count = lines
     data = open_data(str(folder))
     steps = steps_for(data, None, Preprocessing())
@@ -78,8 +77,6 @@ def test_the_pipeline_of_the_workers_gives_each_record_once_an_epoch(address, li
 
 
 def test_batches_are_whole_where_the_model_demands_it(address, lines):
-    from deploykit.input.tfdata import batches_eagerly
-
     folder, count = lines
     data = open_data(str(folder))
     steps = steps_for(data, None, Preprocessing())
@@ -90,7 +87,7 @@ def test_batches_are_whole_where_the_model_demands_it(address, lines):
 
 def test_servers_live_in_a_process_of_their_own(lines):
     folder, count = lines
-    with service(1) as address:
+    with serving(1, None) as (address, _):
         assert check_epoch(open_data(str(folder)), address) == count
     with raises(GraphError, "service-unreachable"):
         reachable(address)

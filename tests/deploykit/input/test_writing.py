@@ -12,11 +12,12 @@ import pytest
 
 from deploykit.input.data import open_data
 from deploykit.input.pipeline import Pipeline
-from deploykit.input.preprocessing import preprocessing_from, steps_for
-from deploykit.input.tfdata import batches_eagerly, dataset
+from deploykit.input.preprocessing import preprocessing_from
+from deploykit.input.tfdata import dataset
 from deploykit.input.writing import written
 from deploykit.records.features import Feature
 from deploykit.records.index import Index, Shard, index_path, shard_name
+from tests.deploykit.input.made_up import batches_eagerly, steps_for
 
 TEXTS = ["a good lamp", "bad", "we had another lamp before it broke", "fine", "it is ugly"]
 STATISTICS = {"mean": [0.5, 0.4, 0.3], "std": [0.25, 0.2, 0.3]}

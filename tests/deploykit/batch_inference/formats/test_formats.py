@@ -28,10 +28,10 @@ from deploykit.input.data import open_data
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Steps
 from deploykit.input.reading import records
-from deploykit.input.tfdata import batches_eagerly
 from deploykit.records.features import LISTS, Feature
 from deploykit.records.index import Index, Shard
 from deploykit.transforms.core.errors import GraphError
+from tests.deploykit.input.made_up import batches_eagerly
 from tests.deploykit.records.conftest import parsed
 from tests.support import Containing, raises
 
