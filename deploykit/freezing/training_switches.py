@@ -75,20 +75,7 @@ def _hides_batch_norms(graph: Graph, library: Library, placeholder: Node) -> boo
                 conditions.add(reader.name)
                 waiting.append(reader.name)
     below = graph.descendants(switches, control=False) if switches else set()
-    ops = {graph[name].op for name in below} | _ops_in(library, functions)
+    called = library.below(library[name].signature.name for name in functions)
+    ops = {graph[name].op for name in below}
+    ops |= {proto.op for name in called for proto in library[name].node_def}
     return not ops.isdisjoint(_OF_BATCH_NORMS)
-
-
-def _ops_in(library: Library, names: Iterable[str]) -> set[str]:
-    """Return the ops of functions and of those that they call."""
-    ops: set[str] = set()
-    waiting, seen = list(names), set(names)
-    while waiting:
-        for proto in library[waiting.pop()].node_def:
-            ops.add(proto.op)
-            inner = {
-                n for n in (*names_in(proto.attr.values()), proto.op) if n in library.functions
-            }
-            waiting += inner - seen
-            seen |= inner
-    return ops

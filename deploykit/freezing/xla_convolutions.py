@@ -23,19 +23,13 @@ _CONVOLUTIONS = {"Conv2D": "NHWC", "Conv3D": "NDHWC"}
 
 def mark_convolutions(graph: Graph) -> None:
     """Mark the convolutions in functions that XLA compiles: once inlined, nothing tells them."""
-    functions = Library(graph).functions
-    compiled = [name for name, each in functions.items() if each.attr[_COMPILED].b]
+    library = Library(graph)
+    compiled = [name for name, each in library.functions.items() if each.attr[_COMPILED].b]
     for node in graph:
         if _COMPILED in node.attrs and node.attr(_COMPILED):
             compiled += [*names_in(node.attrs.values()), node.op]
-    seen: set[str] = set()
-    while compiled:
-        name = compiled.pop()
-        if name in seen or name not in functions:
-            continue
-        seen.add(name)
-        for proto in functions[name].node_def:
-            compiled += [*names_in(proto.attr.values()), proto.op]
+    for name in library.below(compiled):
+        for proto in library[name].node_def:
             if proto.op in _CONVOLUTIONS:
                 proto.attr[_MARK].b = True
 

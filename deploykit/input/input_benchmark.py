@@ -36,6 +36,7 @@ from deploykit.input.tfdata import check_cache
 from deploykit.transforms.core.errors import CrashError, FileError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name
+from deploykit.transforms.core.order import reached
 from deploykit.transforms.core.running.child import Worker, call
 from deploykit.verification.sample_inputs import demanded_batch
 
@@ -297,14 +298,10 @@ def refuse_own_queues(graph: Graph, fetches: Sequence[str]) -> None:
 
     A GraphDef has no queue runners, so nothing would ever fill it.
     """
-    waiting = [producer_name(tensor) for tensor in fetches]
-    seen = set(waiting)
-    while waiting:
-        node = graph[waiting.pop()]
-        if graph.is_input(node.name):
-            continue
-        if node.op.startswith(("QueueDequeue", "ReaderRead")):
-            raise GraphError("queue-not-fed", node=node.name)
-        new = {producer_name(tensor) for tensor in node.inputs} - seen
-        seen |= new
-        waiting += new
+
+    def needed(name: str) -> Iterable[str]:
+        return () if graph.is_input(name) else map(producer_name, graph[name].inputs)
+
+    for name in reached(map(producer_name, fetches), needed):
+        if graph[name].op.startswith(("QueueDequeue", "ReaderRead")) and not graph.is_input(name):
+            raise GraphError("queue-not-fed", node=name)

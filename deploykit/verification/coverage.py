@@ -16,6 +16,7 @@ from deploykit.transforms.core.control_flow import conditional_depths
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, producer_name, split
 from deploykit.transforms.core.ops import op_defs, output_types
+from deploykit.transforms.core.order import reached
 from deploykit.transforms.core.running.differences import Difference
 from deploykit.verification.choices import choices
 from deploykit.verification.pairs import Pairing
@@ -183,14 +184,11 @@ def _source(graph: Graph, tensor: str) -> str:
 
 def _depending_on_values(graph: Graph) -> set[str]:
     """Return the nodes whose values depend on what is fed, and not on its shape alone."""
-    found = {producer_name(tensor) for tensor in graph.inputs}
-    waiting = list(found)
-    while waiting:
-        for reader in graph.readers(waiting.pop()):
-            if reader.name not in found and reader.op not in _SHAPES:
-                found.add(reader.name)
-                waiting.append(reader.name)
-    return found
+
+    def readers(name: str) -> list[str]:
+        return [each.name for each in graph.readers(name) if each.op not in _SHAPES]
+
+    return set(reached(map(producer_name, graph.inputs), readers))
 
 
 def _is_handle(node: Node, tensor: str) -> bool:

@@ -11,6 +11,7 @@ from deploykit.serving.protocol.signatures import Signature, Tensor
 from deploykit.transforms.core.functions import CALL_OPS
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name
+from deploykit.transforms.core.order import reached
 from deploykit.transforms.core.protos import MetaGraphDef
 
 _ELEMENTWISE = frozenset(
@@ -44,22 +45,11 @@ def _single(tensor: Tensor) -> bool:
 
 
 def _is_free(graph: Graph, bodies: Mapping[str, list[tuple[str, str]]], name: str) -> bool:
-    readers = graph.descendants([name], control=False) - {name}
-    seen: set[str] = set()
-    waiting = []
-    for node in (graph[each] for each in readers):
-        if node.op in CALL_OPS:
-            waiting.append(node.attrs["f"].func.name)
-        elif node.op not in _ELEMENTWISE:
-            return False
-    while waiting:
-        function = waiting.pop()
-        if function in seen:
-            continue
-        seen.add(function)
-        for op, callee in bodies.get(function, [("", "")]):
-            if op in CALL_OPS:
-                waiting.append(callee)
-            elif op not in _ELEMENTWISE and op not in _BESIDE:
-                return False
-    return True
+    readers = [graph[each] for each in graph.descendants([name], control=False) - {name}]
+    functions = reached(
+        (node.attrs["f"].func.name for node in readers if node.op in CALL_OPS),
+        lambda each: [callee for op, callee in bodies.get(each, ()) if op in CALL_OPS],
+    )
+    inside = {op for each in functions for op, _ in bodies.get(each, [("", "")])}
+    known = _ELEMENTWISE | CALL_OPS
+    return known.issuperset(node.op for node in readers) and inside <= known | _BESIDE

@@ -1,7 +1,7 @@
 """The functions of a graph's library: who refers to whom, and a function's body as graph nodes."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deploykit.transforms.core.effects.conditional_effects import wait_outside
@@ -9,6 +9,7 @@ from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name, tensor_name
 from deploykit.transforms.core.ops import acts, input_ports, op_defs, output_ports
+from deploykit.transforms.core.order import reached
 from deploykit.transforms.core.protos import AttrValue, FunctionDef, NameAttrList, NodeDef, OpDef
 
 CALL_OPS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
@@ -127,20 +128,27 @@ class Library:
         A reference counts at any depth, by a node's attributes or its op.
         """
         users: dict[str, list[str]] = {}
-        waiting = []
-        for name, function in self.functions.items():
-            for node in function.node_def:
-                for other in (*names_in(node.attr.values()), node.op):
-                    users.setdefault(other, []).append(name)
-            if any(map(holds, function.node_def)):
-                waiting.append(name)
-        found = set(waiting)
-        while waiting:
-            for user in users.get(waiting.pop(), ()):
-                if user not in found:
-                    found.add(user)
-                    waiting.append(user)
-        return frozenset(found)
+        for name in self.functions:
+            for other in self.named(name):
+                users.setdefault(other, []).append(name)
+        holding = [n for n, each in self.functions.items() if any(map(holds, each.node_def))]
+        return frozenset(reached(holding, lambda name: users.get(name, ())))
+
+    def below(self, names: Iterable[str]) -> KeysView[str]:
+        """Return those of the names that are functions, and the functions that these refer to.
+
+        A reference counts at any depth, by a node's attributes or its op.
+        """
+
+        def functions(names: Iterable[str]) -> Iterator[str]:
+            return (name for name in names if name in self.functions)
+
+        return reached(functions(names), lambda name: functions(self.named(name)))
+
+    def named(self, name: str) -> Iterator[str]:
+        """Yield what the nodes of a function refer to, also ops that are no functions."""
+        for node in self.functions[name].node_def:
+            yield from (*names_in(node.attr.values()), node.op)
 
 
 def _callee(name: str, attrs: Mapping[str, AttrValue]) -> Callee:
@@ -184,25 +192,20 @@ def reachable(graph: Graph) -> set[str]:
 
     The gradient of a function that is referred to counts, as it does for TensorFlow.
     """
-    functions = Library(graph).functions
+    library = Library(graph)
+    functions = library.functions
     if not functions:
         return set()
     gradients = {entry.function_name: entry.gradient_func for entry in graph.library.gradient}
-    found: set[str] = set()
-    waiting: list[str] = []
-    for node in graph:
-        waiting += [node.op, *names_in(node.attrs.values())]
-    while waiting:
-        name = waiting.pop()
-        if name in functions and name not in found:
-            found.add(name)
-            function = functions[name]
-            waiting += names_in(function.attr.values())
-            for body_node in function.node_def:
-                waiting += [body_node.op, *names_in(body_node.attr.values())]
-            if name in gradients:
-                waiting.append(gradients[name])
-    return found
+
+    def following(name: str) -> Iterator[str]:
+        if name in functions:
+            yield from names_in(functions[name].attr.values())
+            yield from library.named(name)
+            yield gradients.get(name, "")
+
+    starts = (name for node in graph for name in (node.op, *names_in(node.attrs.values())))
+    return functions.keys() & reached(starts, following)
 
 
 class _BodyReader:

@@ -1,10 +1,24 @@
-"""The order in which nodes can run: each after all that it needs."""
+"""The order in which nodes can run: each after all that it needs. And what is reached from some."""
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, KeysView, Mapping
+from typing import TypeVar
 
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.node import LOOP_EDGE_OPS, Node, producer_name
+
+T = TypeVar("T", bound=Hashable)
+
+
+def reached(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> KeysView[T]:
+    """Return the starts, what follows them, what follows that and so on; each is asked once."""
+    found = dict.fromkeys(starts)
+    waiting = list(found)
+    while waiting:
+        new = [each for each in dict.fromkeys(following(waiting.pop())) if each not in found]
+        found.update(dict.fromkeys(new))
+        waiting += new
+    return found.keys()
 
 
 def execution_order(

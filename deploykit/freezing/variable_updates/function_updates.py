@@ -9,6 +9,7 @@ from deploykit.transforms.core.functions import Library, functions_in
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import op_defs, output_ports
+from deploykit.transforms.core.order import reached
 from deploykit.transforms.core.protos import FunctionDef
 from deploykit.transforms.core.stateful_ops import UNTOUCHED_READS, is_update, passed_ports
 
@@ -50,13 +51,8 @@ class FunctionUses:
         callees = [(name, argument) for name, argument, _ in _callees(call, port)]
         if self._updating.isdisjoint(name for name, _ in callees):
             return Uses(is_read=bool(callees))
-        uses, waiting, seen = Uses(), callees, set(callees)
-        while waiting:
-            name, argument = waiting.pop()
-            for callee in self._follow(name, argument, uses):
-                if callee not in seen:
-                    seen.add(callee)
-                    waiting.append(callee)
+        uses = Uses()
+        reached(callees, lambda callee: self._follow(*callee, uses))
         return uses
 
     @functools.cached_property
@@ -108,16 +104,14 @@ def _callees(node: Node, port: int) -> Iterator[tuple[str, int, bool]]:
 
 def _leaves(body: _Body, start: int, ends: set[int]) -> bool:
     """Say whether a node's values leave its function, other than into the nodes at `ends`."""
-    waiting, seen = [start], {start}
-    while waiting:
-        for tensor in _references(body.nodes[waiting.pop()]):
-            if tensor in body.returned:
-                return True
-            for index in body.readers.get(tensor, ()):
-                if index not in seen and index not in ends:
-                    seen.add(index)
-                    waiting.append(index)
-    return False
+
+    def given(index: int) -> list[str]:
+        return _references(body.nodes[index])
+
+    def readers(index: int) -> list[int]:
+        return [i for tensor in given(index) for i in body.readers.get(tensor, ()) if i not in ends]
+
+    return any(tensor in body.returned for i in reached([start], readers) for tensor in given(i))
 
 
 def _references(node: Node) -> list[str]:

@@ -16,6 +16,7 @@ from deploykit.transforms.core.functions import Callee, Library, callees, functi
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, split, tensor_name
 from deploykit.transforms.core.ops import op_defs, output_types
+from deploykit.transforms.core.order import reached
 from deploykit.transforms.core.protos import AttrValue
 from deploykit.transforms.core.stateful_ops import takes_handle
 from deploykit.transforms.core.tensors import DType
@@ -166,13 +167,9 @@ class Needs:
         if "body" not in functions:
             used = [self._of_result(f, port) for role in roles for f in functions[role]]
             return {*range(before), *(before + each for each in set().union(*used))}
-        found: set[int] = set()
-        waiting = {port, *self._of_result(functions["cond"][0], 0)}
-        while waiting:
-            result = waiting.pop()
-            found.add(result)
-            waiting |= self._of_result(functions["body"][0], result) - found
-        return found
+        body = functions["body"][0]
+        starts = {port, *self._of_result(functions["cond"][0], 0)}
+        return set(reached(starts, lambda result: self._of_result(body, result)))
 
     def _of_result(self, callee: Callee, result: int) -> set[int]:
         """Return the arguments that a result of a function is computed from."""
@@ -186,15 +183,12 @@ class Needs:
         if any(takes_handle(node.op) or node.op not in op_defs() for node in body.nodes):
             return set(range(body.arguments))  # values may also go through what a handle stands for
         nodes = {node.name: node for node in body.nodes}
-        waiting = [body.results[result]]
-        found: set[int] = set()
-        seen: set[str] = set()
-        while waiting:
-            tensor = waiting.pop()
+
+        def needed(tensor: str) -> list[str]:
             name, port = split(tensor)
             if name[:1] == "@":
-                found.add(int(name[1:]))
-            elif tensor not in seen:
-                seen.add(tensor)
-                waiting += [nodes[name].data_inputs[i] for i in self.of_node(nodes[name], port)]
-        return found
+                return []
+            return [nodes[name].data_inputs[i] for i in self.of_node(nodes[name], port)]
+
+        found = reached([body.results[result]], needed)
+        return {int(tensor[1:]) for tensor in found if tensor[:1] == "@"}

@@ -8,6 +8,7 @@ from deploykit.transforms.core.functions import reachable
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import normal, producer_name, split
 from deploykit.transforms.core.ops import PLACEHOLDER_OPS
+from deploykit.transforms.core.order import reached
 from deploykit.transforms.core.protos import AttrValue
 
 WAITS = "waits for another thread or run, and may hang the process"
@@ -210,14 +211,15 @@ def _needed(graph: Graph) -> set[str]:
     fed = set(map(split, graph.inputs))
     # TensorFlow runs any other node that is fed where a control input waits for it.
     fed |= {(name, -1) for name, _ in fed if name in graph and graph[name].op in PLACEHOLDER_OPS}
-    found: set[str] = set()
-    waiting = list(map(split, graph.outputs))
-    while waiting:
-        name, port = waiting.pop()
-        if (name, port) not in fed and name not in found and name in graph:
-            found.add(name)
-            waiting += map(split, graph[name].inputs)
-    return found
+
+    def runs(end: tuple[str, int]) -> bool:
+        return end not in fed and end[0] in graph
+
+    ends = reached(
+        map(split, graph.outputs),
+        lambda end: map(split, graph[end[0]].inputs) if runs(end) else (),
+    )
+    return {end[0] for end in ends if runs(end)}
 
 
 def _effects(graph: Graph) -> Iterator[tuple[str | None, Effect]]:

@@ -15,6 +15,7 @@ from deploykit.transforms.core.functions import Library, names_in
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name, split
 from deploykit.transforms.core.ops import op_defs, output_types
+from deploykit.transforms.core.order import reached
 from deploykit.transforms.core.protos import NodeDef
 from deploykit.transforms.core.stateful_ops import gives_reference, takes_handle
 
@@ -99,13 +100,11 @@ def _lost(graph: Graph, changes: list[str], kept: dict[str, set[str]]) -> list[s
     if not graph.outputs:
         return changes
     ends = [producer_name(tensor) for tensor in (*graph.outputs, *graph.inputs)]
-    found = set(ends)
-    waiting = list(found)
-    while waiting:
-        name = waiting.pop()
-        needed = {*map(producer_name, graph[name].data_inputs), *kept.get(name, ())} - found
-        found |= needed
-        waiting += needed
+
+    def needed(name: str) -> tuple[str, ...]:
+        return (*map(producer_name, graph[name].data_inputs), *kept.get(name, ()))
+
+    found = reached(ends, needed)
     ran = graph.ancestors(ends)
     return [name for name in changes if name in ran and name not in found]
 
