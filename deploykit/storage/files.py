@@ -12,7 +12,7 @@ from typing import BinaryIO
 from deploykit.transforms.core.errors import FileError, cannot_be
 from deploykit.transforms.core.files.locks import locked
 from deploykit.transforms.core.files.reading import MAX_BYTES, check_regular, read_bytes
-from deploykit.transforms.core.files.unfinished import note
+from deploykit.transforms.core.files.unfinished import note, sync
 
 __all__ = ["MAX_BYTES", "check_output", "check_output_folder", "check_regular", "default_output",
            "hidden", "read_bytes", "remove_leftovers", "write"]  # fmt: skip
@@ -50,11 +50,7 @@ def write(
             if check is not None:
                 check(partial)
             _take_name(partial, path, force)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(path.parent)
     except OSError as error:
         raise cannot_be("written", path, error) from None
     return size

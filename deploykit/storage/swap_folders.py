@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from deploykit.transforms.core.errors import FileError, cannot_be
+from deploykit.transforms.core.files.unfinished import sync
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <stdio.h> on Linux
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
@@ -43,7 +44,7 @@ def swap(new: Path, folder: Path) -> None:
         else:
             place.rename(old)
             new.rename(place)
-        _sync(place.parent)
+        sync(place.parent)
     except OSError as error:
         recover(folder)
         raise FileError(
@@ -105,11 +106,3 @@ def _exchange(first: Path, second: Path) -> bool:
     if number in _UNSUPPORTED:
         return False
     raise OSError(number, os.strerror(number))
-
-
-def _sync(folder: Path) -> None:
-    entry = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(entry)
-    finally:
-        os.close(entry)

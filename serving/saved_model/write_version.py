@@ -17,7 +17,7 @@ from pathlib import Path
 from deploykit.serving.protocol.version_numbers import number_of
 from deploykit.transforms.core.errors import Error, FileError, cannot_be
 from deploykit.transforms.core.files.locks import locked
-from deploykit.transforms.core.files.unfinished import note
+from deploykit.transforms.core.files.unfinished import note, sync
 
 MOST_VERSION = (1 << 63) - 1  # TensorFlow Serving reads an int64
 _HIDDEN = ".tmp-"
@@ -100,9 +100,9 @@ def _written(
                 _write(partial / path, path.endswith("/"), pieces)
             if check is not None:
                 check(partial)
-            _sync(*sorted(p for p in partial.rglob("*") if p.is_dir()), partial)
+            sync(*sorted(p for p in partial.rglob("*") if p.is_dir()), partial)
             target = _publish(partial, folder, version)
-        _sync(folder, folder.parent)
+        sync(folder, folder.parent)
     except OSError as error:
         raise cannot_be("written", folder, error) from None
     return target
@@ -170,13 +170,3 @@ def _write(path: Path, is_folder: bool, pieces: Iterable[bytes]) -> None:
             file.write(piece)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(*folders: Path) -> None:
-    """Let what was made or renamed in folders outlive a power cut."""
-    for folder in folders:
-        entry = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(entry)
-        finally:
-            os.close(entry)
