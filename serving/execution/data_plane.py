@@ -27,6 +27,7 @@ from deploykit.serving.execution.slots import Slots
 from deploykit.serving.protocol.codec import INPUT_ALIAS
 from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.names import check_name, check_names
+from deploykit.serving.protocol.protos import ModelSpec
 from deploykit.serving.protocol.signatures import CLASSIFY, DEFAULT, REGRESS, Signature
 from deploykit.transforms.core.tensors import Array
 
@@ -103,6 +104,13 @@ class Answer:
     outputs: Mapping[str, Array] = field(default_factory=dict)
     classes: Sequence[Sequence[Class]] = ()
     values: Sequence[float] = ()
+
+    @property
+    def spec(self) -> ModelSpec:
+        """Who gave it."""
+        spec = ModelSpec(name=self.name, signature_name=self.signature)
+        spec.version.value = self.version
+        return spec
 
 
 class Plane:

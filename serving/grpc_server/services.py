@@ -7,7 +7,7 @@ import grpc
 from google.protobuf.struct_pb2 import Struct
 
 from deploykit.serving.execution.classify_regress import Class, with_context
-from deploykit.serving.execution.data_plane import Answer, Plane, Target
+from deploykit.serving.execution.data_plane import Plane, Target
 from deploykit.serving.grpc_server.grpc_calls import (
     GrpcCall,
     Method,
@@ -87,12 +87,12 @@ class PredictionService:
     def _classify(self, request: Any, call: GrpcCall) -> Any:
         examples = examples_of(request.input)
         answer = self._plane.classify(target_of(request), examples, call.caller())
-        return ClassificationResponse(model_spec=_spec(answer), result=_classes(answer.classes))
+        return ClassificationResponse(model_spec=answer.spec, result=_classes(answer.classes))
 
     def _regress(self, request: Any, call: GrpcCall) -> Any:
         examples = examples_of(request.input)
         answer = self._plane.regress(target_of(request), examples, call.caller())
-        return RegressionResponse(model_spec=_spec(answer), result=_values(answer.values))
+        return RegressionResponse(model_spec=answer.spec, result=_values(answer.values))
 
     def _multi_inference(self, request: Any, call: GrpcCall) -> Any:
         examples = examples_of(request.input)
@@ -100,7 +100,7 @@ class PredictionService:
         found = self._plane.multi_inference(tasks, examples, call.caller())
         response = MultiInferenceResponse()
         for answer, (_, method) in zip(found, tasks, strict=True):
-            each = response.results.add(model_spec=_spec(answer))
+            each = response.results.add(model_spec=answer.spec)
             if method == CLASSIFY:
                 each.classification_result.CopyFrom(_classes(answer.classes))
             else:
@@ -116,7 +116,7 @@ class PredictionService:
             if field != SIGNATURE_DEF:
                 raise refused("metadata-field-unsupported", field=field)
         answer, signatures = self._plane.signatures(target)
-        response = GetModelMetadataResponse(model_spec=_spec(answer))
+        response = GetModelMetadataResponse(model_spec=answer.spec)
         response.metadata[SIGNATURE_DEF].Pack(signature_map(signatures))
         if missing := unavailable_in(signatures):
             fields = Struct()
@@ -183,12 +183,6 @@ def _target(spec: ModelSpec | None, named: bool = True) -> Target:
         raise refused("model-spec-without-name")
     version = spec.version.value if spec.HasField("version") else None
     return Target(spec.name, version, spec.version_label, spec.signature_name)
-
-
-def _spec(answer: Answer) -> Any:
-    spec = ModelSpec(name=answer.name, signature_name=answer.signature)
-    spec.version.value = answer.version
-    return spec
 
 
 def examples_of(given: Input) -> list[bytes]:

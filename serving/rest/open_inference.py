@@ -1,6 +1,6 @@
 """The Open Inference Protocol (KServe v2) over HTTP: documents <-> data plane."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -8,7 +8,6 @@ import orjson
 from deploykit import __version__
 from deploykit.serving.execution.data_plane import Plane, Requester, Target
 from deploykit.serving.execution.open_inference import (
-    TensorMetadata,
     is_available,
     model_metadata,
 )
@@ -64,8 +63,8 @@ class OpenInference:
             "name": found.name,
             "versions": found.versions,
             "platform": PLATFORM,
-            "inputs": _plain(found.inputs),
-            "outputs": _plain(found.outputs),
+            "inputs": found.inputs,
+            "outputs": found.outputs,
         }
         return orjson.dumps(document)
 
@@ -76,10 +75,3 @@ class OpenInference:
         response = InferResponse(answer.name, str(answer.version), asked.id, answer.outputs)
         body, content_type, headers = write_infer(response, asked)
         return Response(200, body, content_type, headers)
-
-
-def _plain(tensors: Sequence[TensorMetadata]) -> list[dict[str, Any]]:
-    return [
-        {"name": each.name, "datatype": each.datatype, "shape": list(each.shape)}
-        for each in tensors
-    ]

@@ -14,13 +14,12 @@ from typing import Any
 
 import orjson
 
-from deploykit.serving.execution.data_plane import Answer, Plane, Requester, Target
+from deploykit.serving.execution.data_plane import Plane, Requester, Target
 from deploykit.serving.execution.spent_memory import spent
 from deploykit.serving.execution.uploads import SMALL, Upload, Uploads
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError, code_of, refused, reported
 from deploykit.serving.protocol.open_inference_messages import HEADER_LENGTH
-from deploykit.serving.protocol.protos import ModelSpec
 from deploykit.serving.protocol.signatures import UNAVAILABLE, signature_map, unavailable_in
 from deploykit.serving.rest.connection import Response, error_response
 from deploykit.serving.rest.http_requests import Buffer, HttpError, HttpLimits, Request, too_large
@@ -222,7 +221,7 @@ class Rest:
         caller = Requester(deadline, request.gone)
         self._admit()
         try:
-            with self._reading(target, method, caller):
+            with self._reading(target, method):
                 document = self._document(target, method, request, caller)
             target = Target(target.name, target.version, target.label, document.signature)
             return self._methods[method](target, document, caller)
@@ -278,10 +277,10 @@ class Rest:
         found: dict[str, Any] = {"signature_def": _plain(signature_map(signatures))}
         if reasons := unavailable_in(signatures):
             found[UNAVAILABLE] = reasons
-        return orjson.dumps({"model_spec": _plain(_spec(answer)), "metadata": found})
+        return orjson.dumps({"model_spec": _plain(answer.spec), "metadata": found})
 
     @contextmanager
-    def _reading(self, target: Target, method: str, caller: Requester) -> Iterator[None]:
+    def _reading(self, target: Target, method: str) -> Iterator[None]:
         """Count a call that ends here."""
         start = time.monotonic()
         try:
@@ -319,12 +318,6 @@ def _body(request: Request, limits: HttpLimits) -> Buffer:
     if len(body) > most:
         raise HttpError(413, "http-body-unpacks", most=_MOST_RATIO)
     return body
-
-
-def _spec(answer: Answer) -> Any:
-    spec = ModelSpec(name=answer.name, signature_name=answer.signature)
-    spec.version.value = answer.version
-    return spec
 
 
 def _plain(message: Any) -> dict[str, Any]:
