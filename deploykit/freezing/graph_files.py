@@ -135,7 +135,7 @@ def _loaded(
     content = read_released(path)
     sha256 = hashlib.sha256(content).hexdigest() if sidecar_path(path).is_file() else None
     with naming(path):
-        graph = read_graph(graph_bytes(content), allow_unknown_ops=True)
+        graph = read_graph(graph_bytes(content))
         known_inputs, known_outputs, graph.about = load_sidecar(path, sha256) or ((), (), None)
         named = tuple(_name_after_a_cut(graph, tensor) for tensor in inputs)
         graph.inputs = named or tuple(known_inputs) or guess_inputs(graph)

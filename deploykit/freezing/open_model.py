@@ -263,7 +263,7 @@ def _narrowed(model: OpenedModel, options: Mapping[str, Any]) -> OpenedModel:
 
 def _of_graph_def(model: Any, source: ModelSource) -> Graph:
     """Return a GraphDef of any copy of protobuf's classes, frozen."""
-    graph = read_graph(model.SerializeToString(), allow_unknown_ops=True)
+    graph = read_graph(model.SerializeToString())
     graph.inputs = tuple(source.inputs) or guess_inputs(graph)
     check_outputs(graph, source.outputs)
     graph.outputs = tuple(source.outputs) or guess_outputs(graph)

@@ -41,11 +41,11 @@ def validate(graph: Graph) -> None:
         _check_ends(graph)
 
 
-def read_graph(content: Bytes, *, allow_unknown_ops: bool = False) -> Graph:
+def read_graph(content: Bytes) -> Graph:
     """Return the graph of a serialised GraphDef. GraphError: what `validate` finds in its bytes.
 
-    Of an mmap, the memory of long nodes is released once they are read: see `read_released`. With
-    `allow_unknown_ops`, nodes whose ops TensorFlow does not have are read like any other.
+    Of an mmap, the memory of long nodes is released once they are read: see `read_released`. Nodes
+    whose ops TensorFlow does not have are read like any other.
     """
     nodes: list[Node] = []
 
@@ -56,7 +56,7 @@ def read_graph(content: Bytes, *, allow_unknown_ops: bool = False) -> Graph:
 
     with printable(), no_collection():
         parts = GraphParts.read(content)
-        _check(replace(parts, nodes=noted), _ignore if allow_unknown_ops else None)
+        _check(replace(parts, nodes=noted), _ignore)
         return Graph(nodes, versions=parts.versions, library=parts.library())
 
 
