@@ -13,7 +13,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.functions import Library, functions_in, names_in
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, split, tensor_name
-from deploykit.transforms.core.ops import FEEDABLE_OPS, input_ports, op_defs, output_ports
+from deploykit.transforms.core.ops import FEEDABLE_OPS, input_ports, op_defs, output_references
 from deploykit.transforms.core.protos import AttrValue, FunctionDef, TensorShapeProto
 from deploykit.transforms.core.stateful_ops import passed_ports
 from deploykit.transforms.core.tensors import Array, DType, type_number
@@ -267,7 +267,7 @@ class _Functions:
             function.node_def.add().CopyFrom(axis.to_proto())
             node = _reading_axis(node, f"{axis.name}:output:0")
         proto.CopyFrom(node.to_proto())
-        before, after = _references(old), _references(node)
+        before, after = (output_references(each, op_defs()[each.op]) for each in (old, node))
         renamed.update({a: b for a, b in zip(before, after, strict=True) if a != b})
         return [after[output] for output in passed_on]
 
@@ -295,12 +295,3 @@ class _Form:
     function: str
     values: tuple[tuple[int, DType], ...]
     is_body: bool
-
-
-def _references(node: Node) -> list[str]:
-    """Return how other nodes of its function refer to the outputs of a node."""
-    return [
-        f"{node.name}:{output}:{index}"
-        for output, ports in output_ports(node, op_defs()[node.op]).items()
-        for index in range(len(ports))
-    ]

@@ -127,6 +127,12 @@ def output_ports(node: Node, op_def: OpDef) -> dict[str, range]:
     return _ports(node, op_def, "output_arg")
 
 
+def output_references(node: Node, op_def: OpDef) -> list[str]:
+    """Return how other nodes of a function refer to the outputs of a node."""
+    ports = output_ports(node, op_def)
+    return [f"{node.name}:{output}:{i}" for output in ports for i in range(len(ports[output]))]
+
+
 def with_op(node: Node, op: str) -> Node:
     """Return a node with another op, and without the attributes that the new op does not know."""
     known = {attr.name for attr in op_defs()[op].attr}

@@ -7,7 +7,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.functions import Callee, Library
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, split, tensor_name
-from deploykit.transforms.core.ops import output_ports
+from deploykit.transforms.core.ops import output_references
 from deploykit.transforms.core.protos import FunctionDef, NodeDef
 from deploykit.transforms.core.tensors import DType, type_number
 
@@ -83,11 +83,7 @@ def _references(body: Graph, library: Library, arguments: list[str]) -> dict[str
     for node in body:
         op_def = library.op_def(node.op)
         if node.name not in found and op_def is not None:
-            found[node.name] = [
-                f"{node.name}:{output}:{index}"
-                for output, ports in output_ports(node, op_def).items()
-                for index in range(len(ports))
-            ]
+            found[node.name] = output_references(node, op_def)
     return found
 
 

@@ -8,7 +8,7 @@ from deploykit.freezing.variables import FUNCTION_OPS
 from deploykit.transforms.core.functions import Library, functions_in
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.ops import op_defs, output_ports
+from deploykit.transforms.core.ops import op_defs, output_references
 from deploykit.transforms.core.order import reached
 from deploykit.transforms.core.protos import FunctionDef
 from deploykit.transforms.core.stateful_ops import UNTOUCHED_READS, is_update, passed_ports
@@ -115,8 +115,4 @@ def _leaves(body: _Body, start: int, ends: set[int]) -> bool:
 
 
 def _references(node: Node) -> list[str]:
-    """Return how other nodes of its function refer to the outputs of a node."""
-    if node.op not in op_defs():
-        return []
-    ports = output_ports(node, op_defs()[node.op])
-    return [f"{node.name}:{output}:{i}" for output in ports for i in range(len(ports[output]))]
+    return output_references(node, op_defs()[node.op]) if node.op in op_defs() else []
