@@ -137,7 +137,7 @@ def load_test(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = Non
         call: the call.
         plot_file: Draw latency over throughput.
     """
-    from deploykit.reporting.load_plot import plot_loads
+    from deploykit.reporting.plots import plot_loads
 
     call.show(_result_and_plot(call, plot_file, plot_loads))
 
@@ -165,7 +165,7 @@ def plan(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) ->
         call: the call.
         plot_file: Draw p99 over the calls that each replica gets.
     """
-    from deploykit.reporting.plan_plot import plot_plan
+    from deploykit.reporting.plots import plot_plan
     from deploykit.transforms.core.errors import VerificationError
 
     call.report.input_file = call.values["data"] or call.values["source"]

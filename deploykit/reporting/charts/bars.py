@@ -1,16 +1,56 @@
-"""Bars with names above them: time by op, by node and by layer, and shares by class."""
+"""Charts of bars with a name above each: time by op, node and layer, results by class, speedups."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from deploykit.reporting.charts.figures import amount
-from deploykit.reporting.charts.lettering import all_wrapped, text_width
-from deploykit.reporting.charts.sheet import LEGEND_INDENT, Place, Sheet
-from deploykit.reporting.charts.style import INK, MUTED, PAPER, SMALL, TEXT, series_colour
+from deploykit.benchmarking.profiling.profile import Profile
+from deploykit.benchmarking.results import BenchmarkResult
+from deploykit.reporting.charts.chart import (
+    LINE,
+    ROW_END,
+    WIDTH,
+    Chart,
+    add_legend,
+    add_notes,
+    legend_height,
+    limits,
+    notes_height,
+    row_axes,
+    row_grid,
+    series_mark,
+    set_axis,
+)
+from deploykit.reporting.charts.style import (
+    INK,
+    MUTED,
+    SERIES,
+    SMALL,
+    TEXT,
+    amount,
+    clean,
+    distinct,
+    is_number,
+    series_colour,
+    text_width,
+)
+from deploykit.text.templates import number
+from deploykit.transforms.core.display.documents import document
 
-MOST_BARS = 12
-_HIGH = 9.0  # points, of a bar
-_HIGHEST_SERIES = 6
+if TYPE_CHECKING:
+    from deploykit.reporting.charts.chart import FigureLike
+
+_MOST_BARS, _MOST_SERIES, _MOST_CLASSES, _MOST_RATIOS = 12, 6, 20, 40
+_NAME, _STEP, _GAP = 17.0, 13.0, 6.0
+"""Points of a row: its name, each of its bars, the space below."""
+_RATIO_ROW = 50.0
+_FARTHEST = 1e4
+_KERNELS = {"eigen_us": "float, Eigen", "onednn_us": "float, oneDNN", "float_us": "float",
+            "int8_us": "8 bits"}  # fmt: skip
+RATIO_KEY = "Above 1 is better; whisker: where it lies; grey: it may be 1"
+
+Profiled = BenchmarkResult | Mapping[str, Any]
+"""A result of `deploykit.benchmark`, or its document."""
 
 
 @dataclass(frozen=True)
@@ -19,87 +59,254 @@ class BarRow:
 
     name: str
     values: tuple[float | None, ...]
-    whiskers: tuple[tuple[float, float] | None, ...] = ()
-    """Where each value lies, at 95 %; empty: it is not known."""
+    intervals: tuple[tuple[float, float] | None, ...] = ()
+    """Of each value, at 95 %; empty: they are not known."""
 
 
-def most_and_rest(rows: Sequence[BarRow], noun: str, most: int = MOST_BARS) -> list[BarRow]:
+def most_and_rest(rows: Sequence[BarRow], noun: str, most: int = _MOST_BARS) -> list[BarRow]:
     """Return the rows with the largest values, largest first, and the sum of all others as one."""
     ordered = sorted(rows, key=lambda row: -max((v for v in row.values if v), default=0.0))
     if len(ordered) <= most + 1:
         return ordered
     rest = ordered[most:]
-    columns = list(zip(*(row.values for row in rest), strict=True))
-    sums = tuple(
-        sum(v for v in column if v is not None) if any(v is not None for v in column) else None
-        for column in columns
-    )
+    columns = [[v for v in column if v is not None] for column in zip(*(r.values for r in rest))]  # noqa: B905
+    sums = tuple(sum(column) if column else None for column in columns)
     return [*ordered[:most], BarRow(f"{len(rest)} other {noun} together", sums)]
 
 
-def draw_bars(
-    sheet: Sheet, place: Place, rows: Sequence[BarRow], series: Sequence[str], kind: str,
-    most: float | None = None, shares: bool = False,
-) -> float:  # fmt: skip
-    """Draw rows of bars, one bar for each series, and return where they end.
+def bar_chart(
+    rows: Sequence[BarRow], series: Sequence[str], kind: str, *,
+    most: float | None = None, shares: bool = False, notes: Sequence[str] = (),
+) -> Chart:  # fmt: skip
+    """Return a chart of rows of bars, one bar for each series.
 
     Args:
-        sheet: to draw on.
-        place: where.
         rows: the bars; at least one.
         series: the name of each value of a row; a single one has no legend.
-        kind: what values are, see scale.UNITS.
+        kind: what values are, see `style.UNITS`.
         most: where the axis ends; the largest value, if it is not given.
         shares: whether the share of a series' sum is written beside each value.
+        notes: what is written below the bars.
     """
-    series = series[:_HIGHEST_SERIES]
-    top = place.top
-    if len(series) > 1:
-        names = all_wrapped(series, SMALL, place.width - LEGEND_INDENT)
-        entries = [(series_colour(n), "square", name) for n, name in enumerate(names)]
-        top = sheet.legend(place.below(top), entries) + 4
+    series = series[:_MOST_SERIES]
+    entries = len(series) if len(series) > 1 else 0
+    row_height = _NAME + _STEP * len(series) + _GAP
+    height = row_height * len(rows) + legend_height(entries) + notes_height(notes) + 10
     sums = [sum(row.values[n] or 0.0 for row in rows) for n in range(len(series))]
     texts = [
-        [_text(row.values[n], sums[n] if shares else 0.0, kind) for n in range(len(series))]
-        for row in rows
+        [_value_text(row.values[n], sums[n] if shares else 0.0, kind) for row in rows]
+        for n in range(len(series))
     ]
-    room = max(text_width(text, SMALL) for each in texts for text in each) + 6
-    ends = [each for row in rows for each in (*row.values, *_highs(row)) if each is not None]
-    scale = (place.width - room) / ((max(ends, default=0.0) if most is None else most) or 1.0)
-    labels = all_wrapped([row.name for row in rows], TEXT, place.width)
-    for row, lines, told in zip(rows, labels, texts, strict=True):
-        top = sheet.write_lines(place.below(top), lines) + 2
-        for number, text in enumerate(told):
-            end = _draw_bar(sheet, place.below(top), row, (number, scale))
-            sheet.write(end + 5, top + 0.87 * _HIGH + 1, text, size=SMALL, colour=MUTED)
-            top += max(_HIGH, SMALL) + 2
-        top += 5
-    return top
+
+    def draw(figure: "FigureLike") -> None:
+        axes = figure.add_subplot()
+        row_axes(figure, axes, distinct([r.name for r in rows], TEXT, WIDTH - 12), (), row_height)
+        axes.tick_params(axis="x", labelbottom=False)
+        ends = [max(v or 0.0, high) for row in rows for v, high in zip(row.values, _highs(row))]  # noqa: B905
+        room = max(text_width(text, SMALL) for each in texts for text in each) + 16
+        longest = (most or max(ends)) or 1.0
+        axes.set_xlim(0, longest * WIDTH / (WIDTH - room))
+        for n, labels in enumerate(texts):
+            down = (_NAME + _STEP * (n + 0.5)) / row_height
+            values = [row.values[n] or 0.0 for row in rows]
+            bounds = [_interval(row, n) for row in rows]
+            errors = [[v - low for v, (low, _) in zip(values, bounds, strict=True)],
+                      [high - v for v, (_, high) in zip(values, bounds, strict=True)]]  # fmt: skip
+            colour = series_colour(n)
+            bars = axes.barh(
+                [place + down for place in range(len(rows))], values, 9 / row_height, color=colour,
+                edgecolor=colour, linewidth=[0.8 * (r.values[n] is not None) for r in rows],
+                xerr=errors if any(row.intervals for row in rows) else None, ecolor=INK,
+            )  # fmt: skip
+            axes.bar_label(bars, labels, padding=4, fontsize=SMALL, color=MUTED)
+        add_notes(axes, notes)
+        if entries:
+            add_legend(figure, [series_mark(n, 1) for n in range(entries)], series, above=True)
+
+    return Chart(height, draw)
 
 
-def _draw_bar(sheet: Sheet, place: Place, row: BarRow, how: tuple[int, float]) -> float:
-    """Draw a bar, with where its value lies; return where it ends."""
-    number, scale = how
-    left, middle = place.left, place.top + _HIGH / 2
-    value, whisker = row.values[number], (row.whiskers or (None,) * 99)[number]
-    if value is None:
-        return left - 4
-    end = left + max(0.8, value * scale)
-    sheet.box(left, place.top, end, place.top + _HIGH, series_colour(number))
-    if whisker is None:
-        return end
-    low, high = (left + each * scale for each in whisker)
-    sheet.line(((low, middle), (high, middle)), PAPER, 3.6)
-    sheet.line(((low, middle), (high, middle)), INK, 1.2)
-    return max(end, high)
+def _interval(row: BarRow, index: int) -> tuple[float, float]:
+    value = row.values[index] or 0.0
+    known = row.intervals[index] if row.intervals else None
+    return known or (value, value)
 
 
 def _highs(row: BarRow) -> list[float]:
-    return [each[1] for each in row.whiskers if each is not None]
+    return [_interval(row, n)[1] for n in range(len(row.values))]
 
 
-def _text(value: float | None, total: float, kind: str) -> str:
+def _value_text(value: float | None, total: float, kind: str) -> str:
     if value is None:
         return "none"
     share = f", {100 * value / total:.1f} %" if total else ""
     return f"{amount(value, kind)}{share}"
+
+
+def ops(found: Profiled) -> Chart | None:
+    """Return the time of a call by op, with a bar for each profile; None: there is no profile."""
+    if isinstance(found, BenchmarkResult):
+        profiles = {name: document(each) for name, each in found.profiles.items()}
+    else:
+        measured = found["measurements"]
+        profiles = {each["name"]: each["profile"] for each in measured if each.get("profile")}
+    times = {
+        name: {op["op"]: op["ms"] for op in each["ops"]}
+        for name, each in profiles.items() if each["ops"]
+    }  # fmt: skip
+    every = dict.fromkeys(op for each in times.values() for op in each)
+    rows = [BarRow(op, tuple(each.get(op) for each in times.values())) for op in every]
+    if not rows:
+        return None
+    return bar_chart(most_and_rest(rows, "ops"), list(times), "ms", shares=True)
+
+
+def nodes(profile: Profile | Mapping[str, Any]) -> Chart | None:
+    """Return the time of a call by node, of one profile or its document; None: it has none."""
+    found = document(profile) if isinstance(profile, Profile) else profile
+    rows = [BarRow(f"{each['name']} ({each['op']})", (each["ms"],)) for each in found["nodes"]]
+    return bar_chart(most_and_rest(rows, "nodes"), [""], "ms", shares=True) if rows else None
+
+
+def layer_times(quantized: Mapping[str, Any]) -> Chart | None:
+    """Return how long each layer takes in float and in 8 bits, of the costliest ones.
+
+    `quantized` is the document of `Quantized`. None: it holds no times.
+    """
+    layers = quantized.get("layers") or ()
+    known = [k for k in _KERNELS if any(is_number(layer.get(k)) for layer in layers)]
+    rows = [
+        BarRow(f"{layer['layer']} ({layer['op']})", tuple(layer[k] for k in known))
+        for layer in layers
+        if known and all(is_number(layer.get(k)) for k in known)
+    ]
+    if not rows:
+        return None
+    return bar_chart(most_and_rest(rows, "layers"), [_KERNELS[k] for k in known], "us")
+
+
+def classes(accuracy: Mapping[str, Any]) -> Chart | None:
+    """Return the result of each model by class, of a document of kind `accuracy`, worst first.
+
+    None: there is nothing by class, or a value is below 0.
+    """
+    rows = []
+    for each in accuracy.get("by_class") or ():
+        scores = each["models"]
+        values = tuple(s["value"] if is_number(s.get("value")) else None for s in scores)
+        bounds = tuple(
+            (s["low"], s["high"]) if is_number(s.get("low")) and is_number(s.get("high")) else None
+            for s in scores
+        )
+        name = f"{each['label']} ({each['samples']} sample{'s' * (each['samples'] != 1)})"
+        rows.append(BarRow(name, values, bounds))
+    flat = [value for row in rows for value in row.values if value is not None]
+    if not rows or any(value < 0 for value in flat):
+        return None
+    shown = sorted(rows, key=lambda row: 1.0 if row.values[-1] is None else row.values[-1])
+    kind, most = ("share", 1.0) if all(value <= 1 for value in flat) else ("plain", None)
+    notes = [f"The worst {_MOST_CLASSES} of {len(rows)} classes"] * (len(rows) > _MOST_CLASSES)
+    names = [each["name"] for each in accuracy["models"]]
+    return bar_chart(shown[:_MOST_CLASSES], names, kind, most=most, notes=notes)
+
+
+@dataclass(frozen=True)
+class GainRow:
+    """How many times better something is, and its interval; None: it is not known."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, name: str, ratio: object) -> "GainRow | None":
+        """Return it of a document's `value`, `low` and `high`; None: there is no value."""
+        if not isinstance(ratio, Mapping):
+            return None
+        value, low, high = (ratio.get(each) for each in ("value", "low", "high"))
+        if not is_number(value) or value <= 0:
+            return None
+        known = is_number(low) and is_number(high) and 0 < low <= high
+        return cls(clean(name), value, low if known else None, high if known else None)
+
+    @property
+    def text(self) -> str:
+        """The ratio in words."""
+        if self.low is None or self.high is None:
+            return f"{number(self.value)} times (interval not known)"
+        value, low, high = (number(each) for each in (self.value, self.low, self.high))
+        return f"{value} times" if low == high else f"{value} times ({low} to {high})"
+
+    @property
+    def colour(self) -> str:
+        """The colour of better, of worse, and of a ratio that may be 1."""
+        if self.low is not None and self.low > 1:
+            return SERIES[2]
+        return SERIES[1] if self.high is not None and self.high < 1 else MUTED
+
+
+def gain_rows(found: Profiled) -> list[GainRow]:
+    """Return the ratios of a document, or of a benchmark's result."""
+    known = found.document() if isinstance(found, BenchmarkResult) else found
+    named: list[tuple[str, object]] = []
+    for each in known.get("comparisons") or ():
+        named.append((f"{each['b']}: speed", each.get("ratio")))
+        named.append((f"{each['b']}: CPU time", each.get("cpu_ratio")))
+    for goal in ("latency", "throughput"):
+        choice = known.get(goal) if known.get("kind") == "tuned" else None
+        if choice:
+            named.append((f"settings for {goal}: speed", choice.get("times_faster")))
+            named.append((f"settings for {goal}: items", choice.get("times_the_items")))
+    if quantized := known.get("speed"):
+        against = f"8 bits beside {quantized['against']}"
+        ratio = {"value": quantized["times_as_fast"], **quantized}
+        named.append((f"{against}: speed", ratio))
+        named.append((f"{against}: CPU time", quantized.get("cpu_ratio")))
+    if engine := known.get("engine_speed"):
+        named.append(("the other engine: speed", engine.get("ratio")))
+        named.append(("the other engine: CPU time", engine.get("cpu_ratio")))
+    for name, figure in (known.get("figures") or {}).items():
+        ratio = figure.get("ratio")
+        if ratio and figure.get("unit") == "bytes":  # it was counted, not measured
+            ratio = {**ratio, "low": ratio["value"], "high": ratio["value"]}
+        named.append((figure.get("title") or name, ratio))
+    rows = [GainRow.of(name, ratio) for name, ratio in named]
+    return [row for row in rows if row is not None]
+
+
+def gains(found: Profiled) -> Chart | None:
+    """Return ratios as bars from 1, with their intervals; None: there are none.
+
+    `found` is a result of `deploykit.benchmark`, or a document of kind `benchmark`, `tuned` or
+    `ship`, or of `Quantized`.
+    """
+    every = gain_rows(found)
+    rows = every[:_MOST_RATIOS]
+    if not rows:
+        return None
+    more = f"; the first {len(rows)} of {len(every)} are shown" if len(rows) < len(every) else ""
+    notes = [RATIO_KEY + more]
+
+    def near(value: float | None) -> float:
+        return min(max(value or 1.0, 1 / _FARTHEST), _FARTHEST)
+
+    def draw(figure: "FigureLike") -> None:
+        axes = figure.add_subplot()
+        names = distinct([row.name for row in rows], TEXT, WIDTH - 12)
+        row_axes(figure, axes, names, [row.text for row in rows], _RATIO_ROW)
+        ends = [near(each) for row in rows for each in (row.value, row.low, row.high)]
+        set_axis(axes, "x", limits([1.0, *ends]), "plain")
+        row_grid(axes, 0.58)
+        axes.vlines([1.0] * len(rows), [n + 0.58 for n in range(len(rows))],
+                    [n + ROW_END for n in range(len(rows))], color=INK, linewidth=1.2)  # fmt: skip
+        for place, row in enumerate(rows):
+            middle, is_known = place + 0.74, row.low is not None
+            axes.barh(middle, near(row.value) - 1, 0.2, left=1.0, color=row.colour,
+                      alpha=1.0 if is_known else 0.5)  # fmt: skip
+            if is_known:
+                axes.plot([near(row.low), near(row.high)], [middle] * 2, color=INK, marker="|",
+                          linewidth=1.2, markersize=6)  # fmt: skip
+        add_notes(axes, notes)
+
+    return Chart(_RATIO_ROW * len(rows) + LINE + notes_height(notes) + 14, draw)

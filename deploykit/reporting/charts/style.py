@@ -1,10 +1,16 @@
-"""How charts look: colours by role, as a page can set them, and letters."""
+"""How charts look: colours by role that a page can set, fonts, names that fit, amounts."""
 
+import functools
 import logging
+import math
+import unicodedata
 import warnings
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
+
+from deploykit.text.templates import number
 
 INK = "#222222"
 MUTED = "#5c5c5c"
@@ -12,6 +18,7 @@ GRID = "#dddddd"
 PAPER = "#ffffff"
 # Okabe and Ito's colours, which the colour-blind tell apart, without the yellow that white hides.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#666666")
+MARKERS = ("o", "s", "^", "D", "v")
 
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"} | {
     colour: f"--series-{number}" for number, colour in enumerate(SERIES, 1)
@@ -19,25 +26,51 @@ VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"} |
 """The CSS variable that stands for each colour in a page."""
 
 TEXT, SMALL = 12.0, 11.0
-"""Sizes of letters, in points."""
-WIDTH = 380.0
-"""Of a chart, in points: about as many as the CSS pixels of a phone."""
+"""Font sizes, in points."""
 
 _RC: dict[str, Any] = {
-    "font.size": TEXT,
+    "font.size": SMALL,
+    "text.color": INK,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": MUTED,
+    "axes.labelsize": SMALL,
+    "axes.titlecolor": MUTED,
+    "axes.titlelocation": "left",
+    "axes.titlesize": SMALL,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": GRID,
+    "xtick.color": GRID,
+    "ytick.color": GRID,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
     "figure.facecolor": PAPER,
     "svg.fonttype": "none",  # text stays text: small, and a browser finds it
     "svg.hashsalt": "deploykit",
     "text.parse_math": False,  # a file's name may hold $
-    "text.hinting": "none",  # letters are as wide as they were measured, whatever their size
-    "path.simplify": False,
+    "text.hinting": "none",  # text is as wide as it was measured, whatever its size
 }
+UNITS: dict[str, Sequence[tuple[float, str]]] = {
+    "ms": ((1e-3, " µs"), (1, " ms"), (1e3, " s")),
+    "us": ((1, " µs"), (1e3, " ms"), (1e6, " s")),
+    "seconds": ((1e-6, " µs"), (1e-3, " ms"), (1, " s")),
+    "count": ((1, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")),
+    "share": ((0.01, " %"),),
+    "number": ((1, ""),),
+    "plain": ((1, ""),),
+}
+"""By kind of value: the units that it is written in, smallest first; a number is an integer."""
+_WIDER = 1.01  # a browser may set letters a little farther apart
 
 
 @contextmanager
 def in_style() -> Iterator[None]:
     """Draw and save in this style, whatever the user's own matplotlibrc says."""
-    logger = logging.getLogger("matplotlib")  # it tells of caches of its own, when it is imported
+    logger = logging.getLogger("matplotlib")  # it reports caches of its own when it is imported
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
@@ -50,6 +83,73 @@ def in_style() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def series_colour(number: int) -> str:
-    """Return the colour of a series, counted from 0; after seven they come again."""
-    return SERIES[number % len(SERIES)]
+def series_colour(index: int) -> str:
+    """Return the colour of a series, counted from 0; the colours repeat after seven."""
+    return SERIES[index % len(SERIES)]
+
+
+def unit_of(value: float, kind: str) -> tuple[float, str]:
+    """Return the factor and the sign of the unit that suits a value."""
+    units = UNITS[kind]
+    return max([each for each in units if each[0] <= abs(value) * 1.0001] or [units[0]])
+
+
+def amount(value: float, kind: str) -> str:
+    """Return a value with three significant digits, in the unit that suits it; see UNITS."""
+    factor, sign = unit_of(value, kind)
+    return f"{number(value / factor)}{sign}"
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether it is a finite number: a value of a document may be null."""
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def clean(text: str) -> str:
+    """Return a text without what XML or a font has no sign for, such as an undecodable byte."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def text_width(text: str, size: float) -> float:
+    """Return the width of a text in one line, in points, in a font as wide as DejaVu Sans."""
+    return size * sum(map(_letter_width, text))
+
+
+@functools.lru_cache(4096)
+def _letter_width(letter: str) -> float:
+    """Return the width of a letter for size 1; one that the font may lack counts as wide."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    if not unicodedata.category(letter).startswith(("L", "N", "P", "S", "Z")):
+        return 1.0
+    if ord(letter) > 0x2FF and not 0x2000 <= ord(letter) < 0x2300:
+        return 1.15
+    font = FontProperties(family="DejaVu Sans", size=100)
+    ten, none = (
+        text_to_path.get_text_width_height_descent(f"x{text}x", font, ismath=False)[0]
+        for text in (10 * letter, "")
+    )
+    return _WIDER * float(ten - none) / 1000
+
+
+def shortened(text: str, size: float, width: float) -> str:
+    """Return a text in one line of at most this width in points, without its middle if need be."""
+    text = clean(text)
+    if text_width(text, size) <= width:
+        return text
+
+    def without_middle(letters: int) -> str:
+        return f"{text[: (letters + 1) // 2]}…{text[len(text) - letters // 2 :]}"
+
+    fits = range(1, len(text))
+    kept = bisect_right(fits, width, key=lambda n: text_width(without_middle(n), size))
+    return without_middle(kept)
+
+
+def distinct(names: Sequence[str], size: float, width: float) -> list[str]:
+    """Return names of at most this width; with numbers where two would look the same."""
+    found = [shortened(name, size, width) for name in names]
+    if len(set(found)) == len(set(names)):
+        return found
+    return [shortened(f"{place}. {name}", size, width) for place, name in enumerate(names, 1)]

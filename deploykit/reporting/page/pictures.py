@@ -3,24 +3,18 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from deploykit.reporting.charts.classes import classes
-from deploykit.reporting.charts.gains import gains
+from deploykit.reporting.charts.bars import classes, gains, layer_times, nodes, ops
+from deploykit.reporting.charts.chart import Chart
+from deploykit.reporting.charts.curves import loads, replicas, throughput
 from deploykit.reporting.charts.inline import svg
-from deploykit.reporting.charts.latencies import latencies
-from deploykit.reporting.charts.layers import layer_noise, layer_times
-from deploykit.reporting.charts.profiles import nodes, ops
-from deploykit.reporting.charts.replicas import replicas
-from deploykit.reporting.charts.roofline import roofline
-from deploykit.reporting.charts.throughput import loads, throughput
-from deploykit.reporting.charts.warm_ups import warm_ups
+from deploykit.reporting.charts.points import layer_noise, roofline
+from deploykit.reporting.charts.strips import latencies, warm_ups
 from deploykit.transforms.core.errors import GraphError
 
-_BARS = frozenset(("gains", "ops", "nodes", "layer times", "classes"))
-"""Charts that are as wide as the page."""
 MOST_BYTES = 60_000
 """A larger picture is left out: the table beside it says the same."""
 
-Draw = Callable[[Mapping[str, Any]], Any]
+Draw = Callable[[Mapping[str, Any]], Chart | None]
 _DRAWN: Mapping[str, tuple[str, Draw]] = {
     "latencies": ("How latencies are spread", latencies),
     "throughput": ("Throughput over latency", throughput),
@@ -48,8 +42,8 @@ def pictures(name: str, document: Mapping[str, Any], of: str) -> Iterator[tuple[
     label, draw = _DRAWN[name]
     label = f"{label}: {of}" if of else label
     try:
-        figure = draw(document)
-        drawn = "" if figure is None else svg(figure, label, stretch=name in _BARS)
+        chart = draw(document)
+        drawn = "" if chart is None else svg(chart.figure(), label)
     except (GraphError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         return
     if drawn and len(drawn.encode()) <= MOST_BYTES:

@@ -9,7 +9,7 @@ import pytest
 import deploykit as api
 from deploykit.exporting.manifests import manifests
 from deploykit.planning import checking_plan, held_loads, measuring, queueing
-from deploykit.reporting.plan_plot import plot_plan
+from deploykit.reporting.plots import plot_plan
 from tests.deploykit.exporting.test_replica_counts import BOTH
 from tests.deploykit.planning.load_tests import document, load
 from tests.support import Containing, says, shows

@@ -1,8 +1,10 @@
 """What is wrong with a figure for those who read it: texts that are cut off or lie on others."""
 
+from collections.abc import Iterator
 from itertools import combinations
 
 from matplotlib.artist import Artist
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -18,13 +20,25 @@ def faults(figure: Figure) -> list[str]:
     """Return a sentence for each text or shape that sticks out, and each two texts that overlap."""
     with in_style():
         renderer = FigureCanvasAgg(figure).get_renderer()
-        written = [each for each in figure.findobj(Text) if is_seen(each) and each.get_text()]
+        figure.draw_without_rendering()  # lays it out
+        ticks = {id(each) for each in unseen_ticks(figure)}
+        written = [each for each in figure.findobj(Text)
+                   if is_seen(each) and each.get_text() and id(each) not in ticks]  # fmt: skip
         spans = [(each.get_text(), each.get_window_extent(renderer)) for each in written]
         shapes = [each.get_window_extent(renderer) for each in figure.findobj(Patch)]
     found = [f"{text!r} sticks out" for text, span in spans if sticks_out(span, figure.bbox)]
     found += ["a shape sticks out" for span in shapes if sticks_out(span, figure.bbox)]
     pairs = combinations(spans, 2)
     return found + [f"{a!r} lies on {b!r}" for (a, x), (b, y) in pairs if meet(x, y)]
+
+
+def unseen_ticks(figure: Figure) -> Iterator[Text]:
+    """Yield the labels of ticks beyond the ends of an axis, or of an axis that is not shown."""
+    for axis in figure.findobj(Axis):
+        low, high = sorted(axis.get_view_interval())
+        for tick in axis.get_major_ticks():
+            if not axis.get_visible() or not low <= tick.get_loc() <= high:
+                yield from (tick.label1, tick.label2)
 
 
 def is_seen(text: Artist) -> bool:

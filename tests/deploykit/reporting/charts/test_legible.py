@@ -6,28 +6,23 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from deploykit.reporting import plots
-from deploykit.reporting.charts import lettering, value_plane
-from deploykit.reporting.charts.classes import classes
-from deploykit.reporting.charts.figures import chart
-from deploykit.reporting.charts.gains import gains
+from deploykit.reporting.charts.bars import classes, gains, layer_times, nodes, ops
+from deploykit.reporting.charts.chart import Chart
+from deploykit.reporting.charts.curves import loads, replicas, throughput
 from deploykit.reporting.charts.inline import svg
-from deploykit.reporting.charts.latencies import latencies
-from deploykit.reporting.charts.layers import layer_noise, layer_times
-from deploykit.reporting.charts.profiles import nodes, ops
-from deploykit.reporting.charts.replicas import replicas
-from deploykit.reporting.charts.roofline import roofline
-from deploykit.reporting.charts.throughput import loads, throughput, trials
-from deploykit.reporting.charts.warm_ups import warm_ups
-from deploykit.reporting.load_plot import plot_loads
+from deploykit.reporting.charts.points import layer_noise, roofline
+from deploykit.reporting.charts.strips import latencies, warm_ups
+from deploykit.reporting.charts.style import distinct, shortened, text_width
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.deploykit.reporting.charts import made_up_charts as made_up
 from tests.deploykit.reporting.charts.legible import faults
 from tests.support import Containing
 
 SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 40))]
-Charts = Iterator[Figure | None]
+Charts = Iterator[Chart | None]
 
 
 def of_benchmarks(rng: np.random.Generator) -> Charts:
@@ -49,8 +44,7 @@ def of_layers(rng: np.random.Generator) -> Charts:
 def of_others(rng: np.random.Generator) -> Charts:
     yield loads(made_up.a_load_test(rng))
     yield replicas(made_up.a_plan(rng))
-    tuned = made_up.a_tuned(rng)
-    yield from (trials(tuned), gains(tuned))
+    yield gains(made_up.a_tuned(rng))
     yield gains(made_up.a_shipment(rng))
     yield classes(made_up.an_accuracy(rng))
 
@@ -59,7 +53,8 @@ def of_others(rng: np.random.Generator) -> Charts:
 @pytest.mark.parametrize("make", [of_benchmarks, of_profiles, of_layers, of_others])
 def test_nothing_is_cut_off_or_covered(make: Callable[[np.random.Generator], Charts], seed):
     drawn = 0
-    for figure in filter(None, make(np.random.default_rng(seed))):
+    for chart in filter(None, make(np.random.default_rng(seed))):
+        figure = chart.figure()
         assert faults(figure) == []
         assert len(svg(figure, "x")) < 60_000
         drawn += 1
@@ -74,7 +69,7 @@ def test_nothing_is_cut_off_in_pictures_in_files(seed, monkeypatch):
         Figure, "savefig", lambda self, *a, **k: (seen.append(self), save(self, *a, **k))
     )
     plots.plot(result(*made_up.measurements(rng), measurement()), "a.svg")
-    plot_loads(made_up.a_load_test(rng), "a.svg")
+    plots.plot_loads(made_up.a_load_test(rng), "a.svg")
     assert [faults(figure) for figure in seen] == [[], []]
 
 
@@ -89,32 +84,62 @@ ENDS = [measurement("tiny", 1e-3), measurement("vast", 1e5)]
     ids=["a microsecond and 100 seconds", "one call", "forty long names"],
 )  # fmt: skip
 def test_the_ends_of_what_can_be(draw: Any, rows):
-    assert faults(draw(result(*rows))) == []
+    assert faults(draw(result(*rows)).figure()) == []
+
+
+LONG = "efficientnet-lite0/blocks_24/depthwise_conv2d, batch 8, 2 threads, oneDNN on " * 3
+
+
+@pytest.mark.parametrize(
+    "name", ["$x_1$", "_x", "<b>&", "a" * 80, "W" * 300, "模型" * 60, LONG, ""]
+)
+def test_odd_names_are_shown_as_they_are_or_without_their_middle(name):
+    pair = result(measurement(name), measurement(f"{name}2", 3.0))
+    node = {"name": name, "op": name, "ms": 1.0, "flops": 8, "moved": 8}
+    profile = {"ops": [node], "nodes": [node], "peak": {"gflops": 9.0, "gigabytes": 9.0}}
+    layers = [{"layer": name, "computes_in": "int8", "sqnr_db": 9.0}]
+    drawn = [latencies(pair), throughput(pair), warm_ups(pair), gains(pair), roofline(profile),
+             nodes(profile), ops({"measurements": [{"name": name, "profile": profile}] * 2}),
+             layer_noise({"layers": layers})]  # fmt: skip
+    for chart in drawn:
+        figure = chart.figure()
+        assert faults(figure) == []
+        texts = "\n".join(each.get_text() for each in figure.findobj(Text))
+        assert "/" in name or name[:9] in texts  # of a path, a legend has the end
+        assert name[-9:] in texts
+
+
+@pytest.mark.parametrize("text", [LONG, "W" * 300, "模型" * 60, "a b " * 80, "x", ""])
+@pytest.mark.parametrize("width", [60.0, 370.0])
+def test_a_text_fits_and_loses_its_middle_only(text, width):
+    found = shortened(text, 12, width)
+    assert text_width(found, 12) <= width
+    start, dots, end = found.partition("…")
+    assert found == text if not dots else text.startswith(start) and text.endswith(end)
+
+
+def test_names_that_differ_in_the_middle_stay_apart():
+    found = distinct([f"{'start ' * 20}{n}{' end' * 30}" for n in range(3)], 12, 300)
+    assert [name[:2] for name in found] == ["1.", "2.", "3."]
+    assert shortened("a\x07\ud800", 12, 300) == "a??"
 
 
 def test_what_is_cut_off_or_covered_is_found():
-    def draw(sheet, place):
-        sheet.write(place.left, 20, "one text that is much too long for the page" * 2)
-        sheet.write(place.left, 40, "one")
-        sheet.write(place.left + 9, 42, "another")
-        return 100.0
+    def draw(figure):
+        figure.text(0.1, 0.5, "one text that is much too long for the page" * 2)
+        figure.text(0.1, 0.1, "one")
+        figure.text(0.11, 0.12, "another")
 
-    found = faults(chart(draw))
+    found = faults(Chart(100.0, draw).figure())
     assert len(found) == 2
     assert found[0].endswith("sticks out")
     assert found[1] == Containing("'one' lies", "'another'")
 
 
-def test_letters_that_are_wider_than_thought_are_found(monkeypatch):
-    true = lettering._letter_width
-    monkeypatch.setattr(lettering, "_letter_width", lambda letter, bold: 0.6 * true(letter, bold))
-    assert faults(latencies(result(measurement("a long name, " * 9))))
-
-
-def test_labels_that_do_not_keep_apart_are_found(monkeypatch):
-    monkeypatch.setattr(value_plane, "_meet", lambda a, b: False)
+def test_labels_of_points_keep_apart_or_are_hidden():
     crowd = [{"callers": 10 + n, "rate": 0.0, "latency_ms": {"p50": 5 + n / 10, "p99": 9.0},
               "throughput": 100.0 + n, "generator_limited": False} for n in range(9)]  # fmt: skip
-    assert faults(loads({"loads": crowd}))
-    monkeypatch.undo()
-    assert faults(loads({"loads": crowd})) == []
+    figure = loads({"loads": crowd}).figure()
+    assert faults(figure) == []
+    shown = [each for each in figure.findobj(Text) if each.get_visible()]
+    assert {"10 clients", "18 clients"} <= {each.get_text() for each in shown}

@@ -1,0 +1,260 @@
+"""Charts as values that draw themselves into a figure, and the axes that they share."""
+
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from deploykit.benchmarking.results import BenchmarkResult, result_of
+from deploykit.reporting.charts.style import (
+    GRID,
+    INK,
+    MARKERS,
+    MUTED,
+    SMALL,
+    TEXT,
+    distinct,
+    in_style,
+    series_colour,
+    unit_of,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.lines import Line2D
+    from matplotlib.transforms import Bbox
+
+    FigureLike = Figure | SubFigure
+
+WIDTH = 380.0
+"""Of a chart, in points: about as many as the CSS pixels of a phone."""
+LINE = 14.0
+"""The height of a line of small text, in points."""
+PLANE = 290.0
+"""The height of a chart with two axes of values, without legend and notes, in points."""
+ROW_END = 0.9
+"""Where the data of a row ends, as a share of it."""
+_INCH = 72.0
+_LEGEND_LINE, _LEGEND_INDENT = 16.5, 20.0
+_LETTERS = 58  # of a line of notes
+_LONG = 4  # an axis whose highest value is more than so many times the lowest is logarithmic
+_LABEL = "label"
+_OFFSETS = [(x, y) for y in (6, -6, 0) for x in (6, -6, 0) if x or y]
+_ALIGN = {6: ("left", "bottom"), -6: ("right", "top"), 0: ("center", "center")}
+
+Draw = Callable[["FigureLike"], None]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of WIDTH and a height in points, and what draws it into a figure of that size."""
+
+    height: float
+    draw: Draw
+
+    def figure(self) -> "Figure":
+        """Return the chart as a figure."""
+        with in_style():
+            figure = new_figure(WIDTH, self.height)
+            self.draw(figure)
+            keep_labels_apart(figure)
+        return figure
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """Return an empty figure of a size in points."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width / _INCH, height / _INCH), layout="constrained")
+
+
+def benchmark_of(found: BenchmarkResult | Mapping[str, Any]) -> BenchmarkResult:
+    """Return a result of `benchmark`, or that of its document. GraphError: it is neither."""
+    return found if isinstance(found, BenchmarkResult) else result_of(found, "the document")
+
+
+def limits(values: Iterable[float], zero: bool = False, log: bool = True) -> tuple[float, float]:
+    """Return the limits of an axis that shows all values, from 0 on if `zero` and not log."""
+    known = list(values)
+    low, high = min(known), max(known)
+    if log and is_long(low, high):
+        room = (high / low) ** 0.04
+        return low / room, high * room
+    if zero and low >= 0:
+        return 0.0, 1.12 * high or 1.0
+    room = max(0.04 * (high - low), 0.02 * abs(high)) or 1.0
+    return low - room, high + room
+
+
+def is_long(low: float, high: float) -> bool:
+    """Return whether an axis with these limits is logarithmic."""
+    return high > _LONG * low > 0
+
+
+def set_axis(
+    axes: "Axes", name: Literal["x", "y"], ends: tuple[float, float], kind: str, log: bool = True
+) -> None:
+    """Set the limits of an axis, and ticks with units; see UNITS for the kind of its values."""
+    from matplotlib import ticker
+
+    low, high = ends
+    log = log and is_long(low, high)
+
+    def label(value: float, position: object) -> str:
+        factor, sign = unit_of(value if log else max(abs(low), abs(high)), kind)
+        return f"{value / factor:.6g}{sign if value or kind == 'share' else ''}"
+
+    axes.set(**{f"{name}scale": "log" if log else "linear", f"{name}lim": ends})
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    locator: ticker.Locator = ticker.MaxNLocator(5, steps=[1, 2, 5, 10], integer=kind == "number")
+    if log:
+        spans = ((8, (1, 1.5, 2, 3, 4, 5, 7)), (20, (1, 2, 3, 5)), (200, (1, 2, 5)))
+        subs = next((subs for span, subs in spans if high < span * low), (1,))
+        locator = ticker.LogLocator(subs=subs, numticks=7)
+    axis.set_major_locator(locator)
+    axis.set_minor_locator(ticker.NullLocator())
+    axis.set_major_formatter(ticker.FuncFormatter(label))
+
+
+def notes_height(notes: Sequence[str]) -> float:
+    """Return the height of notes, in points."""
+    return LINE * len(_lines(notes))
+
+
+def add_notes(axes: "Axes", notes: Sequence[str]) -> None:
+    """Write notes below the horizontal axis; a title of that axis is the first of them."""
+    axes.set_xlabel("\n".join(_lines(notes)), loc="left")
+
+
+def _lines(notes: Sequence[str]) -> list[str]:
+    return [line for note in notes for line in textwrap.wrap(note, _LETTERS)]
+
+
+def new_plane(
+    figure: "FigureLike",
+    scales: tuple[tuple[Sequence[float], str], tuple[Sequence[float], str]],
+    title: str,
+    *,
+    zero: bool = False,
+    log: bool = True,
+) -> "Axes":
+    """Return axes for values of both directions, each with its kind; the title is that of y."""
+    axes = figure.add_subplot()
+    for name, (values, kind) in zip(("x", "y"), scales, strict=True):
+        set_axis(axes, "x" if name == "x" else "y", limits(values, zero, log), kind, log)
+    axes.grid()
+    axes.set_title(title)
+    return axes
+
+
+def series_mark(index: int, shape: int | None = None) -> "Line2D":
+    """Return the mark of a series in a legend; `shape` is that of the series unless given."""
+    from matplotlib.lines import Line2D
+
+    marker = MARKERS[(index if shape is None else shape) % len(MARKERS)]
+    return Line2D([], [], color=series_colour(index), marker=marker, linestyle="none", markersize=6)
+
+
+def no_mark() -> "Line2D":
+    """Return what stands before a line of a legend that has no mark."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], linestyle="none")
+
+
+def legend_height(entries: int) -> float:
+    """Return the height of a legend, in points."""
+    return _LEGEND_LINE * entries + 6 if entries else 0.0
+
+
+def add_legend(
+    figure: "FigureLike", marks: Sequence["Line2D"], names: Sequence[str], above: bool = False
+) -> None:
+    """Add a legend with a line for each name, below everything else, or above it."""
+    if not names:
+        return
+    found = figure.legend(
+        marks, [str(place) for place in range(len(names))],
+        loc="outside upper left" if above else "outside lower left",
+        frameon=False, handlelength=0.8, handletextpad=0.6, borderpad=0, labelspacing=0.35,
+    )  # fmt: skip
+    fitting = distinct(names, SMALL, WIDTH - _LEGEND_INDENT - 10)
+    for text, name in zip(found.get_texts(), fitting, strict=True):
+        text.set_text(name)  # matplotlib skips a label that starts with an underscore
+
+
+def add_label(axes: "Axes", text: str, x: float, y: float) -> None:
+    """Write a label beside a point; see `keep_labels_apart`."""
+    axes.annotate(text, (x, y), (6, 6), textcoords="offset points", gid=_LABEL, in_layout=False)
+
+
+def keep_labels_apart(figure: "Figure") -> None:
+    """Move labels of points to where they keep off others, and off lines where they can.
+
+    The first ones have the choice; a label that has no room is hidden.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    labels = [
+        (axes, each) for axes in figure.axes for each in axes.texts if each.get_gid() == _LABEL
+    ]
+    if not labels:
+        return
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    figure.draw_without_rendering()
+    taken: list[Bbox] = []
+    for axes, label in labels:
+        inside = axes.get_window_extent(renderer)
+        lines = [line.get_transform().transform_path(line.get_path()) for line in axes.lines]
+        free = []
+        for rank, (x, y) in enumerate(_OFFSETS):
+            label.set(position=(x, y), ha=_ALIGN[x][0], va=_ALIGN[y][1])
+            box = label.get_window_extent(renderer)
+            corners = [box.min, box.max]
+            if inside.count_contains(corners) == len(corners) and not box.count_overlaps(taken):
+                crossed = sum(line.intersects_bbox(box.padded(2), filled=False) for line in lines)
+                free.append((crossed, rank, box))
+        label.set_visible(bool(free))
+        if free:
+            _, rank, box = min(free, key=lambda each: each[:2])
+            x, y = _OFFSETS[rank]
+            label.set(position=(x, y), ha=_ALIGN[x][0], va=_ALIGN[y][1])
+            taken.append(box)
+
+
+def row_axes(
+    figure: "FigureLike", axes: "Axes", names: Sequence[str], texts: Sequence[str], height: float
+) -> None:
+    """Give axes a row for each name, from 0 down, with the name and a smaller text above its data.
+
+    Args:
+        figure: the figure or subfigure that the names are as wide as.
+        axes: of the figure; a row is 1 high in them.
+        names: one for each row, all different.
+        texts: of each row; empty: there are none.
+        height: of a row, in points.
+    """
+    from matplotlib.transforms import blended_transform_factory
+
+    across = blended_transform_factory(figure.transSubfigure, axes.transData)
+    axes.set_ylim(len(names), 0)
+    axes.yaxis.set_visible(False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(axis="x", length=0)
+    for size, colour, down, lines in ((TEXT, INK, 12, names), (SMALL, MUTED, 26, texts)):
+        for row, line in enumerate(lines):
+            axes.annotate(
+                line, (0.01, row), (0, -down), xycoords=across, textcoords="offset points",
+                fontsize=size, color=colour, va="baseline", in_layout=False,
+            )  # fmt: skip
+
+
+def row_grid(axes: "Axes", top: float) -> None:
+    """Draw grid lines in the data of rows, which starts at this share of a row."""
+    low, high = axes.get_xlim()
+    ticks = [each for each in axes.get_xticks() if low <= each <= high]
+    rows = range(round(axes.get_ylim()[0]))
+    lines = [(x, row + y) for row in rows for x in ticks for y in (top, ROW_END, math.nan)]
+    axes.plot([x for x, _ in lines], [y for _, y in lines], color=GRID, linewidth=0.8, zorder=0)

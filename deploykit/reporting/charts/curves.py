@@ -1,0 +1,209 @@
+"""Curves of load: throughput over latency, and the p99 of a replica over its requests."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.results import BenchmarkResult
+from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.statistics import summary
+from deploykit.reporting.charts.chart import (
+    PLANE,
+    Chart,
+    add_label,
+    add_legend,
+    add_notes,
+    benchmark_of,
+    legend_height,
+    new_plane,
+    no_mark,
+    notes_height,
+    series_mark,
+)
+from deploykit.reporting.charts.style import INK, MARKERS, PAPER, series_colour
+from deploykit.text.serving import load_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from deploykit.reporting.charts.chart import FigureLike
+
+_MOST_LINES, _MOST_WHISKERS = 12, 60
+_LOADS = {"closed": "closed loop: callers wait for answers", "open": "open loop: calls at a rate"}
+_LOST = {"nothing": "", "replica": ", one lost", "zone": ", one zone lost"}
+_LATENCY = "Latency of a call: p50, whisker to p99"
+
+
+@dataclass(frozen=True)
+class CurveLine:
+    """Measurements that differ only in what a curve goes along."""
+
+    name: str
+    measurements: tuple[Measurement, ...]
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """A point of a curve: latencies in milliseconds, and how much is done in a second."""
+
+    label: str
+    p50: float
+    p99: float
+    rate: float
+
+
+Curve = tuple[str, Sequence[CurvePoint]]
+"""A name and its points, in their order."""
+
+
+def varied(measurements: Sequence[Measurement]) -> str:
+    """Return what a curve can go along: `batch`, `calls in flight`, or nothing."""
+    if len({each.samples for each in measurements}) > 1:
+        return "batch"
+    return "calls in flight" if len({e.settings.concurrency for e in measurements}) > 1 else ""
+
+
+def curve_lines(measurements: Sequence[Measurement], along: str) -> list[CurveLine]:
+    """Return the lines of a curve: one for each model and for each of the other settings."""
+    groups: dict[tuple[str, RunConfig], list[Measurement]] = {}
+    for each in measurements:
+        rest = replace(each.settings, batch=None)
+        if along == "calls in flight":
+            rest = replace(rest, concurrency=1)
+        groups.setdefault((each.model, rest), []).append(each)
+    models = {model for model, _ in groups}
+    short = {model: Path(model).name for model in models}
+    if len(set(short.values())) < len(models):
+        short = {model: model for model in models}
+    several = len({rest for _, rest in groups}) > 1
+    return [
+        CurveLine(
+            ", ".join([short[model]] * (len(models) > 1) + [str(rest)] * several) or short[model],
+            tuple(sorted(group, key=lambda each: (each.samples, each.settings.concurrency))),
+        )
+        for (model, rest), group in groups.items()
+    ]
+
+
+def throughput(found: BenchmarkResult | Mapping[str, Any]) -> Chart:
+    """Return throughput over latency, with a line for each model and each of the other settings.
+
+    `found` is a result of `deploykit.benchmark`, or its document. GraphError: it is neither.
+    """
+    measurements = benchmark_of(found).measurements
+    along = varied(measurements)
+    curves: list[Curve] = []
+    for line in curve_lines(measurements, along):
+        points = []
+        for each in line.measurements:
+            figures = summary(each)
+            count = each.samples if along == "batch" else each.settings.concurrency
+            label = str(count) if along else ""
+            points.append(CurvePoint(label, figures.p50, figures.p99, figures.items_per_second))
+        curves.append((line.name, points))
+    notes = [f"{_LATENCY}; numbers: {along}" if along else _LATENCY]
+    return _curve_chart(curves, "Items a second", notes)
+
+
+def loads(found: Mapping[str, Any]) -> Chart | None:
+    """Return throughput over latency of a load test's document; None: no call was answered."""
+    curves: dict[str, list[CurvePoint]] = {}
+    for each in sorted(found["loads"], key=lambda each: (each["callers"], each["rate"])):
+        if latency := each["latency_ms"]:
+            name = load_name(each["callers"], each["rate"])
+            point = CurvePoint(name, latency["p50"], latency["p99"], each["throughput"])
+            curves.setdefault(_LOADS["open" if each["rate"] else "closed"], []).append(point)
+    if not curves:
+        return None
+    notes = [_LATENCY]
+    if unanswered := sum(not each["latency_ms"] for each in found["loads"]):
+        notes.append(f"{unanswered} of {len(found['loads'])} loads had no answer")
+    if limited := sum(each["generator_limited"] for each in found["loads"]):
+        notes.append(f"at {limited} of the loads the generator was the limit, not the server")
+    if (limit := found.get("latency_limit_ms")) is not None:
+        rate = f"{found['highest_rate']:.4g} requests/s"
+        notes.append(f"99 % of requests are within {limit:g} ms up to {rate}")
+    return _curve_chart(list(curves.items()), "Answers a second", notes)
+
+
+def _curve_chart(curves: Sequence[Curve], title: str, notes: list[str]) -> Chart:
+    """Return a chart of throughput over latency, with a legend if a curve has a name."""
+    shown = curves[:_MOST_LINES]
+    names = [name for name, _ in shown if len(curves) > 1 or name]
+    if len(shown) < len(curves):
+        notes = [*notes, f"The first {len(shown)} of {len(curves)} lines are shown"]
+    flat = [point for _, points in shown for point in points]
+    times = [point.p50 for point in flat] + [max(point.p50, point.p99) for point in flat]
+
+    def draw(figure: "FigureLike") -> None:
+        scales = ((times, "ms"), ([point.rate for point in flat], "count"))
+        axes = new_plane(figure, scales, title, zero=True)
+        for number, (_, points) in reversed(list(enumerate(shown))):
+            _draw_curve(axes, points, number)
+        for _, points in shown:  # the ends tell most: they have the choice
+            for point in [*points[-1:], *points[:1], *points[1:-1]][: len(points)]:
+                if point.label:
+                    add_label(axes, point.label, point.p50, point.rate)
+        add_notes(axes, notes)
+        add_legend(figure, [series_mark(number) for number in range(len(names))], names)
+
+    return Chart(PLANE + notes_height(notes) + legend_height(len(names)), draw)
+
+
+def _draw_curve(axes: "Axes", points: Sequence[CurvePoint], number: int) -> None:
+    """Draw a line with its markers, and whiskers from p50 to p99."""
+    colour = series_colour(number)
+    for point in points[:_MOST_WHISKERS]:
+        axes.plot([point.p50, max(point.p50, point.p99)], [point.rate] * 2, color=colour,
+                  linewidth=0.8, marker="|", markersize=5)  # fmt: skip
+    axes.plot([point.p50 for point in points], [point.rate for point in points], color=colour,
+              linewidth=1.6, marker=MARKERS[number % len(MARKERS)], markersize=7,
+              markeredgecolor=PAPER)  # fmt: skip
+
+
+def replicas(found: Mapping[str, Any]) -> Chart:
+    """Return the p99 of a replica over its requests, and the planned ones, of a plan's document."""
+    curve, limit = found["curve"], float(found["p99_limit_ms"])
+    rates = [0.0, *(float(each["rate"]) for each in curve)]
+    times = [float(each[name]) for each in curve for name in ("p99_low_ms", "p99_high_ms")]
+    marked = [each for each in found["outcomes"] if each["p99_ms"] is not None]
+    check = found["check"]
+    names = ["foreseen, with its range; dashes: the limit", "the planned rate"]
+    names += ["measured on one replica"] * bool(check)
+    overloaded = [each for each in found["outcomes"] if each["p99_ms"] is None and each["replicas"]]
+    names += [f"{_outcome_name(each)}: too much load" for each in overloaded]
+
+    def draw(figure: "FigureLike") -> None:
+        planned = [found["rate"] / each["replicas"] for each in marked]
+        scales = (
+            ([*rates, *planned, *([check["rate"]] if check else [])], "count"),
+            ([*times, limit, *(each["p99_ms"] for each in marked),
+              *([check["p99_ms"]] if check else [])], "ms"),
+        )  # fmt: skip
+        axes = new_plane(figure, scales, "p99 of a call", zero=True)
+        colour = series_colour(0)
+        axes.fill_between(rates[1:], [each["p99_low_ms"] for each in curve],
+                          [each["p99_high_ms"] for each in curve], color=colour, alpha=0.4,
+                          linewidth=0.4)  # fmt: skip
+        axes.plot(rates[1:], [each["p99_ms"] for each in curve], color=colour, linewidth=1.8,
+                  marker="o", markersize=6, markeredgecolor=PAPER)  # fmt: skip
+        axes.axhline(limit, color=INK, linewidth=1, linestyle=(0, (3, 2)))
+        points = [*zip(planned, (each["p99_ms"] for each in marked), (1,) * 9, strict=False)]
+        points += [(check["rate"], check["p99_ms"], 2)] if check else []
+        for rate, p99, number in points:
+            axes.plot(rate, p99, color=series_colour(number), marker=MARKERS[number], markersize=9,
+                      markeredgecolor=PAPER)  # fmt: skip
+        for rate, each in zip(planned, marked, strict=True):
+            add_label(axes, _outcome_name(each), rate, each["p99_ms"])
+        add_notes(axes, ["Calls a second to each replica"])
+        marks = [series_mark(n) for n in range(2 + bool(check))]
+        add_legend(figure, [*marks, *(no_mark() for _ in overloaded)], names)
+
+    return Chart(PLANE + notes_height(("",)) + legend_height(len(names)), draw)
+
+
+def _outcome_name(outcome: Mapping[str, Any]) -> str:
+    count = outcome["replicas"]
+    return f"{count} replica{'s' * (count != 1)}{_LOST[outcome['lost']]}"

@@ -1,0 +1,164 @@
+"""Charts of points, the most notable numbered and listed: the roofline, and noise by layer.
+
+Source: Williams, Waterman, Patterson, Roofline, 2009.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from deploykit.benchmarking.profiling.profile import Profile
+from deploykit.reporting.charts.chart import (
+    PLANE,
+    Chart,
+    add_label,
+    add_legend,
+    add_notes,
+    legend_height,
+    new_plane,
+    no_mark,
+    notes_height,
+    series_mark,
+)
+from deploykit.reporting.charts.style import (
+    INK,
+    MARKERS,
+    PAPER,
+    amount,
+    is_number,
+    series_colour,
+)
+from deploykit.transforms.core.display.documents import document
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from deploykit.reporting.charts.chart import FigureLike
+
+_NAMED, _MOST_OPS, _MOST_NODES, _MOST_LAYERS = 6, 5, 300, 400
+_SIZES = ((0.1, 10.0), (0.02, 7.5), (0.0, 5.0))
+"""Markers of nodes that take such a share of the time or more, in points."""
+_STATES = {"int8": "computes in 8 bits", "float": "stays float"}
+_ROOF_KEY = (
+    "Line: what the machine can do; size: share of the time; numbers: the costliest nodes, below"
+)
+_NOISE_KEY = "Numbers: the layers with the most noise, below"
+
+Node = Mapping[str, Any]
+
+
+def roofline(profile: Profile | Mapping[str, Any]) -> Chart | None:
+    """Return what nodes reach over their operations for each byte, beside the machine's peak.
+
+    `profile` is one of `deploykit.benchmark`, or its document. None: no node has operations.
+    """
+    found = document(profile) if isinstance(profile, Profile) else profile
+    every, peak = counted_nodes(found), found["peak"]
+    nodes = every[:_MOST_NODES]
+    if not nodes:
+        return None
+    reached = [node["flops"] / node["ms"] / 1e6 for node in nodes]
+    dense = [node["flops"] / node["moved"] for node in nodes]
+    ridge = peak["gflops"] / peak["gigabytes"]
+    total = sum(node["ms"] for node in found["nodes"])
+    kinds = _kinds(nodes)
+    left_out = len(every) - len(nodes)
+    more = f"; {left_out} cheaper nodes are not shown" if left_out else ""
+    notes = ["Operations for each byte read or written", _ROOF_KEY + more]
+    named = [
+        f"{number}  {amount(node['ms'], 'ms')}: {node['name']}"
+        for number, node in enumerate(nodes[:_NAMED], 1)
+    ]
+
+    def draw(figure: "FigureLike") -> None:
+        scales = (
+            ([*dense, ridge / 4, 4 * ridge], "count"),
+            ([*reached, peak["gflops"] / 4, 1.2 * peak["gflops"]], "count"),
+        )
+        axes = new_plane(figure, scales, "Billion operations a second")
+        start = max(axes.get_xlim()[0], axes.get_ylim()[0] / peak["gigabytes"])
+        axes.plot([start, ridge, axes.get_xlim()[1]],
+                  [peak["gigabytes"] * start, peak["gflops"], peak["gflops"]], color=INK,
+                  linewidth=1.4)  # fmt: skip
+        points: dict[tuple[int, float], list[tuple[float, float]]] = {}
+        for x, y, node in zip(dense, reached, nodes, strict=True):
+            kind = kinds.index(node["op"]) if node["op"] in kinds else len(kinds) - 1
+            size = next(size for share, size in _SIZES if node["ms"] >= share * total)
+            points.setdefault((kind, size), []).append((x, y))
+        for (kind, size), some in sorted(points.items(), reverse=True):
+            _draw_points(axes, some, kind, size)
+        for number, (x, y) in enumerate(list(zip(dense, reached, strict=True))[:_NAMED], 1):
+            add_label(axes, str(number), x, y)
+        _add_list(figure, axes, notes, kinds, named)
+
+    entries = len(kinds) + len(named)
+    return Chart(PLANE + notes_height(notes) + legend_height(entries), draw)
+
+
+def counted_nodes(profile: Mapping[str, Any]) -> list[Node]:
+    """Return the nodes whose operations, bytes and time are known, the costliest first."""
+    known = [n for n in profile["nodes"] if n["flops"] > 0 and n["moved"] > 0 and n["ms"] > 0]
+    return sorted(known, key=lambda node: -node["ms"])
+
+
+def _kinds(nodes: Sequence[Node]) -> list[str]:
+    """Return the ops that take the most time, and `other ops` where there are more."""
+    times: dict[str, float] = {}
+    for node in nodes:
+        times[node["op"]] = times.get(node["op"], 0.0) + node["ms"]
+    ordered = sorted(times, key=lambda op: -times[op])
+    return ordered if len(ordered) <= _MOST_OPS else [*ordered[: _MOST_OPS - 1], "other ops"]
+
+
+def layer_noise(quantized: Mapping[str, Any]) -> Chart | None:
+    """Return how much noise each layer brings if it alone is in 8 bits, in order of execution.
+
+    `quantized` is the document of `Quantized`. None: it holds no such figure.
+    """
+    numbered = enumerate(quantized.get("layers") or (), 1)
+    layers = [(number, layer) for number, layer in numbered if is_number(layer.get("sqnr_db"))]
+    if not layers:
+        return None
+    shown = sorted(layers, key=lambda each: each[1]["sqnr_db"])[:_MOST_LAYERS]
+    left_out = len(layers) - len(shown)
+    more = f"; {left_out} layers with less noise are not shown" if left_out else ""
+    notes = ["Layer, in the order of execution", _NOISE_KEY + more]
+    named = [
+        f"{number}  {layer['sqnr_db']:.1f} dB: {layer['layer']}" for number, layer in shown[:_NAMED]
+    ]
+    points = {
+        state: [(n, each["sqnr_db"]) for n, each in shown if each["computes_in"] == state]
+        for state in _STATES
+    }
+    states = [title for state, title in _STATES.items() if points[state]]
+
+    def draw(figure: "FigureLike") -> None:
+        levels = [layer["sqnr_db"] for _, layer in layers]
+        scales = (([number for number, _ in layers], "number"), (levels, "plain"))
+        axes = new_plane(figure, scales, "Signal over noise of the outputs in dB", log=False)
+        for index, state in enumerate(_STATES):
+            _draw_points(axes, points[state], index, 6)
+        for number, layer in shown[:_NAMED]:
+            add_label(axes, str(number), number, layer["sqnr_db"])
+        used = [index for index, state in enumerate(_STATES) if points[state]]
+        _add_list(figure, axes, notes, states, named, used)
+
+    entries = len(states) + len(named)
+    return Chart(PLANE + notes_height(notes) + legend_height(entries), draw)
+
+
+def _draw_points(
+    axes: "Axes", points: Sequence[tuple[float, float]], index: int, size: float
+) -> None:
+    axes.plot([x for x, _ in points], [y for _, y in points], color=series_colour(index),
+              linestyle="none", marker=MARKERS[index % len(MARKERS)], markersize=size,
+              markeredgecolor=PAPER, markeredgewidth=0.8)  # fmt: skip
+
+
+def _add_list(
+    figure: "FigureLike", axes: "Axes", notes: Sequence[str], names: Sequence[str],
+    named: Sequence[str], indices: Sequence[int] | None = None,
+) -> None:  # fmt: skip
+    """Add notes, a legend of the names, which have these indices, and the list of what is named."""
+    add_notes(axes, notes)
+    marks = [series_mark(index) for index in (indices or range(len(names)))]
+    add_legend(figure, [*marks, *(no_mark() for _ in named)], [*names, *named])

@@ -1,0 +1,194 @@
+"""Charts with a strip for each measurement: how latencies are spread, and the warm-up over time."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.results import BenchmarkResult
+from deploykit.benchmarking.statistics import summary
+from deploykit.reporting.charts.chart import (
+    LINE,
+    ROW_END,
+    WIDTH,
+    Chart,
+    add_notes,
+    benchmark_of,
+    is_long,
+    limits,
+    notes_height,
+    row_axes,
+    row_grid,
+    set_axis,
+)
+from deploykit.reporting.charts.curves import curve_lines, varied
+from deploykit.reporting.charts.style import INK, MUTED, TEXT, amount, distinct, series_colour
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from deploykit.reporting.charts.chart import FigureLike
+    from deploykit.transforms.core.tensors import Array
+
+MOST_ROWS = 40
+_ROW = 66.0
+"""The height of a row, in points: a name, a text, a strip."""
+_TOP = 0.48
+"""Where a strip starts in its row."""
+_MOST_TICKS, _MOST_POINTS = 60, 120
+_BINS = 900  # of all strips together, so that the chart stays small
+_LATENCY_KEY = "Latency of a call: line p50, dashes p99, ticks slower calls"
+_WARM_UP_KEY = (
+    "Latency of a call over the time since the first run, on a logarithmic axis; dashes: p50 later"
+)
+
+
+def latencies(found: BenchmarkResult | Mapping[str, Any]) -> Chart:
+    """Return the latencies of a benchmark's measurements, each with p50, p99 and the slowest call.
+
+    Those of one load, samples and concurrency, share an axis. `found` is a result of
+    `deploykit.benchmark`, or its document. GraphError: it is neither.
+    """
+    every = benchmark_of(found).measurements
+    rows = every[:MOST_ROWS]
+    groups: dict[tuple[int, int], list[int]] = {}
+    for place, each in enumerate(rows):
+        groups.setdefault((each.samples, each.settings.concurrency), []).append(place)
+    ends = [latency_limits([rows[place] for place in group]) for group in groups.values()]
+    pairs = zip(groups.values(), ends, strict=True)
+    beyond = any(max(rows[n].latencies_ms) > high for group, (_, high) in pairs for n in group)
+    key = _LATENCY_KEY + "; beyond: so many calls took longer than the axis goes" * beyond
+    notes = _notes(key, len(rows), len(every))
+
+    def draw(figure: "FigureLike") -> None:
+        names = distinct([each.name for each in rows], TEXT, WIDTH - 12)
+        colours = [series_colour(n) for n in _model_numbers(rows)]
+        heights = [len(group) for group in groups.values()]
+        several = figure.subplots(len(heights), height_ratios=heights, squeeze=False)[:, 0]
+        for axes, group, span in zip(several, groups.values(), ends, strict=True):
+            texts = [_latency_text(rows[n], span[1]) for n in group]
+            row_axes(figure, axes, [names[n] for n in group], texts, _ROW)
+            set_axis(axes, "x", span, "ms")
+            row_grid(axes, _TOP)
+            for place, n in enumerate(group):
+                bins = min(60, _BINS // len(rows))
+                _draw_latencies(axes, place, rows[n], colours[n], bins)
+        add_notes(several[-1], notes)
+
+    height = _ROW * len(rows) + (LINE + 12) * len(groups) + notes_height(notes) + 8
+    return Chart(height, draw)
+
+
+def latency_limits(alike: Sequence[Measurement]) -> tuple[float, float]:
+    """Return the limits of an axis, in ms; beyond it are single slow calls only."""
+    figures = [summary(each) for each in alike]
+    low = min(each.min for each in figures)
+    return limits([low, max(min(each.max, 2 * each.p99) for each in figures)])
+
+
+def _notes(key: str, shown: int, count: int) -> list[str]:
+    return [key + (f"; the first {shown} of {count} are shown" if shown < count else "")]
+
+
+def _model_numbers(rows: Sequence[Measurement]) -> list[int]:
+    """Return the number of the line that each would belong to in a curve, for its colour."""
+    lines = enumerate(curve_lines(rows, varied(rows)))
+    found = {id(each): number for number, line in lines for each in line.measurements}
+    return [found[id(each)] for each in rows]
+
+
+def _latency_text(measurement: Measurement, high: float) -> str:
+    figures = summary(measurement)
+    calls = f"{figures.calls} call{'s' * (figures.calls != 1)}"
+    beyond = sum(call > high for call in measurement.latencies_ms)
+    found = [f"{name} {amount(getattr(figures, name), 'ms')}" for name in ("p50", "p99", "max")]
+    return ", ".join([*found, calls, *([f"{beyond} beyond"] if beyond else [])])
+
+
+def _draw_latencies(
+    axes: "Axes", row: int, measurement: Measurement, colour: str, most: int
+) -> None:
+    """Draw the histogram of the calls of a row with `most` bins at most, p50, p99, slower calls."""
+    low, high = axes.get_xlim()
+    figures, calls = summary(measurement), np.asarray(measurement.latencies_ms)
+    body = max(min(figures.max, 3 * figures.p90 - 2 * figures.p50), figures.min * 1.005)
+    bins = int(np.clip(2 * len(calls) ** (1 / 3), 10, most))
+    spaced = np.geomspace if is_long(low, high) else np.linspace
+    counts, edges = np.histogram(calls, spaced(figures.min, body, bins + 1))
+    top, bottom = row + _TOP, row + ROW_END
+    axes.stairs(bottom - 0.92 * (bottom - top) * counts / max(1, counts.max()),
+                np.clip(edges, low, high), baseline=bottom, fill=True, facecolor=(colour, 0.5),
+                edgecolor=colour, linewidth=0.8)  # fmt: skip
+    slower = np.sort(calls[calls > body])[::-1]
+    slower = np.minimum(slower[:: max(1, -(-len(slower) // _MOST_TICKS))], high)
+    axes.vlines(slower, bottom - 0.11, bottom, color=colour, linewidth=1)
+    axes.hlines(bottom, low, high, color=MUTED, linewidth=0.6)
+    axes.vlines(figures.p50, top, bottom, color=INK, linewidth=1.4)
+    axes.vlines(min(figures.p99, high), top, bottom, color=INK, linewidth=1, linestyle=(0, (3, 2)))
+
+
+def warm_ups(found: BenchmarkResult | Mapping[str, Any]) -> Chart:
+    """Return the latencies of a benchmark's measurements before their steady state, over time.
+
+    `found` is a result of `deploykit.benchmark`, or its document. GraphError: it is neither.
+    """
+    every = benchmark_of(found).measurements
+    rows = every[:MOST_ROWS]
+    notes = _notes(_WARM_UP_KEY, len(rows), len(every))
+
+    def draw(figure: "FigureLike") -> None:
+        axes = figure.add_subplot()
+        names = distinct([each.name for each in rows], TEXT, WIDTH - 12)
+        row_axes(figure, axes, names, [_warm_up_text(each) for each in rows], _ROW)
+        longest = limits([0.0, *map(_warm_up_seconds, rows)], zero=True)[1]
+        set_axis(axes, "x", (-0.02 * longest, longest), "seconds")
+        row_grid(axes, _TOP)
+        for row, (each, number) in enumerate(zip(rows, _model_numbers(rows), strict=True)):
+            _draw_warm_up(axes, row, each, series_colour(number))
+        add_notes(axes, notes)
+
+    return Chart(_ROW * len(rows) + LINE + notes_height(notes) + 20, draw)
+
+
+def _warm_up_seconds(measurement: Measurement) -> float:
+    """Return how long the warm-up took after the first run."""
+    return sum(measurement.warm_up_ms) / 1e3 / measurement.settings.concurrency
+
+
+def _warm_up_text(measurement: Measurement) -> str:
+    calls, time = len(measurement.warm_up_ms), _warm_up_seconds(measurement)
+    then = f"then {calls} call{'s' * (calls != 1)} in {amount(time, 'seconds')}"
+    first = f"First run {amount(measurement.first_run_ms, 'ms')}"
+    later = f"p50 later {amount(summary(measurement).p50, 'ms')}"
+    return ", ".join([first, *([then] if calls else []), later])
+
+
+def _draw_warm_up(axes: "Axes", row: int, measurement: Measurement, colour: str) -> None:
+    """Draw the calls of a row as a line after the first run, on a logarithmic axis of its own."""
+    p50, first = summary(measurement).p50, measurement.first_run_ms
+    calls = np.asarray(measurement.warm_up_ms)
+    times = np.cumsum(calls) / 1e3 / measurement.settings.concurrency
+    levels = [each for each in (p50, first, *calls) if each > 0]
+    low, high = min(levels) / 1.1, max(levels) * 1.1
+
+    def up(latency: Any) -> Any:
+        share = np.log(np.maximum(latency, low) / low) / np.log(high / low)
+        return row + ROW_END - (ROW_END - _TOP) * share
+
+    axes.hlines(row + ROW_END, *axes.get_xlim(), color=MUTED, linewidth=0.6)
+    axes.hlines(up(p50), *axes.get_xlim(), color=INK, linewidth=0.8, linestyle=(0, (3, 2)))
+    kept = _outline(calls)
+    axes.plot(times[kept], up(calls[kept]), color=colour, linewidth=1.2,
+              marker="o" if len(kept) == 1 else "", markersize=4)  # fmt: skip
+    if first > 0:
+        axes.plot(0, up(first), color=colour, marker="D", markersize=5)
+
+
+def _outline(values: "Array") -> list[int]:
+    """Return few enough indices: of each stretch the least and the most, as an oscilloscope."""
+    if len(values) <= _MOST_POINTS:
+        return list(range(len(values)))
+    parts = np.array_split(np.arange(len(values)), _MOST_POINTS // 2)
+    ends = ((p[values[p].argmin()], p[values[p].argmax()]) for p in parts)
+    return sorted({int(each) for pair in ends for each in pair})
