@@ -71,7 +71,7 @@ _HOMES = {
     "RecordsVerification": "api.verify_records",
     "RefusedError": "transforms.core.errors",
     "ReplicaPlan": "api.plan",
-    "ReportPage": "reporting.page.report_page",
+    "ReportPage": "reporting.page.page",
     "ResultLike": "verification.public_types",
     "Rewriting": "rewriting.rewrite",
     "RunningServer": "serving.server.process",

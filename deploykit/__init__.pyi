@@ -63,7 +63,7 @@ from deploykit.quantization.sensitivity import Sensitivity as Sensitivity
 from deploykit.quantization.weights import WeightsInt8 as WeightsInt8
 from deploykit.records import SourceKind
 from deploykit.records.sets import ConvertedSets as ConvertedSets
-from deploykit.reporting.page.report_page import ReportPage as ReportPage
+from deploykit.reporting.page.page import ReportPage as ReportPage
 from deploykit.rewriting.rewrite import Rewriting as Rewriting
 from deploykit.serving.client.client import Client as Client
 from deploykit.serving.client.connection import Connection as Connection

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from deploykit.api.public import Command, public
-from deploykit.reporting.page.chapters import kind_of
-from deploykit.reporting.page.page import html_of
-from deploykit.reporting.page.pictures import pictures
-from deploykit.reporting.page.report_page import ReportPage
+from deploykit.reporting.charts.inline import images
+from deploykit.reporting.page.page import ReportPage, html_of, kind_of
 from deploykit.storage.files import check_output, write
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import FileError, GraphError
@@ -78,7 +76,7 @@ def report(
     found = [_document(each) for each in several]
     files = tuple(name for _, name in found)
     kinds = tuple(kind_of(*each) for each in found)
-    html = html_of([document for document, _ in found], pictures, files)
+    html = html_of([document for document, _ in found], images, files)
     if output is not None:
         write(output, [html.encode()], force)
     return ReportPage(html, kinds, files, None if output is None else os.fspath(output))

@@ -1,15 +1,19 @@
 """Documents of deploykit as one HTML page, which needs nothing but itself."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from html import escape
+from typing import TYPE_CHECKING, Any, Protocol
 
 from deploykit.reporting.charts.inline import CSS
-from deploykit.reporting.page.blocks import Pictures, Section, Words
-from deploykit.reporting.page.chapters import KINDS, Chapter, chapter
-from deploykit.reporting.page.part import shown
+from deploykit.reporting.page.summary import Card, figure_cards
+from deploykit.reporting.page.values import FILTERS, NOTHING, DocumentPart, shown
+from deploykit.text.durations import date
+from deploykit.transforms.core.display.documents import FORMAT, Documented, Hidden
 from deploykit.transforms.core.display.escaped import escaped
+from deploykit.transforms.core.errors import GraphError
 
 if TYPE_CHECKING:
     import jinja2
@@ -18,97 +22,245 @@ MOST_BYTES = 2_000_000
 """No page is larger, whatever its documents hold."""
 _FRAME_BYTES = 60_000  # of that for each document, beside the sections that fit
 _MOST_CHAPTERS = 12
-
-
-def no_pictures(name: str, document: Mapping[str, Any], of: str) -> Iterable[tuple[str, str]]:
-    """Draw nothing."""
-    return ()
+_LONGEST_FILE = 120  # characters of its name
+_SCHEMA = 1  # of what commands print
+_EMPTY = ("", NOTHING, (NOTHING, ""), ("", ""))
+_IMAGES = re.compile(r'<div class="drawings".*?</div>|<h\d>[^<]*</h\d>\n<ul class="photos".*?</ul>',
+                     re.DOTALL)  # fmt: skip
+_COMMANDS = {"tune": "tuned", "transform": "optimize", "freeze": "verify"}
 
 
 @dataclass(frozen=True)
-class _SectionText:
-    """A section as HTML, and where a link finds it."""
+class DocumentKind:
+    """How a document is called, and the macros of sections.html.jinja that show it."""
 
     title: str
+    macros: str
+    keys: str = ""
+    """All of one of these, split at commas: a document that does not say its kind has them."""
+
+
+KINDS: Mapping[str, DocumentKind] = {
+    "ship": DocumentKind("Shipped model", "ship"),
+    "accuracy": DocumentKind("Accuracy", "accuracy"),
+    "benchmark": DocumentKind("Benchmark", "speed profiles machine"),
+    "input": DocumentKind("Input benchmark", "input_styles machine"),
+    "tuned": DocumentKind("Settings", "tuned machine"),
+    "quantize": DocumentKind("Quantization", "judged verification layers", "int8_layers layers"),
+    "load-test": DocumentKind("Load test", "load", "loads address"),
+    "plan": DocumentKind("Plan", "plan", "outcomes needed"),
+    "placement": DocumentKind("Placement", "placement",
+                              "devices model_nodes, devices ops_by_precision"),
+    "optimize": DocumentKind("Optimization", "steps", "steps verified"),
+    "verify": DocumentKind("Verification", "verification", "verified by_output"),
+    "check": DocumentKind("Soundness", "soundness", "sound graphs"),
+    "export": DocumentKind("Export", "exported", "signatures version"),
+}  # fmt: skip
+"""Kinds in the order in which a document that does not say its kind is held against their keys."""
+
+
+@dataclass(frozen=True)
+class ReportPage(Documented):
+    """An HTML page that shows results."""
+
+    html: Hidden[str]
+    kinds: tuple[str, ...]
+    """What was shown: `ship`, `benchmark`, `tuned` and the like, in order."""
+    files: tuple[str, ...]
+    """How each is called: the path of a file, `result.document()` of a value."""
+    output: Hidden[str | None] = None
+    """The file that it was written to."""
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame, so that its rules change nothing of a notebook's."""
+        return (
+            f'<iframe sandbox title="report" srcdoc="{escape(self.html)}" '
+            'style="width:100%;height:48rem;border:0"></iframe>'
+        )
+
+
+class Images(Protocol):
+    """Draws what has a name, such as `latencies`, of a document; a label with an SVG each."""
+
+    def __call__(
+        self, name: str, document: Mapping[str, Any], of: str, /
+    ) -> Iterable[tuple[str, str]]:
+        """Yield them."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section as HTML, where a link finds it, and the part of the document that it shows."""
+
+    title: str
+    part: DocumentPart
     anchor: str
     html: str
 
 
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells, without columns in which nothing is known."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str | tuple[str, str], ...], ...]
+    left_out: str
+    """How many rows are not shown, and where they are."""
+
+
+@dataclass
+class Chapter:
+    """A document as it is shown."""
+
+    kind: str
+    part: DocumentPart
+    number: int
+    """Of several; 0: there is one only."""
+    images: Images
+    sections: list[Section] = field(default_factory=list)
+
+    @property
+    def kind_title(self) -> str:
+        """What documents of its kind are called."""
+        return KINDS[self.kind].title
+
+    @property
+    def title(self) -> str:
+        """Its title, with its number where there are several."""
+        found = (self.part["name"].text if self.kind == "ship" else "") or self.kind_title
+        return f"{self.number}. {found}" if self.number else found
+
+    @property
+    def started(self) -> str:
+        """When it began."""
+        return date(self.part["started"].text)
+
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        """The figures of a shipped model."""
+        return figure_cards(self.part) if self.kind == "ship" else ()
+
+    def drawings(self, part: DocumentPart, names: Sequence[str], of: str) -> list[tuple[str, str]]:
+        """Return labels, each with an SVG element, of what `names` show of a part."""
+        if not isinstance(part.value, Mapping):
+            return []
+        if self.number:
+            of = f"{of}, result {self.number}" if of else f"result {self.number}"
+        return [each for name in names for each in self.images(name, part.value, of)]
+
+
 def html_of(
     documents: Sequence[Mapping[str, Any]],
-    pictures: Pictures = no_pictures,
+    images: Images = lambda name, document, of: (),
     files: Sequence[str] = (),
 ) -> str:
     """Return a page that shows documents, one after another; at most MOST_BYTES in UTF-8.
 
     Args:
         documents: what the commands print with --json, and the `report.json` of a shipped model.
-        pictures: draws what has a name, such as `latencies`, of a document.
+        images: draws what has a name, such as `latencies`, of a document.
         files: how each document is called; `document` where it is not said.
 
     GraphError: a document is of another kind or format; the sentence names its file.
     """
     names = [*files, *["document"] * (len(documents) - len(files))]
+    several = len(documents) > 1
     chapters = [
-        _numbered(number if len(documents) > 1 else 0, *each, pictures)
-        for number, each in enumerate(zip(documents, names, strict=True), 1)
-    ]
+        Chapter(kind_of(each, name), DocumentPart(each, "", shown(name, _LONGEST_FILE)),
+                number if several else 0, images)
+        for number, (each, name) in enumerate(zip(documents, names, strict=True), 1)
+    ]  # fmt: skip
     few = chapters[:_MOST_CHAPTERS]
-    title = shown(few[0].title) if len(few) == 1 else f"{len(chapters)} results"
-    environment = _environment()
-    level = 2 if len(few) == 1 else 3
-    written = _written(few, level)
-    left_out = [each.file for each in chapters[_MOST_CHAPTERS:]][:_MOST_CHAPTERS]
-    return environment.get_template("page.html.jinja").render(
-        title=title,
-        kinds={name: each.title for name, each in KINDS.items()},
-        chapters=list(zip(few, written, strict=True)),
-        left_out=left_out,
+    level = 2 + several
+    left = MOST_BYTES - _FRAME_BYTES * (len(few) + 1)
+    for each in few:
+        left = _write_sections(each, level, left, sum(len(other.sections) for other in few))
+    return _environment().get_template("page.html.jinja").render(
+        title=f"{len(chapters)} results" if several else shown(few[0].title),
+        chapters=few,
+        left_out=[each.part.file for each in chapters[_MOST_CHAPTERS:]][:_MOST_CHAPTERS],
         level=level,
         charts_css=CSS,
+    )  # fmt: skip
+
+
+def _write_sections(chapter: Chapter, level: int, left: int, before: int) -> int:
+    """Add the sections of a chapter, each as large as a page may hold; return the bytes left.
+
+    A section that is too large loses its images, then all but where its values are.
+    """
+
+    def add(title: str, part: DocumentPart, html: str) -> None:
+        nonlocal left
+        if not html.strip():
+            return
+        where = f"{part.place} in {part.file}" if part.place else part.file
+        words = f"Left out, as the page would be too large; the figures are in {where}."
+        html = re.sub(r">\n{2,}<", ">\n<", html.strip())
+        forms = (html, _IMAGES.sub("", html), f'<p class="words doubt">{_safe(words)}</p>')
+        found = next((form for form in forms if len(form.encode()) <= left), forms[-1])
+        left -= len(found.encode())
+        anchor = f"s{before + len(chapter.sections) + 1}"
+        chapter.sections.append(Section(title, part, anchor, found))
+
+    macros: Any = _environment().get_template("sections.html.jinja").make_module({
+        "add": add, "added": lambda: len(chapter.sections), "drawings": chapter.drawings,
+        "level": level,
+    })  # fmt: skip
+    for name in KINDS[chapter.kind].macros.split():
+        getattr(macros, name)(chapter.part)
+    if not chapter.sections:
+        macros.empty("Figures", chapter.part, "This document holds no figures.")
+    return left
+
+
+def _safe(text: str) -> str:
+    return escape(escaped(text, keep="\n"))
+
+
+def table_of(
+    part: DocumentPart,
+    columns: Sequence[tuple[str, str]],
+    most: int,
+    count: int | None,
+    rows: Sequence[Any] | None,
+    names: Mapping[str, Any],
+) -> Table:
+    """Return a table of a list.
+
+    Args:
+        part: the list, or the part that the rows are taken from.
+        columns: headings, each with a Jinja expression over a row, which is called `it`.
+        most: rows that are shown of the list.
+        count: of all rows; None: the length of the list.
+        rows: what is shown instead of the list.
+        names: what else the expressions use.
+    """
+    shown_rows = part.head(most) if rows is None else rows
+    cells = [[_cell(_expression(how)(it=row, **names)) for _, how in columns] for row in shown_rows]
+    kept = [n for n in range(len(columns)) if not n or any(row[n] not in _EMPTY for row in cells)]
+    return Table(
+        tuple(columns[n][0] for n in kept),
+        tuple(tuple(row[n] for n in kept) for row in cells),
+        rest_of(part, len(cells), count),
     )
 
 
-def _numbered(number: int, document: Mapping[str, Any], file: str, pictures: Pictures) -> Chapter:
-    """Return a chapter; of several, its title and those of its pictures hold its number."""
-    if not number:
-        return chapter(document, file, pictures)
-
-    def numbered(name: str, document: Mapping[str, Any], of: str) -> Iterable[tuple[str, str]]:
-        return pictures(name, document, f"{of}, result {number}" if of else f"result {number}")
-
-    found = chapter(document, file, numbered)
-    return replace(found, title=f"{number}. {found.title}")
+def _cell(value: object) -> str | tuple[str, str]:
+    return value if isinstance(value, str | tuple) else NOTHING
 
 
-def _written(chapters: Sequence[Chapter], level: int) -> list[list[_SectionText]]:
-    """Return the sections of chapters as HTML, as many as a page may hold."""
-    template = _environment().get_template("section.html.jinja")
-    left, count, found = MOST_BYTES - _FRAME_BYTES * (len(chapters) + 1), 0, []
-    for each in chapters:
-        texts = []
-        for section in each.sections:
-            count += 1
-            anchor = f"s{count}"
-            html = ""
-            for form in _smaller(section):
-                html = template.render(section=form, anchor=anchor, level=level)
-                if len(html.encode()) <= left:
-                    break
-            left -= len(html.encode())
-            texts.append(_SectionText(section.title, anchor, html))
-        found.append(texts)
-    return found
+def rest_of(part: DocumentPart, most: int, count: int | None = None) -> str:
+    """Return how many rows are not shown and where they are; nothing where all are."""
+    count = len(part) if count is None else count
+    if count <= most:
+        return ""
+    where = f"{part.place} in {part.file}" if part.place else part.file
+    return f"{most:,} of {count:,} are shown; all of them are in {where}."
 
 
-def _smaller(section: Section) -> Iterator[Section]:
-    """Yield a section, then without pictures, then with a word on where its figures are."""
-    yield section
-    plain = tuple(each for each in section.blocks if each.kind not in ("drawings", "photos"))
-    yield replace(section, blocks=plain)
-    where = f"{section.place} in {section.file}" if section.place else section.file
-    words = Words(f"Left out, as the page would be too large; the figures are in {where}.", "doubt")
-    yield replace(section, blocks=(words,))
+def _known_rows(rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in rows if value and value != NOTHING]
 
 
 @cache
@@ -117,12 +269,50 @@ def _environment() -> "jinja2.Environment":
 
     import jinja2
 
-    return jinja2.Environment(
+    found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        undefined=jinja2.StrictUndefined,
         autoescape=True,
+        extensions=["jinja2.ext.do"],
         finalize=lambda value: escaped(value, keep="\n") if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    found.filters |= FILTERS
+    found.globals |= {"table_of": table_of, "rest_of": rest_of, "known_rows": _known_rows}
+    return found
+
+
+@cache
+def _expression(source: str) -> "jinja2.environment.TemplateExpression":
+    return _environment().compile_expression(source)
+
+
+def kind_of(document: Any, file: str) -> str:
+    """Return the kind of a document. GraphError: it is not one of KINDS, or of another format."""
+    if not isinstance(document, Mapping):
+        raise GraphError("document-not-object", source=file)
+    kind, command = document.get("kind"), document.get("command")
+    if kind is not None:
+        number, wanted, what = document.get("format"), FORMAT, "format"
+    elif command is not None:
+        number, wanted, what = document.get("schema"), _SCHEMA, "schema"
+        kind = _COMMANDS.get(command, command) if isinstance(command, str) else command
+    else:
+        kind = _by_keys(document)
+        number = wanted = None
+        what = ""
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise GraphError("report-kind-unknown", source=file, kind=kind, known=sorted(KINDS))
+    if number != wanted:
+        raise GraphError("document-format", source=file, what=what, got=number, known=wanted)
+    return kind
+
+
+def _by_keys(document: Mapping[str, Any]) -> str | None:
+    """Return the kind of a document by the keys that it has."""
+    for name, kind in KINDS.items():
+        for keys in filter(None, kind.keys.split(", ")):
+            if set(keys.split()) <= document.keys():
+                return name
+    return None

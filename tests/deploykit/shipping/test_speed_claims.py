@@ -10,8 +10,8 @@ from deploykit.benchmarking.conditions import Conditions
 from deploykit.benchmarking.tables import tables
 from deploykit.calling.server_load import Load
 from deploykit.hardware.activity import Activity
-from deploykit.reporting.page.first_screen import figure_cards
-from deploykit.reporting.page.part import DocumentPart
+from deploykit.reporting.page.summary import figure_cards
+from deploykit.reporting.page.values import DocumentPart
 from deploykit.shipping import request_speed
 from deploykit.shipping.figures import figures, verdict
 from deploykit.shipping.request_speed import summed_up

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from deploykit.reporting.charts.inline import images
 from deploykit.reporting.page.page import html_of
-from deploykit.reporting.page.pictures import pictures
 from tests.deploykit.reporting.page.drawn import documents
 from tests.deploykit.reporting.page.samples import KINDS, figure, ship
 
@@ -110,7 +110,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     else:
         several = [shipped() if request.param == "ship" else KINDS[request.param](leaf, 12)]
     path = tmp_path_factory.mktemp("pages") / f"{request.param}.html".replace(" ", "_")
-    path.write_text(html_of(several, pictures, [f"{LONG}.json"]))
+    path.write_text(html_of(several, images, [f"{LONG}.json"]))
     return path
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from deploykit.reporting.page import part as parts
-from deploykit.reporting.page.chapters import KINDS as SHOWN
-from deploykit.reporting.page.chapters import kind_of
-from deploykit.reporting.page.page import MOST_BYTES, html_of
-from deploykit.reporting.page.pictures import pictures
+from deploykit.reporting.charts.inline import images
+from deploykit.reporting.page import values
+from deploykit.reporting.page.page import KINDS as SHOWN
+from deploykit.reporting.page.page import MOST_BYTES, html_of, kind_of
 from deploykit.text.templates import sentence
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.reporting.page.drawn import documents
@@ -61,10 +60,10 @@ def test_every_figure_says_where_it_is_in_the_document(kind):
 @pytest.mark.parametrize("seed", range(8))
 def test_values_of_any_type_break_no_page(kind, seed):
     made = random.Random(f"{kind} {seed}")
-    values = [None, None, 0, -1, 3, 10**400, 1e308, float("nan"), float("-inf"), True, False, "",
-              HOSTILE, "x" * 5000, "\ud800", "\x00\x1b[31m", "\u202eabc", [], {}, [1, 2], [[]],
-              {"value": "x"}, {"\ud800\"": {"value": None}}]  # fmt: skip
-    document = KINDS[kind](lambda path: made.choice(values), made.choice([1, 2, 5]))
+    odd = [None, None, 0, -1, 3, 10**400, 1e308, float("nan"), float("-inf"), True, False, "",
+           HOSTILE, "x" * 5000, "\ud800", "\x00\x1b[31m", "\u202eabc", [], {}, [1, 2], [[]],
+           {"value": "x"}, {"\ud800\"": {"value": None}}]  # fmt: skip
+    document = KINDS[kind](lambda path: made.choice(odd), made.choice([1, 2, 5]))
     if kind == "ship":
         for each in document["stages"]:
             each["document"] = made.choice([each["document"], None, [], 3, "x", {}])
@@ -115,7 +114,7 @@ def test_a_page_never_outgrows_its_bound():
     """Where sections together are too large, the last ones say where their figures are."""
     drawn = f"<svg role='img' aria-label='x'><text>{'x' * 700_000}</text></svg>"
     document = ship(number)
-    html = page_of(document, pictures=lambda name, document, of: [(name, drawn)])
+    html = page_of(document, images=lambda name, document, of: [(name, drawn)])
     assert 1_000_000 < len(html.encode()) <= MOST_BYTES
     read(html)
     many = html_of([ship(lambda path: HOSTILE * 9, 40)] * 30, files=["&" * 250] * 30)
@@ -125,7 +124,7 @@ def test_a_page_never_outgrows_its_bound():
 
 @pytest.mark.parametrize("seed", range(2))
 def test_what_can_be_drawn_is_drawn(seed):
-    html = html_of(documents(seed), pictures, ["a.json", "b.json", "c.json", "d.json"])
+    html = html_of(documents(seed), images, ["a.json", "b.json", "c.json", "d.json"])
     found = read(html)
     labels = {"How latencies are spread", "Throughput over latency", "By class", "Time by op",
               "Throughput over latency under load", "Time by layer",
@@ -140,7 +139,7 @@ def test_what_can_be_drawn_is_drawn(seed):
 def test_a_document_that_cannot_be_drawn_has_its_tables():
     document = documents(0)[0]
     document["measurements"][0]["rounds_ms"] = None
-    found = read(page_of(document, pictures=pictures))
+    found = read(page_of(document, images=images))
     assert "Latency and throughput" in found.text
     assert "How latencies are spread" not in found.texts
 
@@ -237,14 +236,14 @@ def test_sections_ask_for_keys_that_documents_have(kind, monkeypatch):
     if kind == "ship":
         return  # its keys are those of the others
     asked = set()
-    plain = parts.DocumentPart.__getitem__
+    plain = values.DocumentPart.__getitem__
 
-    def noting(self: parts.DocumentPart, key: str | int) -> parts.DocumentPart:
+    def noting(self: values.DocumentPart, key: str | int) -> values.DocumentPart:
         found = plain(self, key)
         asked.add(found.place)
         return found
 
-    monkeypatch.setattr(parts.DocumentPart, "__getitem__", noting)
+    monkeypatch.setattr(values.DocumentPart, "__getitem__", noting)
     page_of(KINDS[kind](lambda path: "latency" if path == "goal" else 0.25))
     always, sometimes = pins(COMMANDS.get(kind, kind))
     known = {re.sub(r"\[\]", "", each) for each in always | sometimes}
@@ -314,7 +313,7 @@ def profiled_ship(engine: str) -> dict[str, Any]:
 
 def test_profiles_say_which_graph_they_show():
     for engine, said in (("openvino", "the shipped one runs in OpenVINO"), ("tensorflow", "")):
-        found = read(page_of(profiled_ship(engine), pictures=pictures)).texts
+        found = read(page_of(profiled_ship(engine), images=images)).texts
         titles = [each for each in found if each.startswith(("Roofline: node", "Time by op:"))]
         assert len(titles) >= 2
         if said:
@@ -326,7 +325,7 @@ def test_profiles_say_which_graph_they_show():
 
 def test_no_two_pictures_have_one_title():
     twice = [documents(0)[0], documents(0)[0], profiled_ship("openvino")]
-    page = html_of(twice, pictures, ["a.json", "a.json", "b"])
+    page = html_of(twice, images, ["a.json", "a.json", "b"])
     titles = re.findall(r"<figcaption>(.*?)</figcaption>", page)
     assert len(titles) == len(set(titles)) > 8
     assert len(set(re.findall(r'class="title">(.*?)<', page))) == 3
@@ -348,7 +347,7 @@ def test_sentences_begin_with_a_capital():
     document = ship(number)
     document["stages"][0] |= {"why": "nothing was left", "outcome": "left out"}
     document["figures"]["cpu"] |= {"verdict": "less CPU time"}
-    found = read(page_of(document, pictures=pictures)).texts
+    found = read(page_of(document, images=images)).texts
     assert {"Nothing was left", "Less CPU time"} <= set(found)
     benchmark = documents(0)[0]
     benchmark["conditions"] = {"busy": "measured on a loaded machine"}

@@ -1,1 +1,0 @@
-"""The sections of a page: a module each, which reads one kind of document."""
