@@ -105,7 +105,7 @@ def _draw_column(figure: "FigureLike", column: Column, rest: float) -> None:
     for part, (heading, chart) in zip(parts, column, strict=False):
         if heading:
             part.suptitle(heading, x=0.01, ha="left", fontsize=TEXT, fontweight="bold", color=INK)
-        chart.draw(part)
+        chart.draw_into(part)
 
 
 def _kind(file_name: str) -> str:

@@ -11,14 +11,9 @@ from deploykit.reporting.charts.chart import (
     ROW_END,
     WIDTH,
     Chart,
-    add_legend,
-    add_notes,
-    legend_height,
     limits,
-    notes_height,
     row_axes,
     row_grid,
-    series_mark,
     set_axis,
 )
 from deploykit.reporting.charts.style import (
@@ -38,6 +33,8 @@ from deploykit.text.templates import number
 from deploykit.transforms.core.display.documents import document
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from deploykit.reporting.charts.chart import FigureLike
 
 _MOST_BARS, _MOST_SERIES, _MOST_CLASSES, _MOST_RATIOS = 12, 6, 20, 40
@@ -89,16 +86,15 @@ def bar_chart(
         notes: what is written below the bars.
     """
     series = series[:_MOST_SERIES]
-    entries = len(series) if len(series) > 1 else 0
+    legend = [(name, n) for n, name in enumerate(series)] if len(series) > 1 else []
     row_height = _NAME + _STEP * len(series) + _GAP
-    height = row_height * len(rows) + legend_height(entries) + notes_height(notes) + 10
     sums = [sum(row.values[n] or 0.0 for row in rows) for n in range(len(series))]
     texts = [
         [_value_text(row.values[n], sums[n] if shares else 0.0, kind) for row in rows]
         for n in range(len(series))
     ]
 
-    def draw(figure: "FigureLike") -> None:
+    def draw(figure: "FigureLike") -> "Axes":
         axes = figure.add_subplot()
         row_axes(figure, axes, distinct([r.name for r in rows], TEXT, WIDTH - 12), (), row_height)
         axes.tick_params(axis="x", labelbottom=False)
@@ -119,11 +115,9 @@ def bar_chart(
                 xerr=errors if any(row.intervals for row in rows) else None, ecolor=INK,
             )  # fmt: skip
             axes.bar_label(bars, labels, padding=4, fontsize=SMALL, color=MUTED)
-        add_notes(axes, notes)
-        if entries:
-            add_legend(figure, [series_mark(n, 1) for n in range(entries)], series, above=True)
+        return axes
 
-    return Chart(height, draw)
+    return Chart(row_height * len(rows) + 6, draw, notes, legend, is_bars=True)
 
 
 def _interval(row: BarRow, index: int) -> tuple[float, float]:
@@ -291,7 +285,7 @@ def gains(found: Profiled) -> Chart | None:
     def near(value: float | None) -> float:
         return min(max(value or 1.0, 1 / _FARTHEST), _FARTHEST)
 
-    def draw(figure: "FigureLike") -> None:
+    def draw(figure: "FigureLike") -> "Axes":
         axes = figure.add_subplot()
         names = distinct([row.name for row in rows], TEXT, WIDTH - 12)
         row_axes(figure, axes, names, [row.text for row in rows], _RATIO_ROW)
@@ -307,6 +301,6 @@ def gains(found: Profiled) -> Chart | None:
             if is_known:
                 axes.plot([near(row.low), near(row.high)], [middle] * 2, color=INK, marker="|",
                           linewidth=1.2, markersize=6)  # fmt: skip
-        add_notes(axes, notes)
+        return axes
 
-    return Chart(_RATIO_ROW * len(rows) + LINE + notes_height(notes) + 14, draw)
+    return Chart(_RATIO_ROW * len(rows) + LINE + 10, draw, notes)

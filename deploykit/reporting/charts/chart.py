@@ -33,34 +33,75 @@ WIDTH = 380.0
 LINE = 14.0
 """The height of a line of small text, in points."""
 PLANE = 290.0
-"""The height of a chart with two axes of values, without legend and notes, in points."""
+"""The `body` of a chart with two axes of values."""
 ROW_END = 0.9
 """Where the data of a row ends, as a share of it."""
 _INCH = 72.0
-_LEGEND_LINE, _LEGEND_INDENT = 16.5, 20.0
-_LETTERS = 58  # of a line of notes
+_LEGEND_LINE, _LEGEND_INDENT = 16.5, 30.0
+_LETTERS = 60  # of a line of notes
 _LONG = 4  # an axis whose highest value is more than so many times the lowest is logarithmic
 _LABEL = "label"
 _OFFSETS = [(x, y) for y in (6, -6, 0) for x in (6, -6, 0) if x or y]
 _ALIGN = {6: ("left", "bottom"), -6: ("right", "top"), 0: ("center", "center")}
 
-Draw = Callable[["FigureLike"], None]
-
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of WIDTH and a height in points, and what draws it into a figure of that size."""
+    """A chart of WIDTH that can be drawn into a figure or into a part of one."""
 
-    height: float
-    draw: Draw
+    body: float
+    """The height of its axes with their tick labels, in points."""
+    draw: Callable[["FigureLike"], "Axes"]
+    """Draws its axes into a figure of its size, and returns the lowest of them."""
+    notes: Sequence[str] = ()
+    """What is written below the horizontal axis; a title of that axis is the first of them."""
+    legend: Sequence[tuple[str, int | None]] = ()
+    """Names, each with the number of its series; None: it has no mark."""
+    is_bars: bool = False
+    """Whether the legend stands above, with squares for marks."""
+
+    @property
+    def height(self) -> float:
+        """The height of all of it, in points."""
+        rest = LINE * len(self._lines()) + (_LEGEND_LINE * len(self.legend) + 6)
+        return self.body + rest
 
     def figure(self) -> "Figure":
         """Return the chart as a figure."""
         with in_style():
             figure = new_figure(WIDTH, self.height)
-            self.draw(figure)
+            self.draw_into(figure)
             keep_labels_apart(figure)
         return figure
+
+    def draw_into(self, figure: "FigureLike") -> None:
+        """Draw it into a figure of its size, or a part of one; see `keep_labels_apart`."""
+        self.draw(figure).set_xlabel("\n".join(self._lines()), loc="left")
+        if not self.legend:
+            return
+        found = figure.legend(
+            [_mark(number, self.is_bars) for _, number in self.legend],
+            [str(place) for place in range(len(self.legend))],
+            loc="outside upper left" if self.is_bars else "outside lower left",
+            frameon=False, handlelength=0.8, handletextpad=0.6, borderpad=0, labelspacing=0.35,
+        )  # fmt: skip
+        names = distinct([name for name, _ in self.legend], SMALL, WIDTH - _LEGEND_INDENT)
+        for text, name in zip(found.get_texts(), names, strict=True):
+            text.set_text(name)  # matplotlib skips a label that starts with an underscore
+
+    def _lines(self) -> list[str]:
+        return [line for note in self.notes for line in textwrap.wrap(note, _LETTERS)]
+
+
+def _mark(number: int | None, is_bar: bool) -> "Line2D":
+    """Return the mark of a series in a legend, or none."""
+    from matplotlib.lines import Line2D
+
+    if number is None:
+        return Line2D([], [], linestyle="none")
+    marker = MARKERS[1 if is_bar else number % len(MARKERS)]
+    colour = series_colour(number)
+    return Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=6)
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -118,20 +159,6 @@ def set_axis(
     axis.set_major_formatter(ticker.FuncFormatter(label))
 
 
-def notes_height(notes: Sequence[str]) -> float:
-    """Return the height of notes, in points."""
-    return LINE * len(_lines(notes))
-
-
-def add_notes(axes: "Axes", notes: Sequence[str]) -> None:
-    """Write notes below the horizontal axis; a title of that axis is the first of them."""
-    axes.set_xlabel("\n".join(_lines(notes)), loc="left")
-
-
-def _lines(notes: Sequence[str]) -> list[str]:
-    return [line for note in notes for line in textwrap.wrap(note, _LETTERS)]
-
-
 def new_plane(
     figure: "FigureLike",
     scales: tuple[tuple[Sequence[float], str], tuple[Sequence[float], str]],
@@ -147,42 +174,6 @@ def new_plane(
     axes.grid()
     axes.set_title(title)
     return axes
-
-
-def series_mark(index: int, shape: int | None = None) -> "Line2D":
-    """Return the mark of a series in a legend; `shape` is that of the series unless given."""
-    from matplotlib.lines import Line2D
-
-    marker = MARKERS[(index if shape is None else shape) % len(MARKERS)]
-    return Line2D([], [], color=series_colour(index), marker=marker, linestyle="none", markersize=6)
-
-
-def no_mark() -> "Line2D":
-    """Return what stands before a line of a legend that has no mark."""
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], linestyle="none")
-
-
-def legend_height(entries: int) -> float:
-    """Return the height of a legend, in points."""
-    return _LEGEND_LINE * entries + 6 if entries else 0.0
-
-
-def add_legend(
-    figure: "FigureLike", marks: Sequence["Line2D"], names: Sequence[str], above: bool = False
-) -> None:
-    """Add a legend with a line for each name, below everything else, or above it."""
-    if not names:
-        return
-    found = figure.legend(
-        marks, [str(place) for place in range(len(names))],
-        loc="outside upper left" if above else "outside lower left",
-        frameon=False, handlelength=0.8, handletextpad=0.6, borderpad=0, labelspacing=0.35,
-    )  # fmt: skip
-    fitting = distinct(names, SMALL, WIDTH - _LEGEND_INDENT - 10)
-    for text, name in zip(found.get_texts(), fitting, strict=True):
-        text.set_text(name)  # matplotlib skips a label that starts with an underscore
 
 
 def add_label(axes: "Axes", text: str, x: float, y: float) -> None:

@@ -13,14 +13,8 @@ from deploykit.reporting.charts.chart import (
     PLANE,
     Chart,
     add_label,
-    add_legend,
-    add_notes,
     benchmark_of,
-    legend_height,
     new_plane,
-    no_mark,
-    notes_height,
-    series_mark,
 )
 from deploykit.reporting.charts.style import INK, MARKERS, PAPER, series_colour
 from deploykit.text.serving import load_name
@@ -131,13 +125,13 @@ def loads(found: Mapping[str, Any]) -> Chart | None:
 def _curve_chart(curves: Sequence[Curve], title: str, notes: list[str]) -> Chart:
     """Return a chart of throughput over latency, with a legend if a curve has a name."""
     shown = curves[:_MOST_LINES]
-    names = [name for name, _ in shown if len(curves) > 1 or name]
+    legend = [(name, n) for n, (name, _) in enumerate(shown) if len(curves) > 1 or name]
     if len(shown) < len(curves):
         notes = [*notes, f"The first {len(shown)} of {len(curves)} lines are shown"]
     flat = [point for _, points in shown for point in points]
     times = [point.p50 for point in flat] + [max(point.p50, point.p99) for point in flat]
 
-    def draw(figure: "FigureLike") -> None:
+    def draw(figure: "FigureLike") -> "Axes":
         scales = ((times, "ms"), ([point.rate for point in flat], "count"))
         axes = new_plane(figure, scales, title, zero=True)
         for number, (_, points) in reversed(list(enumerate(shown))):
@@ -146,10 +140,9 @@ def _curve_chart(curves: Sequence[Curve], title: str, notes: list[str]) -> Chart
             for point in [*points[-1:], *points[:1], *points[1:-1]][: len(points)]:
                 if point.label:
                     add_label(axes, point.label, point.p50, point.rate)
-        add_notes(axes, notes)
-        add_legend(figure, [series_mark(number) for number in range(len(names))], names)
+        return axes
 
-    return Chart(PLANE + notes_height(notes) + legend_height(len(names)), draw)
+    return Chart(PLANE, draw, notes, legend)
 
 
 def _draw_curve(axes: "Axes", points: Sequence[CurvePoint], number: int) -> None:
@@ -170,12 +163,14 @@ def replicas(found: Mapping[str, Any]) -> Chart:
     times = [float(each[name]) for each in curve for name in ("p99_low_ms", "p99_high_ms")]
     marked = [each for each in found["outcomes"] if each["p99_ms"] is not None]
     check = found["check"]
-    names = ["foreseen, with its range; dashes: the limit", "the planned rate"]
-    names += ["measured on one replica"] * bool(check)
-    overloaded = [each for each in found["outcomes"] if each["p99_ms"] is None and each["replicas"]]
-    names += [f"{_outcome_name(each)}: too much load" for each in overloaded]
+    legend: list[tuple[str, int | None]] = [
+        ("foreseen, with its range; dashes: the limit", 0), ("the planned rate", 1),
+        *([("measured on one replica", 2)] if check else []),
+        *((f"{_outcome_name(each)}: too much load", None) for each in found["outcomes"]
+          if each["p99_ms"] is None and each["replicas"]),
+    ]  # fmt: skip
 
-    def draw(figure: "FigureLike") -> None:
+    def draw(figure: "FigureLike") -> "Axes":
         planned = [found["rate"] / each["replicas"] for each in marked]
         scales = (
             ([*rates, *planned, *([check["rate"]] if check else [])], "count"),
@@ -197,11 +192,9 @@ def replicas(found: Mapping[str, Any]) -> Chart:
                       markeredgecolor=PAPER)  # fmt: skip
         for rate, each in zip(planned, marked, strict=True):
             add_label(axes, _outcome_name(each), rate, each["p99_ms"])
-        add_notes(axes, ["Calls a second to each replica"])
-        marks = [series_mark(n) for n in range(2 + bool(check))]
-        add_legend(figure, [*marks, *(no_mark() for _ in overloaded)], names)
+        return axes
 
-    return Chart(PLANE + notes_height(("",)) + legend_height(len(names)), draw)
+    return Chart(PLANE, draw, ["Calls a second to each replica"], legend)
 
 
 def _outcome_name(outcome: Mapping[str, Any]) -> str:

@@ -11,13 +11,7 @@ from deploykit.reporting.charts.chart import (
     PLANE,
     Chart,
     add_label,
-    add_legend,
-    add_notes,
-    legend_height,
     new_plane,
-    no_mark,
-    notes_height,
-    series_mark,
 )
 from deploykit.reporting.charts.style import (
     INK,
@@ -64,12 +58,11 @@ def roofline(profile: Profile | Mapping[str, Any]) -> Chart | None:
     left_out = len(every) - len(nodes)
     more = f"; {left_out} cheaper nodes are not shown" if left_out else ""
     notes = ["Operations for each byte read or written", _ROOF_KEY + more]
-    named = [
-        f"{number}  {amount(node['ms'], 'ms')}: {node['name']}"
-        for number, node in enumerate(nodes[:_NAMED], 1)
-    ]
+    legend: list[tuple[str, int | None]] = [(kind, n) for n, kind in enumerate(kinds)]
+    for number, node in enumerate(nodes[:_NAMED], 1):
+        legend.append((f"{number}  {amount(node['ms'], 'ms')}: {node['name']}", None))
 
-    def draw(figure: "FigureLike") -> None:
+    def draw(figure: "FigureLike") -> "Axes":
         scales = (
             ([*dense, ridge / 4, 4 * ridge], "count"),
             ([*reached, peak["gflops"] / 4, 1.2 * peak["gflops"]], "count"),
@@ -88,10 +81,9 @@ def roofline(profile: Profile | Mapping[str, Any]) -> Chart | None:
             _draw_points(axes, some, kind, size)
         for number, (x, y) in enumerate(list(zip(dense, reached, strict=True))[:_NAMED], 1):
             add_label(axes, str(number), x, y)
-        _add_list(figure, axes, notes, kinds, named)
+        return axes
 
-    entries = len(kinds) + len(named)
-    return Chart(PLANE + notes_height(notes) + legend_height(entries), draw)
+    return Chart(PLANE, draw, notes, legend)
 
 
 def counted_nodes(profile: Mapping[str, Any]) -> list[Node]:
@@ -122,16 +114,17 @@ def layer_noise(quantized: Mapping[str, Any]) -> Chart | None:
     left_out = len(layers) - len(shown)
     more = f"; {left_out} layers with less noise are not shown" if left_out else ""
     notes = ["Layer, in the order of execution", _NOISE_KEY + more]
-    named = [
-        f"{number}  {layer['sqnr_db']:.1f} dB: {layer['layer']}" for number, layer in shown[:_NAMED]
-    ]
     points = {
         state: [(n, each["sqnr_db"]) for n, each in shown if each["computes_in"] == state]
         for state in _STATES
     }
-    states = [title for state, title in _STATES.items() if points[state]]
+    legend: list[tuple[str, int | None]] = [
+        (title, index) for index, (state, title) in enumerate(_STATES.items()) if points[state]
+    ]
+    for number, layer in shown[:_NAMED]:
+        legend.append((f"{number}  {layer['sqnr_db']:.1f} dB: {layer['layer']}", None))
 
-    def draw(figure: "FigureLike") -> None:
+    def draw(figure: "FigureLike") -> "Axes":
         levels = [layer["sqnr_db"] for _, layer in layers]
         scales = (([number for number, _ in layers], "number"), (levels, "plain"))
         axes = new_plane(figure, scales, "Signal over noise of the outputs in dB", log=False)
@@ -139,11 +132,9 @@ def layer_noise(quantized: Mapping[str, Any]) -> Chart | None:
             _draw_points(axes, points[state], index, 6)
         for number, layer in shown[:_NAMED]:
             add_label(axes, str(number), number, layer["sqnr_db"])
-        used = [index for index, state in enumerate(_STATES) if points[state]]
-        _add_list(figure, axes, notes, states, named, used)
+        return axes
 
-    entries = len(states) + len(named)
-    return Chart(PLANE + notes_height(notes) + legend_height(entries), draw)
+    return Chart(PLANE, draw, notes, legend)
 
 
 def _draw_points(
@@ -152,13 +143,3 @@ def _draw_points(
     axes.plot([x for x, _ in points], [y for _, y in points], color=series_colour(index),
               linestyle="none", marker=MARKERS[index % len(MARKERS)], markersize=size,
               markeredgecolor=PAPER, markeredgewidth=0.8)  # fmt: skip
-
-
-def _add_list(
-    figure: "FigureLike", axes: "Axes", notes: Sequence[str], names: Sequence[str],
-    named: Sequence[str], indices: Sequence[int] | None = None,
-) -> None:  # fmt: skip
-    """Add notes, a legend of the names, which have these indices, and the list of what is named."""
-    add_notes(axes, notes)
-    marks = [series_mark(index) for index in (indices or range(len(names)))]
-    add_legend(figure, [*marks, *(no_mark() for _ in named)], [*names, *named])

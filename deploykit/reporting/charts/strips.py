@@ -13,11 +13,9 @@ from deploykit.reporting.charts.chart import (
     ROW_END,
     WIDTH,
     Chart,
-    add_notes,
     benchmark_of,
     is_long,
     limits,
-    notes_height,
     row_axes,
     row_grid,
     set_axis,
@@ -61,7 +59,7 @@ def latencies(found: BenchmarkResult | Mapping[str, Any]) -> Chart:
     key = _LATENCY_KEY + "; beyond: so many calls took longer than the axis goes" * beyond
     notes = _notes(key, len(rows), len(every))
 
-    def draw(figure: "FigureLike") -> None:
+    def draw(figure: "FigureLike") -> "Axes":
         names = distinct([each.name for each in rows], TEXT, WIDTH - 12)
         colours = [series_colour(n) for n in _model_numbers(rows)]
         heights = [len(group) for group in groups.values()]
@@ -74,10 +72,9 @@ def latencies(found: BenchmarkResult | Mapping[str, Any]) -> Chart:
             for place, n in enumerate(group):
                 bins = min(60, _BINS // len(rows))
                 _draw_latencies(axes, place, rows[n], colours[n], bins)
-        add_notes(several[-1], notes)
+        return several[-1]  # type: ignore[no-any-return]  # of an array
 
-    height = _ROW * len(rows) + (LINE + 12) * len(groups) + notes_height(notes) + 8
-    return Chart(height, draw)
+    return Chart(_ROW * len(rows) + (LINE + 12) * len(groups) + 4, draw, notes)
 
 
 def latency_limits(alike: Sequence[Measurement]) -> tuple[float, float]:
@@ -137,7 +134,7 @@ def warm_ups(found: BenchmarkResult | Mapping[str, Any]) -> Chart:
     rows = every[:MOST_ROWS]
     notes = _notes(_WARM_UP_KEY, len(rows), len(every))
 
-    def draw(figure: "FigureLike") -> None:
+    def draw(figure: "FigureLike") -> "Axes":
         axes = figure.add_subplot()
         names = distinct([each.name for each in rows], TEXT, WIDTH - 12)
         row_axes(figure, axes, names, [_warm_up_text(each) for each in rows], _ROW)
@@ -146,9 +143,9 @@ def warm_ups(found: BenchmarkResult | Mapping[str, Any]) -> Chart:
         row_grid(axes, _TOP)
         for row, (each, number) in enumerate(zip(rows, _model_numbers(rows), strict=True)):
             _draw_warm_up(axes, row, each, series_colour(number))
-        add_notes(axes, notes)
+        return axes
 
-    return Chart(_ROW * len(rows) + LINE + notes_height(notes) + 20, draw)
+    return Chart(_ROW * len(rows) + LINE + 16, draw, notes)
 
 
 def _warm_up_seconds(measurement: Measurement) -> float:
