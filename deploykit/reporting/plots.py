@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.tables import machine_line
 from deploykit.reporting.charts.bars import gains
-from deploykit.reporting.charts.chart import WIDTH, Chart, keep_labels_apart, new_figure
+from deploykit.reporting.charts.chart import WIDTH, Chart, lay_out, new_figure
 from deploykit.reporting.charts.curves import loads, replicas, throughput, varied
 from deploykit.reporting.charts.strips import latencies, warm_ups
 from deploykit.reporting.charts.style import INK, MUTED, SMALL, TEXT, in_style, shortened
@@ -92,7 +92,7 @@ def picture(title: str, line: str, columns: Sequence[Column], file_name: str) ->
         parts = body.subfigures(1, len(columns), wspace=_GAP / WIDTH, squeeze=False)[0]
         for part, column, used in zip(parts, columns, heights, strict=True):
             _draw_column(part, column, height - top - used)
-        keep_labels_apart(figure)
+        lay_out(figure)
         figure.savefig(file, format=kind, dpi=_DPI, metadata=_METADATA[kind])
     return file.getvalue()
 

@@ -71,11 +71,11 @@ class Chart:
         with in_style():
             figure = new_figure(WIDTH, self.height)
             self.draw_into(figure)
-            keep_labels_apart(figure)
+            lay_out(figure)
         return figure
 
     def draw_into(self, figure: "FigureLike") -> None:
-        """Draw it into a figure of its size, or a part of one; see `keep_labels_apart`."""
+        """Draw it into a figure of its size, or a part of one; see `lay_out`."""
         self.draw(figure).set_xlabel("\n".join(self._lines()), loc="left")
         if not self.legend:
             return
@@ -177,24 +177,24 @@ def new_plane(
 
 
 def add_label(axes: "Axes", text: str, x: float, y: float) -> None:
-    """Write a label beside a point; see `keep_labels_apart`."""
+    """Write a label beside a point; see `lay_out`."""
     axes.annotate(text, (x, y), (6, 6), textcoords="offset points", gid=_LABEL, in_layout=False)
 
 
-def keep_labels_apart(figure: "Figure") -> None:
-    """Move labels of points to where they keep off others, and off lines where they can.
+def lay_out(figure: "Figure") -> None:
+    """Lay a figure out for good; move labels of points off others, and off lines where they can.
 
-    The first ones have the choice; a label that has no room is hidden.
+    The first labels have the choice; one that has no room is hidden.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)
+        figure.set_layout_engine("none")  # a layout takes longer than to draw
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
     labels = [
         (axes, each) for axes in figure.axes for each in axes.texts if each.get_gid() == _LABEL
     ]
-    if not labels:
-        return
-    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
-    figure.draw_without_rendering()
     taken: list[Bbox] = []
     for axes, label in labels:
         inside = axes.get_window_extent(renderer)
