@@ -13,6 +13,7 @@ from deploykit.freezing.sidecar import about, with_engine
 from deploykit.input.samples import open_samples
 from deploykit.photos.class_names import labels_from
 from deploykit.quantization.budget import Budget
+from deploykit.quantization.calibration import KnownRanges
 from deploykit.quantization.fake_quant.search import StatedData, quantize_fake_quants
 from deploykit.quantization.preconditions import is_quantized, refuse_quantized
 from deploykit.quantization.requested import DEFAULT, QuantizeOptions
@@ -120,6 +121,24 @@ def quantize(
     if calibration is not None:
         _refuse_uncalibrated(comparison)
     target.check(model)
+    return quantize_model(model, how, (calibration, evaluation), comparison, target, budget)
+
+
+def quantize_model(
+    model: ModelLike,
+    how: QuantizeOptions,
+    data: tuple[DataLike | None, DataLike | None],
+    comparison: VerifyOptions,
+    target: OutputFiles,
+    budget: Budget,
+    known: KnownRanges | None = None,
+) -> Graph:
+    """Return a model quantized in the mode that it, the options and the data ask for.
+
+    `data` are the samples to calibrate with and those to evaluate on; `known` is a calibration of
+    the model on those that are not held out. Errors are those of `quantize`.
+    """
+    calibration, evaluation = data
     is_calibrated, is_evaluated = calibration is not None, evaluation is not None
     mode, needs_data = "static", None
     try:
@@ -138,7 +157,7 @@ def quantize(
             raise needs_data
         if calibration is None:
             return task.stored(mode)
-        return task.calibrated(calibration, evaluation, budget)
+        return task.calibrated(calibration, evaluation, budget, known)
 
 
 @dataclass(frozen=True)
@@ -204,7 +223,11 @@ class _Quantizing:
 
     @reused_children()
     def calibrated(
-        self, calibration: DataLike, evaluation: DataLike | None, budget: Budget
+        self,
+        calibration: DataLike,
+        evaluation: DataLike | None,
+        budget: Budget,
+        known: KnownRanges | None,
     ) -> Graph:
         """Return a graph whose layers compute in 8 bits where that is right and faster."""
         refuse_quantized(self.graph)
@@ -223,6 +246,7 @@ class _Quantizing:
             state=None if self.target.output is None else f"{self.target.output}.state",
             work=self.work,
             budget=budget,
+            known=known,
         )
         return self._written(found, samples, fed)
 

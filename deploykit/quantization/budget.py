@@ -77,9 +77,12 @@ class Budget:
         """Seconds of a call with the batch that it is to be fast for."""
         return self.sample * self.batch
 
-    def to_calibrate(self, samples: int) -> float:
-        """Return the seconds to calibrate twice with so many samples: before and after shifting."""
-        return 2 * (self.start + OBSERVED * self.sample * samples)
+    def to_calibrate(self, samples: int, passes: int = 2) -> float:
+        """Return the seconds to calibrate with so many samples, before and after shifting.
+
+        `passes` is 1 where the ranges before shifting are known.
+        """
+        return passes * (self.start + OBSERVED * self.sample * samples)
 
     def to_compare(self, depth: Depth, graphs: int = GRAPHS) -> float:
         """Return the seconds to compare so many graphs."""
@@ -104,10 +107,10 @@ class Budget:
         """The least that comes after ranking: one trial, and the end."""
         return self.trial + self.end
 
-    def calibrating_samples(self, least: int) -> int:
+    def calibrating_samples(self, least: int, passes: int = 2) -> int:
         """Return how many samples to calibrate with: all, or as many as half of the rest allows."""
         spare = (self.left - self.for_trials) / 2
-        if self.to_calibrate(self.calibrating) <= spare:
+        if self.to_calibrate(self.calibrating, passes) <= spare:
             return self.calibrating
         each = 2 * OBSERVED * self.sample
         most = int((spare - 2 * self.start) / each) if each else self.calibrating

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from deploykit.benchmarking.measuring import Advance
-from deploykit.quantization.calibration import calibrate
-from deploykit.storage.resume_file import State
+from deploykit.quantization.calibration import Calibration, KnownRanges, calibrate
+from deploykit.storage.resume_file import State, digest
 from deploykit.transforms.balance_layer_norms import balance_layer_norms
 from deploykit.transforms.center_contexts import center_contexts
 from deploykit.transforms.core.errors import GraphError
@@ -40,6 +40,7 @@ def prepare(
     path: str,
     *,
     state: State | None = None,
+    known: KnownRanges | None = None,
     advance: Advance = lambda name, count: None,
 ) -> tuple[Graph, list[str]]:
     """Return the graph with ranges that suit int8 and notes on it; write its ranges to a file.
@@ -50,9 +51,10 @@ def prepare(
 
     Args:
         graph: an optimized float graph.
-        feeds: arrays by input name, batch by batch; gone through twice.
+        feeds: arrays by input name, batch by batch; run once, and again if the graph was changed.
         path: of the file of ranges.
         state: what an interrupted run has found, and where findings are kept.
+        known: a calibration on these samples, which counts if it is of this very graph.
         advance: as in `calibrate`.
 
     GraphError: as in `calibrate`.
@@ -61,14 +63,14 @@ def prepare(
     graph = _with_biases(graph)
     notes: list[str] = []
 
-    def write_ranges(name: str, graph: Graph) -> None:
+    def write_ranges(name: str, graph: Graph, known: Calibration | None) -> None:
         if name not in state.found:
-            found = calibrate(graph, feeds, advance=advance)
+            found = known or calibrate(graph, feeds, advance=advance)
             state.keep(name, {"text": found.ranges.text(), "notes": list(found.notes)})
         Path(path).write_text(state.found[name]["text"])
         notes.extend(state.found[name]["notes"])
 
-    write_ranges("ranges before shifting", graph)
+    write_ranges("ranges before shifting", graph, known and known.of(graph))
     shifted = graph.copy()
     reuse_dead_channels(shifted, ranges=path)
     balance_layer_norms(shifted, ranges=path)
@@ -82,7 +84,9 @@ def prepare(
     with contextlib.suppress(GraphError):  # where there is nothing to scale
         equalize_channels(shifted, ranges=path)
     shifted.prune()
-    write_ranges("ranges", shifted)
+    if digest(shifted.serialized()) == digest(graph.serialized()):
+        state.keep("ranges", state.found["ranges before shifting"])
+    write_ranges("ranges", shifted, None)
     return shifted, list(dict.fromkeys(notes))
 
 

@@ -7,10 +7,11 @@ file or another place, can be used. They are gone through once, and for `mse` tw
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from deploykit.freezing.open_model import OpenedModel
+from deploykit.storage.resume_file import digest
 from deploykit.text.templates import listed
 from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
 from deploykit.transforms.core.control_flow import conditional_depths
@@ -29,7 +30,7 @@ from deploykit.transforms.core.node import (
 from deploykit.transforms.core.ops import op_defs, output_types
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.samples import samples_in
+from deploykit.verification.samples import Dataset, samples_in
 
 RangeMethod = Literal["minmax", "mse"]
 WIDEST = 5  # tensors that are shown
@@ -70,6 +71,19 @@ class Calibration(AsHtml):
         return by_width[:WIDEST]
 
 
+@dataclass(frozen=True)
+class KnownRanges:
+    """A calibration that a later step may take instead of one of its own."""
+
+    graph_sha256: str
+    """Of the graph that was run."""
+    calibration: Calibration
+
+    def of(self, graph: Graph) -> Calibration | None:
+        """Return the calibration if it is of this very graph."""
+        return self.calibration if digest(graph.serialized()) == self.graph_sha256 else None
+
+
 def calibrate(
     graph: Graph,
     feeds: Iterable[Mapping[str, Array]],
@@ -94,6 +108,44 @@ def calibrate(
     GraphError: there is no such tensor or no sample, an activation holds NaN or Inf, or TensorFlow
     cannot run the graph.
     """
+    (found,) = _observed_in(graph, [feeds], (), method, advance)
+    return replace(found, ranges=replace(found.ranges, model_sha256=model_sha256))
+
+
+def calibrate_split(
+    graph: Graph,
+    samples: Dataset,
+    *,
+    advance: Callable[[str, int], None] = lambda name, count: None,
+) -> tuple[Calibration, KnownRanges | None]:
+    """Run a graph once on samples; return the ranges of all, and of those that quantizing takes.
+
+    Quantizing holds samples out, so their ranges must not count there. None: the graph demands so
+    many samples at once that both parts together would not be all. Errors are those of `calibrate`.
+    """
+    split, sha256 = samples.split(), digest(graph.serialized())
+    if split.order is None:
+        found = calibrate(graph, samples.feeds(), advance=advance)
+        return found, KnownRanges(sha256, found)
+    parts = split.calibrating, split.held_out
+    if samples.batch and any(each.count % samples.batch for each in parts):
+        return calibrate(graph, samples.feeds(), advance=advance), None
+    feeds = [each.feeds() for each in parts]
+    known, found = _observed_in(graph, feeds, split.order, "minmax", advance)
+    return found, KnownRanges(sha256, known)
+
+
+def _observed_in(
+    graph: Graph,
+    parts: Sequence[Iterable[Mapping[str, Array]]],
+    order: Sequence[int],
+    method: str,
+    advance: Callable[[str, int], None],
+) -> list[Calibration]:
+    """Return what is known after each of several parts of feeds: of it, and of those before it.
+
+    `order` are the numbers of the samples as they come, for messages; empty: 0 and on.
+    """
     live = graph.copy()
     live.prune()
     depths = conditional_depths(live)
@@ -102,8 +154,8 @@ def calibrate(
         raise GraphError("calibrate-nothing")
     started = time.perf_counter()
     again = method == "mse"  # the histograms need the whole ranges
-    steps = len(feeds) * (1 + again) if isinstance(feeds, Sequence) else 0
-    samples = 0
+    steps = sum(len(each) * (1 + again) for each in parts if isinstance(each, Sequence))
+    samples, found = 0, list[tuple[int, dict[str, TensorRange]]]()
     with contextlib.closing(
         Worker(
             "deploykit.quantization.observers:Observer",
@@ -112,20 +164,24 @@ def calibrate(
             frozenset(_with_channels_first(live)),
         )
     ) as worker:
-        for feed in feeds:
-            advance("values", steps)
-            count = samples_in([feed])
-            worker.ask("observe", feed, samples, count)
-            samples += count
-        if not samples:
-            raise GraphError("no-samples", purpose="calibrate with")
-        for feed in feeds if again else ():
-            advance("histograms", steps)
-            worker.ask("count", feed)
-        found = worker.ask("ranges")
-    seconds = time.perf_counter() - started
-    ranges = Ranges(model_sha256, samples, found)
-    return Calibration(ranges, method, seconds, (*_idle(found), *_left_out(live, depths)))
+        for feeds in parts:
+            for feed in feeds:
+                advance("values", steps)
+                count = samples_in([feed])
+                numbers = order[samples : samples + count] or range(samples, samples + count)
+                worker.ask("observe", feed, numbers)
+                samples += count
+            if not samples:
+                raise GraphError("no-samples", purpose="calibrate with")
+            for feed in feeds if again else ():
+                advance("histograms", steps)
+                worker.ask("count", feed)
+            found.append((samples, worker.ask("ranges")))
+    seconds, left_out = time.perf_counter() - started, _left_out(live, depths)
+    return [
+        Calibration(Ranges("", count, ranges), method, seconds, (*_idle(ranges), *left_out))
+        for count, ranges in found
+    ]
 
 
 def _observed(graph: Graph, depths: Mapping[str, int]) -> list[str]:

@@ -60,8 +60,8 @@ class Observer:
         self._counters: dict[str, str] = {}
         self._counts: dict[str, Array] = {}
 
-    def observe(self, feed: Mapping[str, Array], first: int, samples: int) -> None:
-        """Run a feed, whose samples are numbers `first` and on, and take minima, maxima, means.
+    def observe(self, feed: Mapping[str, Array], numbers: Sequence[int]) -> None:
+        """Run a feed and take minima, maxima, means; `numbers` are those of its samples.
 
         GraphError: an activation holds NaN or Inf, or the graph cannot be run.
         """
@@ -73,7 +73,7 @@ class Observer:
             if not size:
                 continue
             if not np.isfinite(mean).all():
-                mean = self._mean_of_finite(name, feed, first, samples)
+                mean = self._mean_of_finite(name, feed, numbers)
             rows = int(size) // len(mean)
             ends = float(low.min()), float(high.max())
             seen = _Sums(*ends, rows, (low, mean * rows, high))
@@ -152,7 +152,7 @@ class Observer:
                     self._counters[name] = counted.name
 
     def _mean_of_finite(
-        self, name: str, feed: Mapping[str, Array], first: int, samples: int
+        self, name: str, feed: Mapping[str, Array], numbers: Sequence[int]
     ) -> Array:
         """Return the channel means of a tensor. GraphError: it holds NaN or Inf."""
         (value,) = self._session.run([name], feed)
@@ -160,9 +160,10 @@ class Observer:
         if not bad.any():  # only its sum in float32 is not
             mean: Array = value.mean(self._axes[name], dtype=np.float64)
             return mean
-        of_samples = len(value) == samples
-        at = first + int(np.argwhere(bad)[0][0])
-        where = f"sample {at}" if of_samples else f"samples {first} to {first + samples - 1}"
+        of_samples = len(value) == len(numbers)
+        where = f"samples {numbers[0]} to {numbers[-1]}"
+        if of_samples:
+            where = f"sample {numbers[int(np.argwhere(bad)[0][0])]}"
         kind = "NaN" if np.isnan(value).any() else "Inf"
         if full_name(name) in map(full_name, feed):
             raise GraphError("data-hold-nan", name=name, what=kind, where=where)

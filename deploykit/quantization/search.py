@@ -15,6 +15,7 @@ from pathlib import Path
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.budget import Budget
 from deploykit.quantization.calibrated_graph import prepare
+from deploykit.quantization.calibration import KnownRanges
 from deploykit.quantization.candidates import Candidate, best_of, candidate_in
 from deploykit.quantization.layer_search import (
     FOR_TIME,
@@ -56,6 +57,7 @@ def quantize_calibrated(
     state: str | os.PathLike[str] | None = None,
     work: Work | None = None,
     budget: Budget | None = None,
+    known: KnownRanges | None = None,
 ) -> Quantized:
     """Return the optimized graph in 8 bits, as far as that is right and fast, or in float.
 
@@ -69,6 +71,7 @@ def quantize_calibrated(
             was interrupted; it is removed at the end.
         work: of the steps `STEPS`, to be told how far it is.
         budget: the clock, where it runs already.
+        known: a calibration on the samples that are not held out.
 
     GraphError: the data do not fit, an activation holds NaN or Inf, the metric fails, there is no
     layer of a name in `keep_float`, or the graph is in 8 bits already. VerificationError: the float
@@ -89,7 +92,7 @@ def quantize_calibrated(
             if not how.whole_tokens:
                 budget.later = later(graph, how.settings)
             engines, why = targets(task)
-            outcome = _in_parts(task, _outcome(task, engines))
+            outcome = _in_parts(task, _outcome(task, engines, known))
     task.state.forget()
     return replace(outcome, engine_reason=why) if why else outcome
 
@@ -109,7 +112,9 @@ def _in_parts(task: SearchTask, outcome: Quantized) -> Quantized:
     return replace(outcome, graph=graph, notes=(*outcome.notes, *filter(None, [note])))
 
 
-def _outcome(task: SearchTask, engines: Sequence[EngineTarget]) -> Quantized:
+def _outcome(
+    task: SearchTask, engines: Sequence[EngineTarget], known: KnownRanges | None
+) -> Quantized:
     """Return what the steps come to in some engines."""
     if not has_layers(task.graph):
         why = "there is nothing to quantize: no convolution or matrix product in float32"
@@ -118,12 +123,15 @@ def _outcome(task: SearchTask, engines: Sequence[EngineTarget]) -> Quantized:
         by_labels = _judge_by_labels(task, stack)  # first, as what is wrong is soon seen
         judge = _judge(task, stack)
         with task.step("calibrate") as advance:
-            samples = _calibrating(task)
+            samples = _calibrating(task, 2 if known is None else 1)
+            if samples.count < task.samples.calibrating.count:
+                known = None  # it is of all of them
             shifted, notes = prepare(
                 task.graph,
                 samples.feeds(),
                 task.ranges,
                 state=task.state,
+                known=known,
                 advance=advance,
             )
             task.notes.extend(notes)
@@ -139,10 +147,10 @@ def _outcome(task: SearchTask, engines: Sequence[EngineTarget]) -> Quantized:
         return best_of(task, found, candidates)
 
 
-def _calibrating(task: SearchTask) -> Dataset:
+def _calibrating(task: SearchTask, passes: int) -> Dataset:
     """Return the samples to calibrate with: all that there is time for."""
     every = task.samples.calibrating
-    found = every.spread(task.budget.calibrating_samples(LEAST))
+    found = every.spread(task.budget.calibrating_samples(LEAST, passes))
     if found.count < every.count and "ranges" not in task.state.found:
         task.notes.append(
             f"calibrated with {found.count} of {every.count} samples, {FOR_TIME} takes them all"

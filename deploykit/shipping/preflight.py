@@ -1,6 +1,7 @@
 """What is given to `ship`, checked before anything in its folder changes or anything long runs."""
 
 from pathlib import Path
+from typing import get_args
 
 from deploykit.exporting.named_model import callee_of_graph
 from deploykit.exporting.signatures import signatures_for
@@ -10,10 +11,8 @@ from deploykit.input.preprocessing import preprocessing_of
 from deploykit.photos.class_names import labels_from
 from deploykit.shipping.kept import files_of
 from deploykit.shipping.ship_options import ShipOptions
-from deploykit.shipping.shipment import FROZEN, Shipment
-from deploykit.storage.arrays import load_data
+from deploykit.shipping.shipment import FROZEN, Purpose, Shipment
 from deploykit.transforms.core.errors import FileError
-from deploykit.verification.samples import Dataset
 
 
 def check_files(how: ShipOptions) -> None:
@@ -36,6 +35,7 @@ def check_fits(shipment: Shipment) -> None:
     if how.labels is not None:
         callee = callee_of_graph(graph.copy(), about(graph).signatures)
         signatures_for(callee, None, labels=labels_from(how.labels))
-    for data in (how.calibration, how.evaluation):
+    for which in get_args(Purpose):
+        data = getattr(how, which)
         if isinstance(data, str) and how.preprocess is None and is_arrays(data):
-            Dataset.of(graph, load_data(data), source=data)
+            shipment.samples(which)

@@ -75,7 +75,7 @@ def _baseline(shipment: Shipment, stack: ExitStack) -> ServedInstance:
     takes_images = "tensors" in shipment.document("export")["signatures"]
     allowed = shipment.how.allow_ops
     export(
-        shipment.path(FROZEN),
+        shipment.to_change(FROZEN),
         folder,
         name=shipment.name,
         preprocess=KNOWN if takes_images else None,

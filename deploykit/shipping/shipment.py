@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from deploykit.freezing.interface import ModelSource
 from deploykit.freezing.open_model import OpenedModel, open_model
+from deploykit.freezing.sidecar import About
 from deploykit.input.data import is_arrays
 from deploykit.input.samples import open_samples
+from deploykit.quantization.calibration import KnownRanges
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.stage_result import DONE, FOLDER, UNDECIDED, Outcome, StageResult
 from deploykit.verification.samples import Dataset
@@ -52,6 +54,8 @@ class Shipment:
     began: float = field(default_factory=time.monotonic)
     share: float = 0.0
     """Minutes that the running stage may take: no more than its model is worth."""
+    calibrated: KnownRanges | None = None
+    """What this run's calibration hands to the search; None: it did not run, or is of no use."""
     _opened: dict[str, OpenedModel] = field(default_factory=dict)
     _samples: dict[str, Dataset] = field(default_factory=dict)
 
@@ -80,6 +84,11 @@ class Shipment:
             self._opened[name] = open_model(self.path(name))
         return self._opened[name]
 
+    def to_change(self, name: str) -> OpenedModel:
+        """Return a graph of the folder with a graph of its own, for what adds to it."""
+        opened = self.opened(name)
+        return replace(opened, graph=opened.graph.copy())
+
     def samples(self, which: Purpose) -> Dataset:
         """Return the samples that an option names, with labels and groups; they are read once.
 
@@ -88,7 +97,7 @@ class Shipment:
         if which not in self._samples:
             self._samples[which] = open_samples(
                 getattr(self.how, which),
-                self.opened(OPTIMIZED_FILE).frozen,
+                self.opened(FROZEN).frozen,
                 self.how.preprocess,
                 labels=self.how.labels if which == "evaluation" else None,
                 group_by="",
@@ -112,6 +121,13 @@ class Shipment:
     def forget(self, name: str) -> None:
         """Let a graph be read anew, as it was written again."""
         self._opened.pop(name, None)
+
+    def describe(self, name: str, known: About) -> None:
+        """Let a graph that is open be what its file says since it was described again."""
+        if name in self._opened:
+            graph = self._opened[name].graph.copy()
+            graph.about = known
+            self._opened[name] = replace(self._opened[name], graph=graph)
 
     def outcome(self, stage: str) -> Outcome:
         """Return what a stage came to; of one that has not run, nothing."""

@@ -162,7 +162,8 @@ class Dataset:
             )
             return Split(self, self, note)
         held = np.arange(count) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-        return Split(self._taken(~held), self._taken(held))
+        order = [*np.flatnonzero(~held).tolist(), *np.flatnonzero(held).tolist()]
+        return Split(self._taken(~held), self._taken(held), order=order)
 
     def spread(self, most: int) -> "Dataset":
         """Return so many at even distances, or all where there are fewer.
@@ -203,6 +204,8 @@ class Split(NamedTuple):
     calibrating: Dataset
     held_out: Dataset
     note: str = ""
+    order: Sequence[int] | None = None
+    """The numbers of the samples, those to learn from first; None: all serve for both."""
 
 
 Data = Mapping[str, Array] | Dataset

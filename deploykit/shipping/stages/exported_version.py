@@ -39,11 +39,11 @@ def _export(shipment: Shipment) -> Outcome:
     found = None
     if _takes_photos(callee):
         try:
-            found = export(shipment.path(MODEL), shipment.folder, preprocess=KNOWN, **options)
+            found = export(shipment.to_change(MODEL), shipment.folder, preprocess=KNOWN, **options)
         except GraphError as error:
             why = f"callers send tensors and no photos: {error}"
     if found is None:
-        found = export(shipment.path(MODEL), shipment.folder, **options)
+        found = export(shipment.to_change(MODEL), shipment.folder, **options)
     found = _without_twin(found)
     samples = shipment.arrays() if options["warmup"] is not None else None
     fed = found.fed if samples is None else samples.fed
@@ -86,7 +86,7 @@ def _written(shipment: Shipment, found: Exported) -> tuple[str, ...]:
 
 def named_model(shipment: Shipment) -> NamedModel:
     """Return what is shipped, by the names that its callers know."""
-    return open_named_model(ModelSource(shipment.opened(MODEL)))[1]
+    return open_named_model(ModelSource(shipment.to_change(MODEL)))[1]
 
 
 def _takes_photos(callee: NamedModel) -> bool:

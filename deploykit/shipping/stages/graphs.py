@@ -4,17 +4,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from deploykit.api.calibrate import calibrate
 from deploykit.api.check import check
+from deploykit.api.comparison import VerifyOptions
 from deploykit.api.freeze import freeze
 from deploykit.api.optimize import optimize
-from deploykit.api.quantize import quantize
+from deploykit.api.quantize import quantize_model
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.photos.class_names import labels_from
+from deploykit.quantization.budget import Budget
+from deploykit.quantization.calibration import calibrate_split
 from deploykit.quantization.requested import QuantizeOptions
 from deploykit.quantization.timing.speed import INCONCLUSIVE
 from deploykit.rewriting.fake_quant_graph import has_fake_quants
 from deploykit.rewriting.proof import by_calibration
+from deploykit.rewriting.rewrite import OutputFiles
 from deploykit.shipping.shipment import (
     EIGHT_BITS_FILE,
     FROZEN,
@@ -23,6 +26,7 @@ from deploykit.shipping.shipment import (
 )
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import DONE, UNDECIDED, Outcome
+from deploykit.text.progress import working
 from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import UnverifiedError
 from deploykit.transforms.core.graph import Graph
@@ -103,24 +107,26 @@ def _optimize(shipment: Shipment) -> Outcome:
 
 
 def _calibrate(shipment: Shipment) -> Outcome:
-    """Run the samples once, so that what is wrong with them is said before the long search."""
-    how = shipment.how
-    found = calibrate(
-        shipment.opened(OPTIMIZED_FILE),
-        shipment.samples("calibration"),
-        allow_ops=tuple(how.allow_ops),
-    )
-    return Outcome({**found.document(), "fed": dict(found.fed)})
+    """Run the samples once, so that what is wrong with them is said before the long search.
+
+    The search takes the ranges of those that it does not hold out.
+    """
+    model, samples = shipment.opened(OPTIMIZED_FILE), shipment.samples("calibration")
+    model.refuse_effects(shipment.how.allow_ops)
+    with working("calibrate") as work, samples.named():
+        found, shipment.calibrated = calibrate_split(model.graph, samples, advance=work)
+    return Outcome({**found.document(), "fed": dict(samples.fed)})
 
 
 def _quantize(shipment: Shipment) -> Outcome:
     how, is_calibrated = shipment.how, shipment.how.calibration is not None
-    path, model = shipment.path(EIGHT_BITS_FILE), shipment.opened(OPTIMIZED_FILE)
-    common: dict[str, Any] = {
-        "allow_ops": how.allow_ops,
-        "output": path,
-        "force": True,
-    }
+    model = shipment.opened(OPTIMIZED_FILE)
+    target = OutputFiles(shipment.path(EIGHT_BITS_FILE), force=True)
+    made_up = VerifyOptions(
+        allow_ops=how.allow_ops,
+        input_range=how.input_range,
+        allow_unverified=how.allow_unverified,
+    )
     plain: dict[str, Any] = {}
     used: tuple[str, ...] = ()
     if is_calibrated or _states_scales(shipment):
@@ -136,26 +142,30 @@ def _quantize(shipment: Shipment) -> Outcome:
             if how.labels is not None:
                 named = replace(model.about, labels=tuple(labels_from(how.labels)))
                 model.graph.about = named  # they number the classes that folders name
-        given: dict[str, Any] = {
-            "input_range": how.input_range,
-            "allow_unverified": how.allow_unverified,
-        }
+        data, comparison, budget = (None, None), made_up, Budget(options.budget)
         if is_calibrated:
-            given = {"calibration": shipment.samples("calibration")}
-            if how.evaluation is not None:
-                given["evaluation"] = shipment.samples("evaluation")
-        graph = quantize(model, options, **given, **common)
+            is_evaluated = how.evaluation is not None
+            data = (
+                shipment.samples("calibration"),
+                shipment.samples("evaluation") if is_evaluated else None,
+            )
+            comparison = VerifyOptions(allow_ops=how.allow_ops)
+        graph = quantize_model(
+            model, options, data, comparison, target, budget, shipment.calibrated
+        )
         plain = document(graph.report)
         plain.pop("evaluation", None)  # the stage `accuracy` measures it, also on later data
         if how.evaluation is not None and plain["result"] != "int8":
             used = ("evaluation", "labels")  # on others, int8 may be accurate enough
     if how.goal == "size" and plain.get("result") != "int8":
-        common["allow_low_accuracy"] = how.allow_low_accuracy
-        common |= {"input_range": how.input_range, "allow_unverified": how.allow_unverified}
+        options = QuantizeOptions(
+            mode="weights", allow_float=True, allow_low_accuracy=how.allow_low_accuracy
+        )
         slower = plain.get("reason")
         samples = shipment.samples("calibration") if is_calibrated else None
+        comparison, budget = replace(made_up, data=samples), Budget(options.budget)
         try:
-            graph = quantize(model, mode="weights", data=samples, allow_float=True, **common)
+            graph = quantize_model(model, options, (None, None), comparison, target, budget)
         except UnverifiedError as error:
             raise by_calibration(error) from None
         stored = graph.report.document()

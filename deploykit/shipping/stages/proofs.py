@@ -74,7 +74,7 @@ def _describe(shipment: Shipment) -> Outcome:
     graph, path = _labelled(shipment), shipment.path(MODEL)
     labels = about(graph).labels
     write(sidecar_path(path), sidecar(graph, sha256_of(path)), force=True)
-    shipment.forget(MODEL)
+    shipment.describe(MODEL, about(graph))
     shipment.path(LABELS).unlink(missing_ok=True)
     if not labels:
         return Outcome(files=(MODEL + SIDECAR,))

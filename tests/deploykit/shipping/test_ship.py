@@ -13,7 +13,7 @@ from deploykit.freezing.interface import ModelSource
 from deploykit.shipping.given import inputs_of
 from deploykit.shipping.ship import _in_memory
 from deploykit.shipping.ship_options import ShipOptions
-from deploykit.shipping.shipment import OPTIMIZED_FILE, Shipment
+from deploykit.shipping.shipment import FROZEN, Shipment
 from deploykit.shipping.stages import NAMES
 from deploykit.text.results.shipped import lines
 from deploykit.transforms.core.errors import FileError, GraphError
@@ -61,8 +61,8 @@ def test_labels_of_calibration_samples_may_be_of_other_classes(home, tmp_path):
     how = ShipOptions(calibration=str(home / "named.npz"), labels=str(home / "labels.txt"))
     source = ModelSource(str(home / "net.pb"))
     shipment = Shipment(source, tmp_path, tmp_path, "net", how, 1.0)
-    shipment.path(OPTIMIZED_FILE).parent.mkdir()
-    api.save_graph(api.load_graph(home / "net.pb"), shipment.path(OPTIMIZED_FILE))
+    shipment.path(FROZEN).parent.mkdir()
+    api.save_graph(api.load_graph(home / "net.pb"), shipment.path(FROZEN))
     assert shipment.samples("calibration").count == 16
     shipment.forget_files()
     assert shipment.samples("calibration") is shipment.arrays()
