@@ -9,7 +9,7 @@ from pathlib import Path
 from deploykit import __version__
 from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.tuning.for_server import check_served
-from deploykit.exporting.in_turn import refused_in_turn
+from deploykit.exporting.loaders import refused_in_turn
 from deploykit.exporting.manifests import OPENVINO_DOCKERFILE, Deployment, manifests, names
 from deploykit.hardware import allocators
 from deploykit.hardware.machine import usable_cores

@@ -10,16 +10,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from deploykit import __version__
 from deploykit.benchmarking.results import check_tuned
-from deploykit.exporting.class_names import LABELS
 from deploykit.exporting.client_names import signature_names, with_aliases, with_names
 from deploykit.exporting.deployment import Manifests
 from deploykit.exporting.engine_part import EnginePart, engine_part, in_tensorflow, samples_of
-from deploykit.exporting.limits import MOST_PIXELS
 from deploykit.exporting.loaders import check_loads
 from deploykit.exporting.named_model import NamedModel, open_named_model
-from deploykit.exporting.photo_inputs import PhotoSides, photos_in_front
+from deploykit.exporting.photo_inputs import MOST_PIXELS, PhotoSides, photos_in_front
 from deploykit.exporting.provenance import PROVENANCE
-from deploykit.exporting.signatures import signatures_for
+from deploykit.exporting.signatures import LABELS, signatures_for
 from deploykit.exporting.warm_up import KNOWN, Dataset, aliases_of, samples_for, warm_up
 from deploykit.freezing.interface import ModelSource
 from deploykit.freezing.model_path import locate

@@ -20,6 +20,8 @@ from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import DType
 
+MOST_PIXELS = 50_000_000
+"""Of an image that is decoded, by default: more than most cameras make, 150 MB."""
 _FEATURE = "photo"
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from deploykit import __version__
 from deploykit.hardware.machine import environment, machine
-from deploykit.shipping.stage import ShipStage
-from deploykit.shipping.stage_result import FOLDER, Outcome, StageResult
+from deploykit.shipping.shipment import ShipStage
+from deploykit.shipping.shipped import FOLDER, Outcome, StageResult
 from deploykit.storage.files import write
 from deploykit.storage.resume_file import digest, pieces
 from deploykit.transforms.core.display.documents import FORMAT, converted, document, head

@@ -19,14 +19,17 @@ from deploykit.serving.saved_model.write_version import check_name
 from deploykit.shipping import ship_folder as own
 from deploykit.shipping.commands import commands
 from deploykit.shipping.figures import figures, measured_with, verdict
-from deploykit.shipping.given import inputs_of
+from deploykit.shipping.given import check_files, check_fits, inputs_of
 from deploykit.shipping.kept import Kept, files_of, full_key, key_of
-from deploykit.shipping.preflight import check_files, check_fits
 from deploykit.shipping.ship_options import ShipOptions
-from deploykit.shipping.shipment import BYTES_A_MS, Shipment
-from deploykit.shipping.shipped import PlannedStage, Shipped
-from deploykit.shipping.stage import ShipStage
-from deploykit.shipping.stage_result import LEFT_OUT, Outcome, StageResult
+from deploykit.shipping.shipment import BYTES_A_MS, Shipment, ShipStage
+from deploykit.shipping.shipped import (
+    LEFT_OUT,
+    Outcome,
+    PlannedStage,
+    Shipped,
+    StageResult,
+)
 from deploykit.shipping.stages import DESCRIBE, NAMES, STAGES, loses_too_much
 from deploykit.text.progress import Work, working
 from deploykit.transforms.core.display.flag import Flag

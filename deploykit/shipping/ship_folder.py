@@ -14,7 +14,7 @@ from typing import Any
 
 from deploykit.api.report import report
 from deploykit.shipping.shipment import LABELS, PREPROCESS
-from deploykit.shipping.stage_result import FOLDER
+from deploykit.shipping.shipped import FOLDER
 from deploykit.storage.files import check_output_folder, write
 from deploykit.storage.ship_report import KIND, REPORT, TUNED, ship_report
 from deploykit.storage.swap_folders import can_swap, link_missing, next_to, recover, swap

@@ -1,7 +1,7 @@
-"""What the stages of one shipment share: what is given, where results lie, and what was found."""
+"""What the stages of one shipment share, and what a stage is: its work and what it needs."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from deploykit.input.data import is_arrays
 from deploykit.input.samples import open_samples
 from deploykit.quantization.calibration import KnownRanges
 from deploykit.shipping.ship_options import ShipOptions
-from deploykit.shipping.stage_result import DONE, FOLDER, UNDECIDED, Outcome, StageResult
+from deploykit.shipping.shipped import DONE, FOLDER, UNDECIDED, Outcome, StageResult
 from deploykit.verification.samples import Dataset
 
 AS_IT_CAME, OPTIMIZED, EIGHT_BITS = "as it came", "optimized", "8 bits"
@@ -173,3 +173,29 @@ class Shipment:
     def shipped_as(self) -> str:
         """What the graph that is shipped is called among these."""
         return EIGHT_BITS if self.in_8_bits else OPTIMIZED
+
+
+@dataclass(frozen=True)
+class ShipStage:
+    """One act of the whole, in its place."""
+
+    name: str
+    run: Callable[[Shipment], Outcome]
+    options: tuple[str, ...] = ()
+    """The fields of `ShipOptions` on which its result depends."""
+    needs: tuple[str, ...] = ()
+    """The stages whose results it reads."""
+    left_out: Callable[[Shipment], str] = lambda shipment: ""
+    """Why there is nothing to do for it, in a sentence; empty: it runs."""
+    measures: bool = False
+    """Whether its result holds for this machine alone."""
+    seconds: float = 10.0
+    """That it takes for a small model, where nothing better is known; with a share, at most."""
+    seconds_a_ms: float = 0.0
+    """More of them for each millisecond that a call takes, as far as the model's size tells."""
+    share: float = 0.0
+    """Of the budget that is left when it begins, that it may take; 0: it takes what it takes."""
+
+    def about(self, call_ms: float) -> float:
+        """Return the seconds that it takes where a call takes so long."""
+        return self.seconds + self.seconds_a_ms * call_ms

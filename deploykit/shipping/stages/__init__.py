@@ -1,6 +1,6 @@
 """The stages of shipping, in their order."""
 
-from deploykit.shipping.stage import ShipStage
+from deploykit.shipping.shipment import ShipStage
 from deploykit.shipping.stages.exported_version import EXPORT
 from deploykit.shipping.stages.graphs import CALIBRATE, CHECK, OPTIMIZE, QUANTIZE
 from deploykit.shipping.stages.proofs import ACCURACY, DESCRIBE, VERIFY, loses_too_much

@@ -17,9 +17,8 @@ from deploykit.input.preprocessing import declared_for
 from deploykit.serving.protocol.signatures import PREDICT
 from deploykit.serving.saved_model.write_version import versions_in
 from deploykit.shipping.kept import digest_of_path
-from deploykit.shipping.shipment import Shipment
-from deploykit.shipping.stage import ShipStage
-from deploykit.shipping.stage_result import Outcome
+from deploykit.shipping.shipment import Shipment, ShipStage
+from deploykit.shipping.shipped import Outcome
 from deploykit.storage.ship_report import MODEL, TUNED
 from deploykit.transforms.core.errors import GraphError
 

@@ -23,9 +23,9 @@ from deploykit.shipping.shipment import (
     FROZEN,
     OPTIMIZED_FILE,
     Shipment,
+    ShipStage,
 )
-from deploykit.shipping.stage import ShipStage
-from deploykit.shipping.stage_result import DONE, UNDECIDED, Outcome
+from deploykit.shipping.shipped import DONE, UNDECIDED, Outcome
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import UnverifiedError

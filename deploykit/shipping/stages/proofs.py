@@ -11,9 +11,8 @@ from deploykit.freezing.sidecar import about, sidecar, sidecar_path
 from deploykit.photos.class_names import labels_from
 from deploykit.quantization.metrics import LOWER_IS_BETTER
 from deploykit.rewriting.proof import by_calibration
-from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, LABELS, PREPROCESS, Shipment
-from deploykit.shipping.stage import ShipStage
-from deploykit.shipping.stage_result import UNDECIDED, Outcome
+from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, LABELS, PREPROCESS, Shipment, ShipStage
+from deploykit.shipping.shipped import UNDECIDED, Outcome
 from deploykit.shipping.stages.graphs import SIDECAR
 from deploykit.storage.files import write
 from deploykit.storage.ship_report import MODEL

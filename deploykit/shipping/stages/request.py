@@ -2,6 +2,7 @@
 
 import io
 import os
+import struct
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,12 +18,10 @@ from deploykit.input.samples import open_feeds
 from deploykit.serving.protocol.photo_names import TENSORS
 from deploykit.serving.protocol.signatures import CLASSES, DEFAULT, PREDICT, SCORES
 from deploykit.shipping.own_answer import own_answer
-from deploykit.shipping.random_image import random_bmp
 from deploykit.shipping.request_speed import request_speed
 from deploykit.shipping.served_instance import ServedInstance
-from deploykit.shipping.shipment import Purpose, Shipment, is_folder
-from deploykit.shipping.stage import ShipStage
-from deploykit.shipping.stage_result import UNDECIDED, Outcome
+from deploykit.shipping.shipment import Purpose, Shipment, ShipStage, is_folder
+from deploykit.shipping.shipped import UNDECIDED, Outcome
 from deploykit.shipping.stages.exported_version import named_model
 from deploykit.storage.files import read_bytes, write
 from deploykit.storage.ship_report import MODEL, TUNED
@@ -230,7 +229,16 @@ def _requests(
 def _image(sample: Mapping[str, Array]) -> bytes:
     """Return a random image of the size that a model takes, as a BMP file."""
     shape = next(array.shape for array in sample.values() if array.ndim == 4)
-    return random_bmp(*shape[1:3])
+    return _random_bmp(*shape[1:3])
+
+
+def _random_bmp(height: int, width: int) -> bytes:
+    """Return random pixels as a BMP file of 24 bits."""
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width * 3), dtype=np.uint8)
+    rows = np.zeros((height, -(-width * 3 // 4) * 4), np.uint8)
+    rows[:, : width * 3] = pixels
+    sizes = b"BM", 54 + rows.size, 0, 0, 54, 40, width, height, 1, 24, 0, rows.size, 0, 0, 0, 0
+    return struct.pack("<2sIHHIIiiHHIIiiII", *sizes) + rows.tobytes()
 
 
 def _photo_in(data: Any) -> Path | None:

@@ -18,10 +18,10 @@ from deploykit.shipping.shipment import (
     OPTIMIZED,
     OPTIMIZED_FILE,
     Shipment,
+    ShipStage,
     is_folder,
 )
-from deploykit.shipping.stage import ShipStage
-from deploykit.shipping.stage_result import DONE, UNDECIDED, Outcome
+from deploykit.shipping.shipped import DONE, UNDECIDED, Outcome
 from deploykit.storage.files import write
 from deploykit.storage.ship_report import MODEL, TUNED
 from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW

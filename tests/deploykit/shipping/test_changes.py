@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from deploykit.shipping.kept import Kept, full_key
-from deploykit.shipping.stage_result import Outcome, StageResult
+from deploykit.shipping.shipped import Outcome, StageResult
 from tests.deploykit.benchmarking.nets import dense, written
 from tests.deploykit.shipping.test_ship import OPTIONS, run
 from tests.support import says

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from deploykit.shipping.kept import Kept, digest_of, key_of
-from deploykit.shipping.stage import ShipStage
-from deploykit.shipping.stage_result import LEFT_OUT, Outcome, StageResult
+from deploykit.shipping.shipment import ShipStage
+from deploykit.shipping.shipped import LEFT_OUT, Outcome, StageResult
 from deploykit.transforms.core.display.documents import document
 from deploykit.verification.samples import Dataset
 from tests.deploykit.benchmarking.nets import dense

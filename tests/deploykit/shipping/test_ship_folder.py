@@ -5,7 +5,7 @@ import json
 import pytest
 
 from deploykit.shipping import ship_folder as own
-from deploykit.shipping.stage_result import FOLDER
+from deploykit.shipping.shipped import FOLDER
 from deploykit.storage.files import write
 from deploykit.storage.swap_folders import next_to
 from tests.deploykit.storage.test_swap_folders import killed_at

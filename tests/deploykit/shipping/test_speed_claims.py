@@ -18,7 +18,7 @@ from deploykit.shipping.request_speed import summed_up
 from deploykit.shipping.ship_folder import _readme
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, OPTIMIZED, Shipment
-from deploykit.shipping.stage_result import FOLDER, Outcome, StageResult
+from deploykit.shipping.shipped import FOLDER, Outcome, StageResult
 from deploykit.shipping.stages.speed import less_loaded
 from deploykit.storage.ship_report import MODEL
 from deploykit.text.results.shipped import lines

@@ -9,7 +9,7 @@ from deploykit.benchmarking.results import load_result, load_tuned
 from deploykit.benchmarking.settings import RunConfig
 from deploykit.records.index import load_index
 from deploykit.shipping.kept import Kept
-from deploykit.shipping.stage_result import FOLDER, Outcome, StageResult
+from deploykit.shipping.shipped import FOLDER, Outcome, StageResult
 from deploykit.transforms.core.engines.engines import MOST_BATCH, MOST_REQUESTS, MOST_THREADS
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
