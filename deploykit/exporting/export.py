@@ -1,6 +1,5 @@
 """A trained model becomes a version that TensorFlow Serving loads, with its signatures."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from deploykit import __version__
 from deploykit.benchmarking.results import check_tuned
 from deploykit.exporting.client_names import signature_names, with_aliases, with_names
 from deploykit.exporting.deployment import Manifests
@@ -16,7 +14,7 @@ from deploykit.exporting.engine_part import EnginePart, engine_part, in_tensorfl
 from deploykit.exporting.loaders import check_loads
 from deploykit.exporting.named_model import NamedModel, open_named_model
 from deploykit.exporting.photo_inputs import MOST_PIXELS, PhotoSides, photos_in_front
-from deploykit.exporting.provenance import PROVENANCE
+from deploykit.exporting.provenance import PROVENANCE, FileDigest, Provenance, file_digest
 from deploykit.exporting.signatures import LABELS, signatures_for
 from deploykit.exporting.warm_up import KNOWN, Dataset, aliases_of, samples_for, warm_up
 from deploykit.freezing.interface import ModelSource
@@ -36,7 +34,6 @@ from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.display.documents import Hidden, Written, document
 from deploykit.transforms.core.display.flag import ALLOW_OP, MOST_INT64, Flag
 from deploykit.transforms.core.engines.engine_folder import files as engine_files
-from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import SignatureDef
@@ -44,7 +41,6 @@ from deploykit.transforms.core.tensors import Array
 from deploykit.verification.public_types import DataLike, PreprocessLike
 
 STEPS = "assets.extra/preprocessing.json"
-FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -143,9 +139,11 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
     for each in (opened, replace(opened, graph=callee.graph)):  # all of its signatures too
         each.refuse_effects(how.allow_ops)
     how.manifests.check_inputs(callee.inputs)
-    origin = _origin(opened)  # before the graph is changed
+    origin = FileDigest(opened.sha256, opened.bytes)
+    if opened.bytes is None:  # before the graph is changed
+        origin = file_digest(opened.graph.serialized())
     if how.manifests.tuned is not None:
-        check_tuned(how.manifests.tuned, {opened.source: origin["sha256"]})
+        check_tuned(how.manifests.tuned, {opened.source: origin.sha256})
     inputs = aliases_of(callee)
     plain = replace(callee, graph=callee.graph.copy())
     callee = in_tensorflow(callee)
@@ -164,14 +162,17 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
     part = engine_part(how.engine, plain, signatures, given, callee.graph)
     found, fed = _warm_up(name, samples, signatures, how)
     written = saved_model(callee.graph, signatures)
-    digest = _digest(written)
+    digest = file_digest(written)
+    made_of = Provenance(
+        origin, signatures=described(signatures), warm_up_requests=len(found), saved_model=digest
+    )
     files: dict[str, Iterable[bytes]] = {
         "saved_model.pb": written,
         "variables/": (),  # empty, as TensorFlow writes it: all values are in the graph
-        PROVENANCE: _provenance(origin, signatures, len(found), digest),
+        PROVENANCE: made_of.written(),
     }
     if part.content is not None:
-        files |= engine_files(part.content, digest["sha256"])
+        files |= engine_files(part.content, digest.sha256)
     if found:
         files[WARM_UP] = found
     if labels:
@@ -252,37 +253,3 @@ def default_name(model: Any) -> str:
         is_version = path.name.isdigit()  # of a model that lies in a folder of its own
         return (path.parent if is_version else path).name
     return path.name.split(".")[0]
-
-
-def _origin(opened: OpenedModel) -> dict[str, Any]:
-    """Return what tells the model that was exported from others."""
-    if opened.bytes is None:
-        return _digest(opened.graph.serialized())
-    return {"sha256": opened.sha256, "bytes": opened.bytes}
-
-
-def _provenance(
-    origin: Mapping[str, Any],
-    signatures: Mapping[str, SignatureDef],
-    warm_up_requests: int,
-    digest: Mapping[str, Any],
-) -> list[bytes]:
-    """Return the file that states what a version was made of."""
-    document = {
-        "format": FORMAT,
-        "kind": "export",
-        "source": origin,
-        "versions": {"deploykit": __version__, "tensorflow": version_of(TENSORFLOW)},
-        "signatures": described(signatures),
-        "warm_up_requests": warm_up_requests,
-        "saved_model": digest,
-    }
-    return [f"{json.dumps(document, indent=2)}\n".encode()]
-
-
-def _digest(pieces: Iterable[bytes]) -> dict[str, Any]:
-    digest, size = hashlib.sha256(), 0
-    for piece in pieces:
-        digest.update(piece)
-        size += len(piece)
-    return {"sha256": digest.hexdigest(), "bytes": size}

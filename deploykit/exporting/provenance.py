@@ -1,9 +1,15 @@
 """The model that a version was exported from, as the version itself states it."""
 
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
-from deploykit.transforms.core.display.documents import converted
+from deploykit import __version__
+from deploykit.transforms.core.display.documents import converted, document, head
+from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.files.reading import read_json, sha256_of
 
@@ -11,18 +17,40 @@ PROVENANCE = "assets.extra/deploykit.json"
 
 
 @dataclass(frozen=True)
-class _File:
-    """What is read of a file."""
+class FileDigest:
+    """What tells the contents of files from others."""
 
     sha256: str = ""
+    bytes: int | None = None
 
 
 @dataclass(frozen=True)
-class _Provenance:
-    """What is read of a version."""
+class Provenance:
+    """What a version was made of."""
 
-    source: _File
-    saved_model: _File
+    HEAD: ClassVar = head("export")
+
+    source: FileDigest
+    versions: Mapping[str, str | None] = field(
+        default_factory=lambda: {"deploykit": __version__, "tensorflow": version_of(TENSORFLOW)}
+    )
+    signatures: Mapping[str, Any] = field(default_factory=dict)
+    """By name, as `described` returns them."""
+    warm_up_requests: int = 0
+    saved_model: FileDigest = FileDigest()
+
+    def written(self) -> list[bytes]:
+        """Return the contents of the file."""
+        return [f"{json.dumps(document(self), indent=2)}\n".encode()]
+
+
+def file_digest(pieces: Iterable[bytes]) -> FileDigest:
+    """Return the digest of contents that come in pieces."""
+    found, size = hashlib.sha256(), 0
+    for piece in pieces:
+        found.update(piece)
+        size += len(piece)
+    return FileDigest(found.hexdigest(), size)
 
 
 def exported_from(folder: Path) -> str:
@@ -31,7 +59,7 @@ def exported_from(folder: Path) -> str:
     An empty string: it is not known, or `saved_model.pb` was replaced since.
     """
     try:
-        found = converted(read_json(folder / PROVENANCE, "description of a version"), _Provenance)
+        found = converted(read_json(folder / PROVENANCE, "description of a version"), Provenance)
         written = sha256_of(folder / "saved_model.pb")
     except Error:
         return ""
