@@ -17,7 +17,6 @@ from deploykit.input.data import IMAGE_ENDS
 from deploykit.input.samples import open_feeds
 from deploykit.serving.protocol.photo_names import TENSORS
 from deploykit.serving.protocol.signatures import CLASSES, DEFAULT, PREDICT, SCORES
-from deploykit.shipping.own_answer import own_answer
 from deploykit.shipping.request_speed import request_speed
 from deploykit.shipping.served_instance import ServedInstance
 from deploykit.shipping.shipment import Purpose, Shipment, ShipStage, is_folder
@@ -28,6 +27,7 @@ from deploykit.storage.ship_report import MODEL, TUNED
 from deploykit.transforms.core.engines.engines import TENSORFLOW
 from deploykit.transforms.core.errors import VerificationError
 from deploykit.transforms.core.node import normal
+from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.sample_inputs import demanded_batch, made_up_feeds
 
@@ -95,11 +95,12 @@ def _asked(
     use = about(callee.graph).engine
     tensors = {alias: callee.outputs[alias].name for alias in found.outputs
                if alias in callee.outputs}  # fmt: skip
-    own = own_answer(
-        callee.graph,
-        {callee.inputs[alias].name: array for alias, array in sample.items()},
-        list(tensors.values()),
+    own = call(
+        "deploykit.transforms.core.engines.session:run_once",
         TENSORFLOW if use is None else use.engine,
+        b"".join(callee.graph.serialized()),
+        list(tensors.values()),
+        {callee.inputs[alias].name: array for alias, array in sample.items()},
     )
     expected = dict(zip(tensors, own, strict=True))
     if CLASSES in found.outputs and CLASSES not in callee.outputs and SCORES in expected:

@@ -24,6 +24,16 @@ def session_in(
     return OpenVinoSession(graph_def, compiling) if engine == OPENVINO else Session(graph_def)
 
 
+def run_once(
+    engine: str, graph_def: bytes, fetches: Sequence[str], feeds: Mapping[str, Array]
+) -> list[Array]:
+    """Return the values of tensors of a graph. It is meant for a child process.
+
+    Errors are those of `session_in` and of its `run`.
+    """
+    return session_in(engine, graph_def).run(fetches, feeds)
+
+
 class OpenVinoSession:
     """A graph that OpenVINO compiles once for each set of tensors that are fed and fetched."""
 
