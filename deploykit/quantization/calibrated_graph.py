@@ -60,7 +60,8 @@ def prepare(
     GraphError: as in `calibrate`.
     """
     state = State(None, "", {}) if state is None else state
-    graph = _with_biases(graph)
+    found = known and known.of(graph)
+    graph, added = _with_biases(graph)
     notes: list[str] = []
 
     def write_ranges(name: str, graph: Graph, known: Calibration | None) -> None:
@@ -70,7 +71,7 @@ def prepare(
         Path(path).write_text(state.found[name]["text"])
         notes.extend(state.found[name]["notes"])
 
-    write_ranges("ranges before shifting", graph, known and known.of(graph))
+    write_ranges("ranges before shifting", graph, found and _with_added(found, added))
     shifted = graph.copy()
     reuse_dead_channels(shifted, ranges=path)
     balance_layer_norms(shifted, ranges=path)
@@ -90,12 +91,12 @@ def prepare(
     return shifted, list(dict.fromkeys(notes))
 
 
-def _with_biases(graph: Graph) -> Graph:
-    """Return the graph with a bias of zeros behind each layer that has none.
+def _with_biases(graph: Graph) -> tuple[Graph, dict[str, str]]:
+    """Return the graph with a bias of zeros behind each layer that has none, and layers by bias.
 
     Rewrites change biases, and a layer that would get its first one would lose its name to it.
     """
-    work = graph.copy()
+    work, added = graph.copy(), dict[str, str]()
     for layer in graph:
         is_layer = layer.op in OPS and layer.attr("T") == "float32"
         if not is_layer or channels_first(layer) or weights_of(graph, layer) is None:
@@ -108,10 +109,18 @@ def _with_biases(graph: Graph) -> Graph:
         readers = work.readers(layer.name)
         zeros = np.zeros(channel_count(graph, layer))
         work.add(bias_add(work, name, layer, zeros, "/zeros"))
+        added[name] = layer.name
         for reader in readers:
             inputs = [name if tensor == layer.name else tensor for tensor in reader.data_inputs]
             work.replace(work[reader.name], work[reader.name].with_data_inputs(*inputs))
-    return work
+    return work, added
+
+
+def _with_added(found: Calibration, added: Mapping[str, str]) -> Calibration:
+    """Return a calibration with the ranges behind biases of zeros: those in front of them."""
+    tensors = found.ranges.tensors
+    more = {name: tensors[layer] for name, layer in added.items() if layer in tensors}
+    return replace(found, ranges=replace(found.ranges, tensors={**tensors, **more}))
 
 
 def _with_room(ranges: Ranges) -> Ranges:
