@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from deploykit.benchmarking.comparison.speed_verdict import decided_beside_the_first
+from deploykit.benchmarking.comparison.speed_verdict import undecided_beside_the_first
 from deploykit.benchmarking.conditions import Watch
 from deploykit.benchmarking.devices import check_devices, once_each
 from deploykit.benchmarking.engines.same_answers import check_answers
 from deploykit.benchmarking.feeding import BenchmarkInputs
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.playing import SLICES, TURNS_EACH, Decided, Play
+from deploykit.benchmarking.playing import SLICES, TURNS_EACH, Play, Undecided
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.sampling import Sampler
 from deploykit.benchmarking.scenarios.timing import BenchmarkOptions
@@ -45,20 +45,20 @@ def measure(
     warm_up: float = WARM_UP_SECONDS,
     profile_runs: int = 0,
     advance: Advance = lambda name, count: None,
-    decided: Decided = decided_beside_the_first,
+    undecided: Undecided = undecided_beside_the_first,
 ) -> BenchmarkResult:
     """Measure contestants in short turns in random order, each for so many seconds, or calls.
 
     `warm_up` is how many seconds each may take until it is steady. With `runs`, these calls are
-    divided into `rounds` turns; without, it ends early when `decided` says so. With `profile_runs`,
-    each makes so many traced calls in the end.
+    divided into `rounds` turns; without, each ends early that is not among `undecided`. With
+    `profile_runs`, each makes so many traced calls in the end.
     Ctrl-C ends it early: what was measured until then is the result. LimitError: TensorFlow died,
     or took too long. KeyboardInterrupt: nothing was measured yet.
     """
     steps = len(contestants) * (1 + bool(profile_runs)) + 1 + SLICES
 
     def take_turns(seating: Seating, sampler: Sampler, watch: Watch) -> None:
-        play = Play(seating, sampler, lambda: advance("turns", steps), decided)
+        play = Play(seating, sampler, lambda: advance("turns", steps), undecided)
         if runs is None:
             play.for_seconds(seconds, watch)
         else:

@@ -1,9 +1,9 @@
-"""The turns of a benchmark: every session in random order, block by block, until it is decided."""
+"""The turns of a benchmark: sessions in random order, block by block, until all is decided."""
 
 import contextlib
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from deploykit.benchmarking.conditions import Watch
 from deploykit.benchmarking.measurement import Measurement
@@ -17,31 +17,42 @@ GPU_TURN = 1.0  # a driver tells what a GPU did for periods of up to a second
 LONG_CALL = 0.1  # seconds, from which on a call before the timed ones costs more than it tells
 SLICES = 20  # of the time, after which progress is told
 TURNS_EACH = 4  # that a session has at least where calls are counted
-LOOKS = (0.25, 0.5)
-"""After these shares of the time it is asked whether all is decided."""
-Decided = Callable[[Sequence[Measurement]], bool]
+LOOKS = (0.1, 0.25, 0.5)
+"""After these shares of the time it is asked what is decided."""
+Undecided = Callable[[Sequence[Measurement]], Collection[int]]
+"""Returns the places of the measurements of which more time would tell more."""
+
+
+def everyone(taken: Sequence[Measurement]) -> Collection[int]:
+    """Let all contestants go on to the end of their time."""
+    return range(len(taken))
+
+
+def together(decided: Callable[[Sequence[Measurement]], bool]) -> Undecided:
+    """Return what lets all contestants go on until all is decided."""
+    return lambda taken: () if decided(taken) else everyone(taken)
 
 
 class Play:
     """Turns that go on until their time or number is over."""
 
     def __init__(
-        self, seating: Seating, sampler: Sampler, step: Callable[[], None], decided: Decided
+        self, seating: Seating, sampler: Sampler, step: Callable[[], None], undecided: Undecided
     ) -> None:
         """Begin nothing yet; `step` is called after each of SLICES equal parts of the time."""
         self._seating, self._sampler, self._step = seating, sampler, step
-        self._decided = decided
+        self._undecided = undecided
         self._order = random.Random(0)
 
     def for_seconds(self, seconds: float, watch: Watch) -> None:
-        """Take turns for so many seconds of each contestant, or until all is decided."""
+        """Take turns for so many seconds of each contestant, or until its comparison is decided."""
         courses = self._seating.courses
-        total = seconds * len(courses)
-        began, told, looks, block = time.monotonic(), 0, list(LOOKS), 0
+        taken, told, looks, block = 0.0, 0, list(LOOKS), 0
         while True:
             watch.refer()
-            for seat in self._shuffled():
-                passed = (time.monotonic() - began) / total
+            began, shares = time.monotonic(), seconds * len(courses)
+            for seat in self._shuffled(courses):
+                passed = taken + (time.monotonic() - began) / shares
                 while told < min(SLICES, int(passed * SLICES) + 1):
                     told += 1
                     self._step()
@@ -49,9 +60,13 @@ class Play:
                     return
                 self._turn(seat, block, _length(seat.course), None)
             block += 1
-            if looks and (time.monotonic() - began) / total >= looks[0]:
+            taken += (time.monotonic() - began) / shares
+            if looks and taken >= looks[0]:
                 looks.pop(0)
-                if self._decided([each.measurement() for each in courses]):
+                every = self._seating.courses
+                left = self._undecided([each.measurement() for each in every])
+                courses = [each for n, each in enumerate(every) if n in left and each in courses]
+                if not courses:
                     return
 
     def for_calls(self, runs: int, rounds: int, watch: Watch) -> None:
@@ -67,8 +82,8 @@ class Play:
                 seat = course.seats[number % len(course.seats)]
                 self._turn(seat, number, 1e9, calls)
 
-    def _shuffled(self) -> list[Seat]:
-        seats = self._seating.seats
+    def _shuffled(self, courses: Sequence[Course]) -> list[Seat]:
+        seats = [seat for course in courses for seat in course.seats]
         self._order.shuffle(seats)
         return seats
 

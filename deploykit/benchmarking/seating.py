@@ -189,11 +189,6 @@ class Seating:
     def _on_gpu(self) -> bool:
         return any(each.contestant.job.settings.device != "cpu" for each in self.courses)
 
-    @property
-    def seats(self) -> list[Seat]:
-        """All sessions."""
-        return [seat for course in self.courses for seat in course.seats]
-
     def open_first(self, warm_up: float) -> Iterator[str]:
         """Open a session of each contestant, and warm it up; yield the name of each before.
 

@@ -5,7 +5,6 @@ a user of the server gains is this, and not what the model alone gains.
 """
 
 import contextlib
-import functools
 import math
 import tempfile
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ import numpy as np
 import psutil
 
 from deploykit.api.export import export
-from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
+from deploykit.benchmarking.comparison.speed_verdict import LOOK_CONFIDENCE, SpeedVerdict
 from deploykit.benchmarking.conditions import Watch
 from deploykit.benchmarking.settings import CONFIDENCE
 from deploykit.benchmarking.statistics import Ratio, student
@@ -35,6 +34,7 @@ from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.tensors import Array
 
 ROUNDS = 8
+LOOK = 4  # rounds, after which it ends if it is decided by then
 SECONDS = 0.2, 0.75  # of a round of either: where the budget is over, and where it is not
 LEAST_MINUTES = 0.5  # of a whole budget, for one more server
 
@@ -98,6 +98,8 @@ def _measured(first: Generators, second: Generators, seconds: float) -> dict[str
         step = LoadStep(seconds, callers=1)
         taken = {id(each): each.measure(step).latency_ms["p50"] for each in order}
         rounds.append((taken[id(first)], taken[id(second)]))
+        if len(rounds) == LOOK and SpeedVerdict(_gain(rounds, LOOK_CONFIDENCE), None).is_decided:
+            break
     conditions = watch.conditions(_cpu_seconds() - began)
     return summed_up(rounds, conditions.busy)
 
@@ -114,14 +116,11 @@ def _cpu_seconds() -> float:
 
 def summed_up(rounds: list[tuple[float, float]], busy: str) -> dict[str, Any]:
     """Return medians, their ratio and a verdict, of latencies before and after, round by round."""
-    logs = np.log(np.array(rounds))
-    gains = logs[:, 0] - logs[:, 1]
-    reach = functools.partial(_reach, degrees=len(rounds) - 1)
-    ratio = Ratio.around(float(np.median(gains)), reach(gains))
+    logs, ratio = np.log(np.array(rounds)), _gain(rounds)
     judged = SpeedVerdict(ratio, None, busy)
     ends = []
     for side in (logs[:, 0], logs[:, 1]):
-        middle = Ratio.around(float(np.median(side)), reach(side))
+        middle = _middle(side)
         ends.append({"value": middle.value, "low": middle.low, "high": middle.high})
     return {
         "before_ms": ends[0],
@@ -133,8 +132,15 @@ def summed_up(rounds: list[tuple[float, float]], busy: str) -> dict[str, Any]:
     }
 
 
-def _reach(values: Array, degrees: int) -> float:
-    """Return how far the middle of values may be off, with `CONFIDENCE`."""
-    if degrees < 1:
-        return math.inf
-    return student(CONFIDENCE, degrees) * float(np.std(values, ddof=1)) / math.sqrt(degrees + 1)
+def _gain(rounds: list[tuple[float, float]], confidence: float = CONFIDENCE) -> Ratio:
+    """Return the ratio of latencies before and after, and its interval."""
+    logs = np.log(np.array(rounds))
+    return _middle(logs[:, 0] - logs[:, 1], confidence)
+
+
+def _middle(logs: Array, confidence: float = CONFIDENCE) -> Ratio:
+    """Return the median of logarithms, one a round, and its interval."""
+    degrees, reach = len(logs) - 1, math.inf
+    if degrees:
+        reach = student(confidence, degrees) * float(np.std(logs, ddof=1)) / math.sqrt(len(logs))
+    return Ratio.around(float(np.median(logs)), reach)

@@ -39,8 +39,8 @@ NARROW = 0.05
 """An interval that reaches further from 1 does not show that there is no difference."""
 DECIDED = 0.02
 """No difference above this is enough of an answer to stop."""
-LOOK_CONFIDENCE = 1 - (1 - CONFIDENCE) / 10
-"""What is decided early has to be clearer, as one who looks twice errs twice."""
+LOOK_CONFIDENCE = 1 - (1 - CONFIDENCE) / 15
+"""What is decided early has to be clearer, as one who looks three times errs three times."""
 FASTER, SLOWER, ALIKE, UNDECIDED = "faster", "slower", "no difference", "undecided"
 
 Figure = Callable[["Measurement"], Sequence[float]]
@@ -175,16 +175,25 @@ def partners(measurements: "Sequence[Measurement]") -> "list[Measurement | None]
     return found
 
 
-def decided_beside_the_first(measurements: "Sequence[Measurement]") -> bool:
-    """Say whether each is faster or slower than its partner, or like it; never without partners."""
+def undecided_beside_the_first(measurements: "Sequence[Measurement]") -> set[int]:
+    """Return the places of those that are not yet faster, slower or alike, and of their partners.
+
+    What has no partner is measured as long as anything else is.
+    """
+    places = {id(each): place for place, each in enumerate(measurements)}
     pairs = [
         (first, each)
         for first, each in zip(partners(measurements), measurements, strict=True)
         if first is not None
     ]
-    return bool(pairs) and all(
-        judge(first, each, confidence=LOOK_CONFIDENCE).is_decided for first, each in pairs
-    )
+    found = {
+        places[id(side)]
+        for pair in pairs
+        if not judge(*pair, confidence=LOOK_CONFIDENCE).is_decided
+        for side in pair
+    }
+    alone = {*places.values()} - {places[id(side)] for pair in pairs for side in pair}
+    return found | alone if found or not pairs else set()
 
 
 DRIFT = 0.10

@@ -20,6 +20,7 @@ from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measuring import ROUNDS, Advance, measure, spill
+from deploykit.benchmarking.playing import everyone
 from deploykit.benchmarking.seating import Contestant
 from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.tuning.coordinates import coordinates, held
@@ -115,7 +116,7 @@ def tune_model(
                 seconds=max(1.0, min(pace.measured, left)),
                 warm_up=pace.warm_up,
                 advance=lambda name, steps: advance(name, steps and len(search.trials) + steps),
-                decided=lambda found: False,  # candidates are compared with each other too
+                undecided=everyone,  # candidates are compared with each other too
             )
             if final.interrupted:
                 raise KeyboardInterrupt

@@ -16,10 +16,10 @@ from deploykit.benchmarking.comparison.speed_verdict import (
     SLOWER,
     UNDECIDED,
     SpeedVerdict,
-    decided_beside_the_first,
     judge,
     judge_apart,
     seconds_an_item,
+    undecided_beside_the_first,
     undisturbed,
 )
 from deploykit.benchmarking.measurement import Turn
@@ -163,12 +163,15 @@ def test_items_a_second_are_judged_too():
     assert judge(a, b, figure=seconds_an_item).wall.value == pytest.approx(2)
 
 
-def test_it_is_decided_when_all_are():
+def test_what_is_undecided_goes_on_with_its_partner():
     a, b = in_turns(0, "plain", slowdown=1.2)
     same = in_turns(0, "contended", turns=3, sessions=2)[1]
-    assert decided_beside_the_first([a, b])
-    assert not decided_beside_the_first([a])
-    assert not decided_beside_the_first([a, b, replace(same, name="c")])
+    assert undecided_beside_the_first([a, b]) == set()
+    assert undecided_beside_the_first([a]) == {0}
+    assert undecided_beside_the_first([a, b, replace(same, name="c")]) == {0, 2}
+    alone = replace(same, samples=9)
+    assert undecided_beside_the_first([a, b, alone]) == set()
+    assert undecided_beside_the_first([a, b, replace(same, name="c"), alone]) == {0, 2, 3}
 
 
 POSITIVE = some.floats(0.2, 5)
