@@ -90,19 +90,16 @@ class Manifests:
             version=version,
             cores=usable_cores(),
             memory=_memory(list(models.values())),
+            settings=self.settings,
             batching=self.batches,
-            batch=self.settings.batch,
-            batch_threads=self.settings.concurrency if self.settings.concurrency > 1 else None,
-            threads=self.settings.threads,
-            in_turn=self.settings.executor is not None,
             session=self._has_session(models),
-            tcmalloc=self.settings.allocator == "tcmalloc",
             openvino=any(engines),
             openvino_alone=all(engines),
             environment=self._environment(),
             deploykit=__version__,
         )
-        if deployment.openvino and deployment.tcmalloc and "docker" in self.kinds:
+        has_tcmalloc = self.settings.allocator == "tcmalloc"
+        if deployment.openvino and has_tcmalloc and "docker" in self.kinds:
             words = "%s recommends tcmalloc, under which OpenVINO ends: not in Dockerfile.deploykit"
             logger.info(words, self.settings_from)
         if "docker" in self.kinds and self.force and not deployment.openvino_alone:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.hardware.allocators import LIBRARIES, PACKAGE
 
 ManifestKind = Literal["config", "docker", "kubernetes", "kserve"]
@@ -32,19 +33,12 @@ class Deployment:
     cores: int
     memory: int
     """MiB that the server needs."""
+    settings: RunConfig = field(default_factory=RunConfig)
+    """What was found to be fast. tcmalloc is left out where OpenVINO computes, which ends under
+    it."""
     batching: bool = False
-    batch: int | None = None
-    """Samples at once, at most."""
-    batch_threads: int | None = None
-    """Batches at once; None: one a core."""
-    threads: tuple[int, int] | None = None
-    """Threads inside an op, and ops at once."""
-    in_turn: bool = False
-    """Whether the ops of a call run one by one, in the thread that makes it."""
     session: bool = False
-    """Whether TensorFlow Serving has this too, by a configuration of sessions."""
-    tcmalloc: bool = False
-    """Whether tcmalloc gives the memory; not where OpenVINO computes, which ends under it."""
+    """Whether TensorFlow Serving can run ops one by one, by a configuration of sessions."""
     openvino: bool = False
     """Whether OpenVINO computes a model, in deploykit's own server."""
     openvino_alone: bool = False
@@ -105,7 +99,8 @@ def _values(deployment: Deployment) -> dict[str, object]:
         *batching,
     ]
     session = ["session.config"] if deployment.session else []
-    own_threads = _threads(deployment.threads, deployment.in_turn)
+    settings = deployment.settings
+    own_threads = _threads(settings.threads, settings.executor is not None)
     return {
         "models": sorted(deployment.models),
         "app": deployment.app,
@@ -117,20 +112,20 @@ def _values(deployment: Deployment) -> dict[str, object]:
         "own_configs": [*configs, "/models/"],
         "flags": [
             *common,
-            *_threads(deployment.threads, False),
+            *_threads(settings.threads, False),
             *(f"--tensorflow_session_config_file=/models/{name}" for name in session),
         ],
         "own_flags": [*common, *own_threads],
         "listening": _LISTENING,
         "runtime_flags": own_threads,
         "openvino": deployment.openvino,
-        "package": PACKAGE if deployment.tcmalloc else "",
+        "package": PACKAGE if settings.allocator == "tcmalloc" else "",
         "library": LIBRARIES[0],
         "environment": dict(sorted(deployment.environment.items())),
         "cores": deployment.cores,
         "memory": deployment.memory,
-        "batch": deployment.batch or BATCH,
-        "batch_threads": deployment.batch_threads or deployment.cores,
+        "batch": settings.batch or BATCH,
+        "batch_threads": settings.concurrency if settings.concurrency > 1 else deployment.cores,
         "queue": _QUEUE_OF_EACH_CORE * deployment.cores,
         "metrics": METRICS,
         "probe": f"/v1/models/{sorted(deployment.models)[0]}/metadata",

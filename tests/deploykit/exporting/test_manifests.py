@@ -12,6 +12,7 @@ import pytest
 import yaml
 from google.protobuf import text_format
 
+from deploykit.benchmarking.settings import RunConfig
 from deploykit.exporting.manifests import KINDS, Deployment, dns_label, manifests, names
 from deploykit.serving.lifecycle.model_config import ModelSettings, read_models
 from deploykit.serving.protocol.batching_parameters import Batching, read_batching
@@ -27,12 +28,9 @@ PLAIN = Deployment(models=["fashion"], version=3, cores=2, memory=768, deploykit
 TUNED = replace(
     PLAIN,
     models=["Half_plus.two", "b"],
+    settings=RunConfig(batch=16, threads=(1, 4), executor="caller", allocator="tcmalloc"),
     batching=True,
-    batch=16,
-    threads=(1, 4),
-    in_turn=True,
     session=True,
-    tcmalloc=True,
     environment={"TF_ENABLE_ONEDNN_OPTS": "1", "MALLOC_MMAP_MAX_": "0"},
 )
 BOTH = pytest.mark.parametrize("deployment", [PLAIN, TUNED], ids=["plain", "tuned"])
@@ -92,7 +90,7 @@ def test_a_session_whose_ops_run_in_turn():
     for name in ("Dockerfile.deploykit", "kserve.yaml"):
         assert "session.config" not in files[name]
         assert "--tensorflow_inter_op_parallelism=-1" in files[name]
-    own = replace(PLAIN, in_turn=True)
+    own = replace(PLAIN, settings=RunConfig(executor="caller"))
     for deployment in (own, replace(own, session=True)):
         assert "inter_op" not in manifests(deployment, KINDS)["Dockerfile"]
     assert "session" not in "".join(manifests(own, KINDS).values())
