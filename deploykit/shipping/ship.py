@@ -34,6 +34,7 @@ from deploykit.shipping.stages import DESCRIBE, NAMES, STAGES, loses_too_much
 from deploykit.text.progress import Work, working
 from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import GraphError, nearest, unknown_name
+from deploykit.transforms.core.running.child import reused_children, started_ahead
 from deploykit.verification.public_types import ModelLike
 
 DEFAULT = ShipOptions()
@@ -148,7 +149,8 @@ def _shipped(shipment: Shipment, kept: Kept, inputs: Mapping[str, Any]) -> Shipp
     plan = _plan(shipment, kept, inputs)
     expected = {each.stage: each.seconds for each in plan}
     keys: dict[str, str] = {}
-    with working("ship", *NAMES, expected=expected) as work:
+    children = started_ahead() if plan[0].act == RUN else reused_children()
+    with children, working("ship", *NAMES, expected=expected) as work:
         if plan[0].act == KEPT:
             check_fits(shipment)
         own.write_begun(shipment.folder, shipment.name)
