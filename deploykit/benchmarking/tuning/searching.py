@@ -92,7 +92,7 @@ class Search:
         """What did better than the lowest latency, though not clearly; None: nothing did."""
         shape = (self.start.batch, self.start.concurrency)
         levels = {
-            each.settings: _level(each.figures.faster)[0]
+            each.settings: level(each.figures.faster)[0]
             for each in self.trials
             if each.figures and (each.settings.batch, each.settings.concurrency) == shape
         }
@@ -176,12 +176,12 @@ class Search:
 
 def _clearly(new: Sequence[float], old: Sequence[float]) -> bool:
     """Say whether gains in turns are larger than others beyond what the turns scatter."""
-    (a, error_a), (b, error_b) = _level(new), _level(old)
+    (a, error_a), (b, error_b) = level(new), level(old)
     return a - b > max(math.log1p(CLEARLY), NOISE * math.hypot(error_a, error_b))
 
 
-def _level(gains: Sequence[float]) -> tuple[float, float]:
-    """Return the median of the logarithms and its standard error."""
+def level(gains: Sequence[float]) -> tuple[float, float]:
+    """Return the median of the logarithms of gains in turns, and its standard error."""
     logs = [math.log(gain) for gain in gains]
     middle = statistics.median(logs)
     scatter = 1.4826 * statistics.median(abs(each - middle) for each in logs)

@@ -14,13 +14,14 @@ from deploykit.benchmarking.engines.same_answers import check_answers
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.settings import RunConfig
-from deploykit.benchmarking.tuning.searching import Figures
+from deploykit.benchmarking.tuning.searching import NOISE, Figures, level
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import ResourceLimits, Worker, limits
 
 TURNS = 16
 TURN_SECONDS = 0.03  # many short turns scatter less than few long ones on a busy machine
+FEWEST = 6  # turns, after which what is clearly slower than the defaults is left
 WARM_UP_SECONDS = 0.25
 ENOUGH_SECONDS = 5.0  # of turns; a slow model gets fewer
 
@@ -117,7 +118,8 @@ class Trials:
             total += taken
             faster.append(statistics.median(usual) / statistics.median(calls))
             more.append(items * len(calls) / taken / (usual_items * len(usual) / usual_time))
-            if time.monotonic() > end:
+            is_slower = len(faster) >= FEWEST and _are_losses(faster) and _are_losses(more)
+            if is_slower or time.monotonic() > end:
                 break
         return Figures(
             p50_ms=statistics.median(found) / 1e6,
@@ -130,6 +132,12 @@ class Trials:
     def _turn(self, worker: Worker) -> tuple[list[int], int]:
         calls, taken = worker.ask("run", TURN_SECONDS)
         return calls, taken
+
+
+def _are_losses(gains: Sequence[float]) -> bool:
+    """Say whether gains in turns are below 1 beyond what the turns scatter."""
+    middle, error = level(gains)
+    return middle + NOISE * error < 0
 
 
 def _p99(latencies: Sequence[int]) -> float:
