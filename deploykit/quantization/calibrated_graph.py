@@ -60,7 +60,7 @@ def prepare(
     GraphError: as in `calibrate`.
     """
     state = State(None, "", {}) if state is None else state
-    found = known and known.of(graph)
+    of_graph = None if known is None else known.of(graph)
     graph, added = _with_biases(graph)
     notes: list[str] = []
 
@@ -71,7 +71,7 @@ def prepare(
         Path(path).write_text(state.found[name]["text"])
         notes.extend(state.found[name]["notes"])
 
-    write_ranges("ranges before shifting", graph, found and _with_added(found, added))
+    write_ranges("ranges before shifting", graph, of_graph and _with_added(of_graph, added))
     shifted = graph.copy()
     reuse_dead_channels(shifted, ranges=path)
     balance_layer_norms(shifted, ranges=path)

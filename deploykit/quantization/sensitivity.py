@@ -86,7 +86,7 @@ def measure_sensitivity(
     """
     samples = Dataset.of(graph, data)  # noise shows in every answer
     with samples.named():
-        calibrating, held_out, note = samples.split()
+        calibrating, held_out, note, _ = samples.split()
         feeds, judged = calibrating.feeds(), held_out.spread(JUDGED).feeds()
     notes = [note] if note else []
     work = work or unseen("sensitivity", *STEPS)

@@ -20,7 +20,7 @@ def stated_sensitivity(
     """
     work = work or unseen("sensitivity", *STEPS)
     with samples.named():
-        calibrating, held_out, note = samples.split()
+        calibrating, held_out, note, _ = samples.split()
         feeds, judged = calibrating.feeds(), held_out.spread(JUDGED).feeds()
     work.begin("calibrate")
     stated, notes = with_missing_ranges(read_fake_quants(graph), feeds)

@@ -142,16 +142,19 @@ def _quantize(shipment: Shipment) -> Outcome:
             if how.labels is not None:
                 named = replace(model.about, labels=tuple(labels_from(how.labels)))
                 model.graph.about = named  # they number the classes that folders name
-        data, comparison, budget = (None, None), made_up, Budget(options.budget)
+        calibration = evaluation = None
         if is_calibrated:
-            is_evaluated = how.evaluation is not None
-            data = (
-                shipment.samples("calibration"),
-                shipment.samples("evaluation") if is_evaluated else None,
-            )
-            comparison = VerifyOptions(allow_ops=how.allow_ops)
+            calibration = shipment.samples("calibration")
+            if how.evaluation is not None:
+                evaluation = shipment.samples("evaluation")
         graph = quantize_model(
-            model, options, data, comparison, target, budget, shipment.calibrated
+            model,
+            options,
+            (calibration, evaluation),
+            VerifyOptions(allow_ops=how.allow_ops) if is_calibrated else made_up,
+            target,
+            Budget(options.budget),
+            shipment.calibrated,
         )
         plain = document(graph.report)
         plain.pop("evaluation", None)  # the stage `accuracy` measures it, also on later data

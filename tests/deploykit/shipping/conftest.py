@@ -1,5 +1,7 @@
 """A model of three dense layers, and the stages up to the export without anything that is timed."""
 
+from dataclasses import replace
+
 import pytest
 
 from deploykit.exporting import loaders
@@ -37,5 +39,9 @@ def quick(monkeypatch):
     monkeypatch.setattr(calibration, "Worker", InProcess)
     monkeypatch.setattr(accuracy, "Worker", InProcess)
     monkeypatch.setattr(loaders, "call", call_here)
-    stages = tuple(each for each in ship.STAGES if each.name in QUICK)
+    stages = tuple(
+        replace(each, needs=tuple(name for name in each.needs if name in QUICK))
+        for each in ship.STAGES
+        if each.name in QUICK
+    )
     monkeypatch.setattr(ship, "STAGES", stages)

@@ -31,7 +31,7 @@ def run_once(
 
     Errors are those of `session_in` and of its `run`.
     """
-    return session_in(engine, graph_def).run(fetches, feeds)
+    return session_in(engine, graph_def).run(list(fetches), feeds)
 
 
 class OpenVinoSession:
