@@ -119,58 +119,18 @@ def _calibrate(shipment: Shipment) -> Outcome:
 
 
 def _quantize(shipment: Shipment) -> Outcome:
-    how, is_calibrated = shipment.how, shipment.how.calibration is not None
-    model = shipment.opened(OPTIMIZED_FILE)
-    target = OutputFiles(shipment.path(EIGHT_BITS_FILE), force=True)
-    made_up = VerifyOptions(
-        allow_ops=how.allow_ops,
-        input_range=how.input_range,
-        allow_unverified=how.allow_unverified,
-    )
+    how = shipment.how
+    graph: Graph | None = None
     plain: dict[str, Any] = {}
     used: tuple[str, ...] = ()
-    if is_calibrated or _states_scales(shipment):
-        options = QuantizeOptions(
-            engine=how.engine,
-            budget=max(shipment.share, 0.5),
-            allow_low_accuracy=how.allow_low_accuracy,
-            allow_float=True,
-            whole_tokens=is_calibrated and how.goal == "throughput",
-        )
-        if is_calibrated and how.evaluation is not None:
-            options = replace(options, max_drop=how.max_drop)
-            if how.labels is not None:
-                named = replace(model.about, labels=tuple(labels_from(how.labels)))
-                model.graph.about = named  # they number the classes that folders name
-        calibration = evaluation = None
-        if is_calibrated:
-            calibration = shipment.samples("calibration")
-            if how.evaluation is not None:
-                evaluation = shipment.samples("evaluation")
-        graph = quantize_model(
-            model,
-            options,
-            (calibration, evaluation),
-            VerifyOptions(allow_ops=how.allow_ops) if is_calibrated else made_up,
-            target,
-            Budget(options.budget),
-            shipment.calibrated,
-        )
+    if how.calibration is not None or _states_scales(shipment):
+        graph = _with_int8_layers(shipment)
         plain = document(graph.report)
         plain.pop("evaluation", None)  # the stage `accuracy` measures it, also on later data
         if how.evaluation is not None and plain["result"] != "int8":
             used = ("evaluation", "labels")  # on others, int8 may be accurate enough
-    if how.goal == "size" and plain.get("result") != "int8":
-        options = QuantizeOptions(
-            mode="weights", allow_float=True, allow_low_accuracy=how.allow_low_accuracy
-        )
-        slower = plain.get("reason")
-        samples = shipment.samples("calibration") if is_calibrated else None
-        comparison, budget = replace(made_up, data=samples), Budget(options.budget)
-        try:
-            graph = quantize_model(model, options, (None, None), comparison, target, budget)
-        except UnverifiedError as error:
-            raise by_calibration(error) from None
+    if graph is None or (how.goal == "size" and plain["result"] != "int8"):
+        graph, slower = _with_int8_weights(shipment), plain.get("reason")
         stored = graph.report.document()
         plain = {"result": "float", "engine": "tensorflow"}
         plain |= {key: stored[key] for key in ("weights", "notes", "reason", "precision")}
@@ -185,6 +145,62 @@ def _quantize(shipment: Shipment) -> Outcome:
     reason = str(plain.get("reason", ""))
     kind = UNDECIDED if INCONCLUSIVE in reason else DONE
     return Outcome(plain, files, kind, reason, used)
+
+
+def _with_int8_layers(shipment: Shipment) -> Graph:
+    """Return the model with int8 layers, or in float32 where that is right, once it is written."""
+    how, model = shipment.how, shipment.opened(OPTIMIZED_FILE)
+    is_calibrated = how.calibration is not None
+    options = QuantizeOptions(
+        engine=how.engine,
+        budget=max(shipment.share, 0.5),
+        allow_low_accuracy=how.allow_low_accuracy,
+        allow_float=True,
+        whole_tokens=is_calibrated and how.goal == "throughput",
+    )
+    comparison, calibration, evaluation = _made_up(shipment), None, None
+    if is_calibrated:
+        comparison = VerifyOptions(allow_ops=how.allow_ops)
+        calibration = shipment.samples("calibration")
+    if is_calibrated and how.evaluation is not None:
+        options = replace(options, max_drop=how.max_drop)
+        evaluation = shipment.samples("evaluation")
+        if how.labels is not None:
+            model.graph.about = replace(model.about, labels=tuple(labels_from(how.labels)))
+    data, budget = (calibration, evaluation), Budget(options.budget)
+    return quantize_model(
+        model, options, data, comparison, _eight_bits(shipment), budget, shipment.calibrated
+    )
+
+
+def _with_int8_weights(shipment: Shipment) -> Graph:
+    """Return the model with weights in 8 bits, or in float32 where that is right, once written."""
+    how = shipment.how
+    options = QuantizeOptions(
+        mode="weights", allow_float=True, allow_low_accuracy=how.allow_low_accuracy
+    )
+    samples = None if how.calibration is None else shipment.samples("calibration")
+    comparison = replace(_made_up(shipment), data=samples)
+    model, target = shipment.opened(OPTIMIZED_FILE), _eight_bits(shipment)
+    budget = Budget(options.budget)
+    try:
+        return quantize_model(model, options, (None, None), comparison, target, budget)
+    except UnverifiedError as error:
+        raise by_calibration(error) from None
+
+
+def _eight_bits(shipment: Shipment) -> OutputFiles:
+    return OutputFiles(shipment.path(EIGHT_BITS_FILE), force=True)
+
+
+def _made_up(shipment: Shipment) -> VerifyOptions:
+    """Return how a graph is compared with the model on synthetic inputs."""
+    how = shipment.how
+    return VerifyOptions(
+        allow_ops=how.allow_ops,
+        input_range=how.input_range,
+        allow_unverified=how.allow_unverified,
+    )
 
 
 def _uncalibrated(shipment: Shipment) -> str:
