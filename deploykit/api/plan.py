@@ -12,7 +12,7 @@ from deploykit.api.public import Command, public
 from deploykit.calling.prepared_calls import prepared_calls
 from deploykit.calling.server_load import Generators
 from deploykit.exporting.replica_counts import ReplicaCounts, check_manifests, fill_manifests
-from deploykit.hardware.listening import cores_behind
+from deploykit.hardware.machine import cores_behind
 from deploykit.load.arrivals import MOST_LATE
 from deploykit.planning.checking_plan import PlanCheck, tried
 from deploykit.planning.forecast import Forecast

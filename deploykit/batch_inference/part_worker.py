@@ -23,7 +23,7 @@ from deploykit.batch_inference.row_inputs import Inputs, RowInputs
 from deploykit.benchmarking.engines.opening import opened
 from deploykit.benchmarking.engines.runner import Runner
 from deploykit.benchmarking.job import Job
-from deploykit.hardware.own_cpu import take_own_cpu
+from deploykit.hardware.cpu_pinning import take_own_cpu
 from deploykit.storage.files import write
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.tensors import Array

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from deploykit.hardware.activity import Activity, Look
+from deploykit.hardware.cpu_usage import Activity, Look
 from deploykit.transforms.core.display.documents import NOT_NEGATIVE, Written, written
 
 BUSY = 0.15

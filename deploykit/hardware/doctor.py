@@ -4,6 +4,8 @@ import ctypes
 import importlib
 import importlib.util
 import os
+import re
+import shutil
 import site
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,7 +13,6 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
-from deploykit.hardware.gpu_tools import CUPTI, xla_tools
 from deploykit.hardware.machine import environment, machine, versions
 from deploykit.transforms.core.engines.extras import installed_extras
 from deploykit.transforms.core.errors import Error
@@ -23,6 +24,12 @@ LIBRARIES = (
 )  # fmt: skip
 """TensorFlow opens these when it looks for a GPU, and shows none if one of them is missing."""
 DRIVER = "libcuda.so.1"
+CUPTI = "libcupti.so.12"
+"""Traces what runs on a GPU; TensorFlow runs models without it."""
+PTXAS, LIBDEVICE = "ptxas", "libdevice"
+_PLACES = {PTXAS: "bin/ptxas", LIBDEVICE: "nvvm/libdevice/libdevice.10.bc"}
+_SYSTEM = Path("/usr/local")
+_DATA_DIR = re.compile(r"--xla_gpu_cuda_data_dir=(\S+)")
 _CODES = {
     100: "no device",
     101: "a device that is not valid",
@@ -140,6 +147,31 @@ def refusal(
     else:
         why = "its driver and its libraries load; deploykit doctor --debug shows TensorFlow's log"
     return f"TensorFlow sees no GPU: {why}"
+
+
+def xla_tools(
+    libraries: Sequence[str], variables: Mapping[str, str], cuda: str | None = None
+) -> dict[str, str | None]:
+    """Return where the assembler and the maths library of XLA are; None: nowhere.
+
+    Without them TensorFlow sees its GPUs and runs models, until XLA is to compile one.
+
+    They are looked for where XLA looks: in the folder that its flag names, in NVIDIA's wheels,
+    whose folders of `libraries` are given, in /usr/local/cuda of TensorFlow's version `cuda` and of
+    any, and the assembler in PATH. Source: XLA, CandidateCudaRoots.
+    """
+    named = _DATA_DIR.search(variables.get("XLA_FLAGS", ""))
+    roots = [Path(named[1])] if named else []
+    roots += sorted({Path(each).parent.parent / "cuda_nvcc" for each in libraries})
+    if cuda:
+        roots.append(_SYSTEM / f"cuda-{'.'.join(cuda.split('.')[:2])}")
+    roots.append(_SYSTEM / "cuda")
+    found: dict[str, str | None] = {}
+    for tool, place in _PLACES.items():
+        there = [root / place for root in roots if (root / place).is_file()]
+        found[tool] = str(there[0]) if there else None
+    found[PTXAS] = found[PTXAS] or shutil.which("ptxas", path=variables.get("PATH"))
+    return found
 
 
 def _in_child(function: str, *arguments: Any) -> Any:

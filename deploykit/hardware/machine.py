@@ -1,5 +1,6 @@
 """What a measurement ran on: CPU, limits, memory, load and versions, read without TensorFlow."""
 
+import ipaddress
 import math
 import os
 import platform
@@ -7,6 +8,8 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from deploykit import __version__
 from deploykit.transforms.core.engines.tensorflow_wheel import tensorflow_wheel
@@ -56,6 +59,23 @@ def usable_cores() -> int:
     """Return how many CPUs this process may use, by its affinity and its quota."""
     cores, quota = len(os.sched_getaffinity(0)), cgroup_limits()["cpus"]
     return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+
+
+def cores_behind(address: str) -> int | None:
+    """Return how many cores the process may use that listens at `host:port`.
+
+    None: that is not known, as it is on another machine, or not of this user.
+    """
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or not _is_here(host.strip("[]")):
+        return None
+    try:
+        for each in psutil.net_connections("tcp"):
+            if each.status == psutil.CONN_LISTEN and each.laddr.port == int(port) and each.pid:
+                return len(psutil.Process(each.pid).cpu_affinity())
+    except (psutil.Error, OSError):
+        pass
+    return None
 
 
 def environment() -> dict[str, str]:
@@ -167,3 +187,10 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

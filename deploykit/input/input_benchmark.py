@@ -21,8 +21,7 @@ from deploykit.benchmarking.settings import SECONDS, RunConfig
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.gpu_counters import open_devices
 from deploykit.hardware.machine import machine, usable_cores
-from deploykit.hardware.own_use import wait_for_quiet
-from deploykit.hardware.page_cache import forget, not_in_memory
+from deploykit.hardware.process_usage import forget, not_in_memory, wait_for_quiet
 from deploykit.input.damage import without_damaged
 from deploykit.input.data import Data, open_data
 from deploykit.input.input_result import InputResult, Round, StyleResult

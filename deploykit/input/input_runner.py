@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 from deploykit.benchmarking.devices import devices_for, gpus
 from deploykit.benchmarking.session_config import config
 from deploykit.benchmarking.settings import RunConfig
-from deploykit.hardware.activity import Look
-from deploykit.hardware.own_use import OwnLook
+from deploykit.hardware.cpu_usage import Look
+from deploykit.hardware.process_usage import OwnLook
 from deploykit.input.feed import batches, check_records, decoding_share, placeholders
 from deploykit.input.own_pipeline import OWN, OwnDataset, OwnPipeline
 from deploykit.input.pipeline import Pipeline

@@ -19,7 +19,7 @@ from deploykit.benchmarking.tables import (
     openmp_lines,
     tables,
 )
-from deploykit.hardware.activity import Activity
+from deploykit.hardware.cpu_usage import Activity
 from deploykit.text.tables import drawn
 from tests.deploykit.benchmarking.made_up_results import FACTS, measurement, result
 from tests.support import Containing

@@ -7,9 +7,8 @@ from importlib import metadata
 
 import pytest
 
-from deploykit.hardware import gpu_tools
-from deploykit.hardware.doctor import LIBRARIES, examine, gpu_refusal, load, refusal
-from deploykit.hardware.gpu_tools import xla_tools
+from deploykit.hardware import doctor
+from deploykit.hardware.doctor import LIBRARIES, examine, gpu_refusal, load, refusal, xla_tools
 from deploykit.text.machine_lines import lines
 from deploykit.text.tables import drawn
 from tests.support import Containing, says, shows
@@ -81,7 +80,7 @@ def test_the_tools_of_xla_are_found_where_xla_looks(monkeypatch, tmp_path):
     named, wheels, path = tmp_path / "named", tmp_path / "nvidia", tmp_path / "path"
     flags = {"XLA_FLAGS": f"--xla_dump_to=x --xla_gpu_cuda_data_dir={named}", "PATH": str(path)}
     libraries = [str(wheels / "cublas" / "lib"), str(wheels / "cudnn" / "lib")]
-    monkeypatch.setattr(gpu_tools, "SYSTEM", tmp_path / "local")
+    monkeypatch.setattr(doctor, "_SYSTEM", tmp_path / "local")
     assert xla_tools(libraries, {"PATH": ""}, "12.5.1") == {"ptxas": None, "libdevice": None}
 
     def make(root, place, mode=0o644):

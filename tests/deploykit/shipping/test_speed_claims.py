@@ -9,7 +9,7 @@ import pytest
 from deploykit.benchmarking.conditions import Conditions
 from deploykit.benchmarking.tables import tables
 from deploykit.calling.server_load import Load
-from deploykit.hardware.activity import Activity
+from deploykit.hardware.cpu_usage import Activity
 from deploykit.reporting.page.summary import figure_cards
 from deploykit.reporting.page.values import DocumentPart
 from deploykit.shipping import request_speed

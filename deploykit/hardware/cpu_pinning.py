@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from deploykit.hardware.activity import WORK, cpu_ticks
+from deploykit.hardware.cpu_usage import WORK, cpu_ticks
 
 _NAME = "deploykit-own"
 _BOUND = Path("/proc/net/unix")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from deploykit.hardware import activity
-from deploykit.hardware.activity import Look
+from deploykit.hardware import cpu_usage
+from deploykit.hardware.cpu_usage import Look
 from deploykit.transforms.core.display.documents import document
 
 
@@ -15,14 +15,14 @@ def counted(monkeypatch, tmp_path, stat, pressure=None):
     files["/proc/stat"].write_text(stat)
     if pressure is not None:
         files["/proc/pressure/cpu"].write_text(pressure)
-    monkeypatch.setattr(activity, "Path", lambda name: files[name])
-    monkeypatch.setattr(activity.os, "sched_getaffinity", lambda pid: {0, 2})
-    monkeypatch.setattr(activity.os, "sysconf", lambda name: 100)
+    monkeypatch.setattr(cpu_usage, "Path", lambda name: files[name])
+    monkeypatch.setattr(cpu_usage.os, "sched_getaffinity", lambda pid: {0, 2})
+    monkeypatch.setattr(cpu_usage.os, "sysconf", lambda name: 100)
     return Look.now()
 
 
 def test_only_usable_cpus_count(monkeypatch, tmp_path):
-    before = Look(0.0, dict.fromkeys(activity._FIELDS, 0.0), 1.0)
+    before = Look(0.0, dict.fromkeys(cpu_usage._FIELDS, 0.0), 1.0)
     stat = "cpu 1 1 1 1 1 1 1 1\ncpu0 100 20 30 40 5 0 0 5 9 9\ncpu1 900 9 9 9 9 9 9 9\n" \
            "cpu2 100 0 0 100 0 0 0 0\nintr 5\n"  # fmt: skip
     after = counted(monkeypatch, tmp_path, stat, "some avg10=0.00 total=3000000\nfull total=9\n")
@@ -35,7 +35,7 @@ def test_only_usable_cpus_count(monkeypatch, tmp_path):
 
 def test_what_the_kernel_does_not_tell_is_none(monkeypatch, tmp_path):
     files = {"/proc/stat": Path(tmp_path, "none"), "/proc/pressure/cpu": Path(tmp_path, "none")}
-    monkeypatch.setattr(activity, "Path", lambda name: files[name])
+    monkeypatch.setattr(cpu_usage, "Path", lambda name: files[name])
     found = Look.now().since(Look.now())
     assert (found.busy, found.waiting) == (0.0, None)
     assert document(found)["waiting"] is None

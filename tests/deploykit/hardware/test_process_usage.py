@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from deploykit.hardware.own_use import OwnLook, OwnUse, wait_for_quiet
-from deploykit.hardware.page_cache import forget, not_in_memory
+from deploykit.hardware.process_usage import OwnLook, OwnUse, forget, not_in_memory, wait_for_quiet
 
 SIZE = 4 << 20
 
