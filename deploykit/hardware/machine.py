@@ -32,7 +32,7 @@ def machine() -> dict[str, Any]:
     """Return what is known of this machine, as plain data; None: it is not known, or no limit."""
     cpu = _cpu()
     limits = cgroup_limits()
-    memory = _fields(Path("/proc/meminfo"))
+    memory = psutil.virtual_memory()
     return {
         "platform": platform.platform(),
         "cpu": cpu["model"],
@@ -42,8 +42,8 @@ def machine() -> dict[str, Any]:
         "flags": cpu["flags"],
         "governor": _text(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
         "cpu_limit": limits["cpus"],
-        "memory_bytes": _kilobytes(memory.get("MemTotal")),
-        "memory_available_bytes": _kilobytes(memory.get("MemAvailable")),
+        "memory_bytes": memory.total,
+        "memory_available_bytes": memory.available,
         "memory_limit_bytes": limits["bytes"],
         "load": [round(each, 2) for each in os.getloadavg()],
         "versions": versions(),
@@ -162,17 +162,9 @@ def _cpu(path: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
     }
 
 
-def _fields(path: Path) -> dict[str, str]:
-    return _pairs(_text(path) or "")
-
-
 def _pairs(text: str) -> dict[str, str]:
     lines = (line.partition(":") for line in text.splitlines())
     return {name.strip(): value.strip() for name, _, value in lines}
-
-
-def _kilobytes(text: str | None) -> int | None:
-    return None if text is None else int(text.split()[0]) << 10
 
 
 def _text(path: Path) -> str | None:

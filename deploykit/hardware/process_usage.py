@@ -1,7 +1,7 @@
 """What deploykit's processes used between two looks, and which files are in the page cache.
 
 Styles of input read the same files, interleaved: what one read from a slow disk, the next would
-find in memory, and seem faster. Sources: proc_pid_io(5), mincore(2), posix_fadvise(2), and Linux's
+find in memory, and seem faster. Sources: mincore(2), posix_fadvise(2), and Linux's
 Documentation/scheduler/sched-stats.rst for the time in which a thread could run and had to wait for
 a CPU.
 """
@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 _QUIET = 0.1  # seconds
 _MOSTLY = 0.5  # of a file's pages
@@ -39,7 +41,8 @@ class OwnLook:
     cpu: float
     waits: dict[tuple[int, str], int] | None
     """Nanoseconds by process and thread."""
-    io: dict[str, int] | None
+    io: tuple[int, int] | None
+    """Bytes read from storage, and bytes requested of files and pipes."""
 
     @classmethod
     def now(cls, helpers: Sequence[int] = ()) -> "OwnLook":
@@ -59,7 +62,7 @@ class OwnLook:
         read = asked = None
         if self.io is not None and earlier.io is not None:
             read, asked = (
-                max(0, self.io[name] - earlier.io[name]) for name in ("read_bytes", "rchar")
+                max(0, now - then) for now, then in zip(self.io, earlier.io, strict=True)
             )
         return OwnUse(max(0.0, self.cpu - earlier.cpu), waited, read, asked)
 
@@ -86,11 +89,10 @@ def forget(files: Iterable[str]) -> None:
 
 def _cpu_of(process: int) -> float:
     """Return the seconds of CPU of another process; 0 where it is gone."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    with contextlib.suppress(psutil.Error):
+        times = psutil.Process(process).cpu_times()
+        return float(times.user + times.system)
+    return 0.0
 
 
 def _waits(processes: Sequence[int]) -> dict[tuple[int, str], int] | None:
@@ -105,17 +107,12 @@ def _waits(processes: Sequence[int]) -> dict[tuple[int, str], int] | None:
     return found or None
 
 
-def _io(processes: Sequence[int]) -> dict[str, int] | None:
-    found = {"read_bytes": 0, "rchar": 0}
+def _io(processes: Sequence[int]) -> tuple[int, int] | None:
     try:
-        for process in processes:
-            for line in Path(f"/proc/{process}/io").read_text().splitlines():
-                name, _, count = line.partition(":")
-                if name in found:
-                    found[name] += int(count)
-    except (OSError, ValueError):
+        found = [psutil.Process(process).io_counters() for process in processes]
+    except (psutil.Error, OSError, RuntimeError):  # one is gone, or the kernel does not tell
         return None
-    return found
+    return sum(each.read_bytes for each in found), sum(each.read_chars for each in found)
 
 
 def _share(path: str) -> float:
