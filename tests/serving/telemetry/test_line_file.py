@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from deploykit.serving.telemetry import line_file
-from deploykit.serving.telemetry.line_file import LineFile
+from deploykit.serving.telemetry import access_log
+from deploykit.serving.telemetry.access_log import LineFile
 from deploykit.transforms.core.errors import FileError
 from tests.support import Containing, says
 from tests.waiting import until
@@ -25,9 +25,9 @@ class Kept(LineFile):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(line_file, "_PAUSE", 0.0)
-    monkeypatch.setattr(line_file, "_STALLED", 0.01)
-    monkeypatch.setattr(line_file, "_LAST_WAIT", 0.5)
+    monkeypatch.setattr(access_log, "_PAUSE", 0.0)
+    monkeypatch.setattr(access_log, "_STALLED", 0.01)
+    monkeypatch.setattr(access_log, "_LAST_WAIT", 0.5)
 
 
 class Full:
@@ -35,7 +35,7 @@ class Full:
 
     def __init__(self, monkeypatch, room):
         self.room, self.tries, self._write = room, 0, os.write
-        monkeypatch.setattr(line_file.os, "write", self.write)
+        monkeypatch.setattr(access_log.os, "write", self.write)
 
     def write(self, file, data):
         self.tries += 1
