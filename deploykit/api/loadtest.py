@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from deploykit.api.public import Command, public
 from deploykit.calling.call_options import LoadTestOptions
-from deploykit.calling.prepared_calls import prepared_calls
+from deploykit.calling.model_clients import prepared_calls
 from deploykit.calling.server_load import Generators, Load, search
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
 from deploykit.serving.client.load_generator import LoadStep

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from numpy.typing import ArrayLike
 
 from deploykit.api.public import Command, public
-from deploykit.calling.prepared_calls import prepared_calls
+from deploykit.calling.model_clients import prepared_calls
 from deploykit.calling.server_load import Generators
 from deploykit.exporting.replica_counts import ReplicaCounts, check_manifests, fill_manifests
 from deploykit.hardware.machine import cores_behind

@@ -16,7 +16,7 @@ from deploykit.input.parsing import example_spec, inputs_of, parsed_lines
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Steps, is_computed, keeps_files
 from deploykit.input.reading import as_objects, example, line_values
-from deploykit.photos.sizes import too_large
+from deploykit.photos.image_files import too_large
 from deploykit.records.features import Feature
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from deploykit.calling.call_options import LabelOptions
-from deploykit.calling.png import png
 from deploykit.input.applying import in_python
 from deploykit.input.data import Data
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Preprocessing, Steps, plan, wanted_of
-from deploykit.photos.ranges import UNIT
-from deploykit.photos.sizes import too_large
+from deploykit.photos.image_files import png, too_large
+from deploykit.photos.wanted_range import UNIT
 from deploykit.records.features import Feature
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import Error, GraphError, failed

@@ -1,10 +1,13 @@
-"""The client for the protocol that a server speaks."""
+"""The client for the protocol of a server, and the requests of a load, tried once before it."""
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
-from deploykit.calling.request_inputs import chosen_signature, described_by
+from numpy.typing import ArrayLike
+
+from deploykit.calling.request_inputs import chosen_signature, described_by, feeds_from_data
 from deploykit.serving.client.client import Client
 from deploykit.serving.client.connection import Connection
 from deploykit.serving.client.endpoint import Endpoint
@@ -55,3 +58,56 @@ def load_of(
         return client.load(model, feeds, **asked)
     requests = [predict_request(model, feed, **asked).SerializeToString() for feed in feeds]
     return Endpoint(address, replace(connection, retries=0)), requests
+
+
+class CallOptions(Protocol):
+    """Which version of a model is called, and with what."""
+
+    @property
+    def version(self) -> int | None: ...  # noqa: D102
+
+    @property
+    def version_label(self) -> str: ...  # noqa: D102
+
+    @property
+    def signature(self) -> str | None: ...  # noqa: D102
+
+    @property
+    def preprocess(self) -> Any: ...  # noqa: D102
+
+    @property
+    def batch(self) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class PreparedCalls:
+    """What a load sends in turn, and to whom; no call is repeated."""
+
+    signature: str
+    takes: Signature
+    requests: Sequence[Any]
+    endpoint: LoadTarget
+    fed: Mapping[str, str]
+    """What became of files on the way to each input, in words."""
+
+
+def prepared_calls(
+    address: str,
+    model: str,
+    data: str | os.PathLike[str] | Mapping[str, ArrayLike],
+    how: CallOptions,
+    connection: Connection,
+) -> PreparedCalls:
+    """Make the calls of a load, and make one of them.
+
+    CallError: there is no such server, model or version, or the model refuses the call. FileError,
+    GraphError: the data do not fit.
+    """
+    asked: Any = {"version": how.version, "label": how.version_label}
+    with model_client(address, connection) as client:
+        signature, takes = chosen_of(client, model, how.signature, data, **asked)
+        feeds, fed = feeds_from_data(data, takes, how.preprocess, how.batch)
+        asked["signature"] = signature
+        client.predict(model, feeds[0], **asked)
+        target, requests = load_of(client, model, feeds, address, connection, **asked)
+    return PreparedCalls(signature or UNNAMED, takes, requests, target, fed)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.calling.png import png
+from deploykit.photos.image_files import png
 from deploykit.records.decoding import Decoder
 from deploykit.transforms.core.tensors import Array
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.input.preprocessing import Steps, is_computed, keeps_files, result_of
-from deploykit.photos.sizes import too_large
+from deploykit.photos.image_files import too_large
 from deploykit.records.features import Feature
 from deploykit.transforms.core.tensors import Array, numpy_type
 from deploykit.verification.fitting import in_type

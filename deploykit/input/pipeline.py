@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from deploykit.input.data import Data
 from deploykit.input.preprocessing import Steps, keeps_files, result_of
-from deploykit.photos.sizes import HEAD, size_of
+from deploykit.photos.image_files import HEAD, size_of
 from deploykit.records.features import Feature
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.files.reading import opened

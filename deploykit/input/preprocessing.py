@@ -18,8 +18,16 @@ import numpy as np
 from msgspec import Meta
 
 from deploykit.input.data import Columns, Data
-from deploykit.photos.ranges import SIGNED, UNIT, PhotoRange, range_from
-from deploykit.photos.wanted_range import BESIDE, Wanted, wanted_from, wanted_range
+from deploykit.photos.wanted_range import (
+    BESIDE,
+    SIGNED,
+    UNIT,
+    PhotoRange,
+    Wanted,
+    range_from,
+    wanted_from,
+    wanted_range,
+)
 from deploykit.records.features import Feature
 from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.display.documents import Hidden, IfSet, Written, converted, document

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deploykit.photos.ranges import BYTES, SIGNED, UNIT, PhotoRange, range_from
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, split
 from deploykit.transforms.core.ops import op_defs, output_types
@@ -36,6 +35,48 @@ _PARTING = {"Split": 1, "SplitV": 0, "Unpack": 0}  # and which of its inputs is 
 _TAKING = frozenset({"Gather", "GatherV2", "Slice", "StridedSlice"})
 _JOINING = {"ConcatV2": slice(None, -1), "Concat": slice(1, None), "Pack": slice(None)}
 _MOST_CHANNELS = 4096  # that are looked at, of a vector of numbers
+_NUMBER = r"-?\d+(?:\.\d+)?"
+_RANGE = re.compile(rf"\s*({_NUMBER})\.\.({_NUMBER})\s*", re.ASCII)
+_LARGEST = 255.0  # of a decoded photo
+
+
+class PhotoRange(NamedTuple):
+    """What black and white become."""
+
+    low: float
+    high: float
+
+    @property
+    def scale(self) -> float:
+        """What each byte is multiplied by."""
+        return (self.high - self.low) / _LARGEST
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """What is subtracted after that, if anything."""
+        return (-self.low,) if self.low else ()
+
+    def like(self, other: "PhotoRange") -> bool:
+        """Say whether it is the same but for rounding, such as of 1/255 or 1/256."""
+        slack = 0.02 * abs(other.high - other.low)
+        return all(abs(a - b) <= slack for a, b in zip(self, other, strict=True))
+
+    def __str__(self) -> str:
+        return f"{self.low:g}..{self.high:g}"
+
+
+BYTES = PhotoRange(0.0, 255.0)
+UNIT = PhotoRange(0.0, 1.0)
+SIGNED = PhotoRange(-1.0, 1.0)
+
+
+def range_from(text: str) -> PhotoRange | None:
+    """Return a range that is written as `0..1`; None: it is something else."""
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        return None
+    low, high = map(float, found.groups())
+    return PhotoRange(low, high) if low < high else None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from deploykit.photos.sizes import too_large
+from deploykit.photos.image_files import too_large
 from deploykit.transforms.core.errors import LimitError
 from deploykit.transforms.core.tensors import Array
 

@@ -8,7 +8,7 @@ import re
 import struct
 import zlib
 
-from deploykit.photos.sizes import too_large
+from deploykit.photos.image_files import too_large
 
 ENDS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 

@@ -21,7 +21,7 @@ from deploykit.benchmarking.conditions import Watch
 from deploykit.benchmarking.settings import CONFIDENCE
 from deploykit.benchmarking.statistics import Ratio, student
 from deploykit.calling.call_options import LoadTestOptions
-from deploykit.calling.prepared_calls import PreparedCalls, prepared_calls
+from deploykit.calling.model_clients import PreparedCalls, prepared_calls
 from deploykit.calling.server_load import Generators
 from deploykit.exporting.warm_up import KNOWN
 from deploykit.serving.client.connection import DEFAULT_CONNECTION

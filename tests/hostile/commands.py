@@ -42,7 +42,7 @@ class Goods:
     @property
     def image(self) -> Path:
         """A PNG of 8 by 8."""
-        from deploykit.calling.png import png
+        from deploykit.photos.image_files import png
 
         pixels = np.arange(192, dtype=np.uint8).reshape(8, 8, 3)
         return self._made("good.png", lambda: png(pixels))

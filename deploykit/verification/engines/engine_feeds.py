@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deploykit.freezing.sidecar import about
-from deploykit.photos.ranges import SIGNED
-from deploykit.photos.wanted_range import wanted_from
+from deploykit.photos.wanted_range import SIGNED, wanted_from
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.sample_inputs import made_up_feeds, type_and_shape

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import deploykit as api
-from deploykit.calling.png import png
 from deploykit.freezing.sidecar import About, with_engine
+from deploykit.photos.image_files import png
 from deploykit.quantization.metrics import change
 from deploykit.text.results.accuracy import lines
 from deploykit.text.tables import drawn

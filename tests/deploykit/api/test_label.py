@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import deploykit as api
-from deploykit.calling.png import png
 from deploykit.freezing.sidecar import About
+from deploykit.photos.image_files import png
 from deploykit.transforms.core.errors import Error, GraphError
 from tests.deploykit.calling.test_label_image import PIXELS, encoded, model
 from tests.support import Containing, raises, says, shows

@@ -5,7 +5,6 @@ import base64
 import numpy as np
 import pytest
 
-from deploykit.calling.png import png
 from deploykit.correctness.pictures import (
     BYTES,
     SIDE,
@@ -15,6 +14,7 @@ from deploykit.correctness.pictures import (
     shrunk,
     span_of,
 )
+from deploykit.photos.image_files import png
 
 
 def decoded(uri):

@@ -13,7 +13,7 @@ from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Preprocessing, Steps, plan
 from deploykit.input.queues import Queue
 from deploykit.input.tfdata import TfData, dataset
-from deploykit.photos.ranges import UNIT
+from deploykit.photos.wanted_range import UNIT
 from deploykit.records.features import Feature
 from deploykit.records.index import Index, Shard, index_path, shard_name
 from deploykit.transforms.core.graph import Graph

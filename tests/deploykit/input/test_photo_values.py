@@ -12,7 +12,7 @@ from deploykit.freezing.graph_files import load_graph, save_graph
 from deploykit.freezing.sidecar import About, SignatureNames
 from deploykit.input.preprocessing import preprocessing_of
 from deploykit.input.samples import open_feeds, open_samples
-from deploykit.photos.ranges import SIGNED, UNIT
+from deploykit.photos.wanted_range import SIGNED, UNIT
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.conftest import deploykit as deploykit
 from tests.support import Containing, build, raises

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deploykit.photos.ranges import BYTES, SIGNED, UNIT, PhotoRange, range_from
+from deploykit.photos.wanted_range import BYTES, SIGNED, UNIT, PhotoRange, range_from
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from deploykit.freezing.sidecar import About, about
-from deploykit.photos.ranges import BYTES, SIGNED, UNIT
-from deploykit.photos.wanted_range import Wanted, wanted_from, wanted_range
+from deploykit.photos.wanted_range import BYTES, SIGNED, UNIT, Wanted, wanted_from, wanted_range
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType

@@ -6,11 +6,11 @@ import logging
 import numpy as np
 import pytest
 
-from deploykit.calling.png import png
 from deploykit.freezing.graph_files import save_graph
 from deploykit.freezing.sidecar import About
 from deploykit.input.labelling.class_order import AS_NUMBERED, in_own_order
 from deploykit.input.samples import open_samples
+from deploykit.photos.image_files import png
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.conftest import deploykit as deploykit
 from tests.support import Containing, build, raises

@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from deploykit.photos.sizes import size_of
+from deploykit.photos.image_files import size_of
 from deploykit.records.image_files import image_problem
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.calling.test_label_image import PIXELS, encoded, gif
