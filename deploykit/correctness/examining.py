@@ -2,8 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -102,23 +101,12 @@ def _run_all(
         with naming(model.source):
             use = _engine(model)
             outputs = _outputs(first, model, whole)
-            told = _Told(work, name, len(models))
             tensors = outputs, compared.get(name, ())
-            counts.append(_run(worker, model, use, tensors, own, told))
+            for done, count, steps in _run(worker, model, use, tensors, own):
+                work(f"{name}: {done} of {count} samples", steps * len(models))
+            counts.append(count)
         engines.append(TENSORFLOW if use is None else use.engine)
     return min(counts), engines
-
-
-@dataclass(frozen=True)
-class _Told:
-    """Work on one model of several."""
-
-    work: Work
-    name: str
-    models: int
-
-    def __call__(self, part: str, count: int) -> None:
-        self.work(f"{self.name}: {part}", count * self.models)
 
 
 def _metric(metric: str, samples: Dataset, models: int) -> str:
@@ -185,11 +173,11 @@ def _run(
     use: EngineUse | None,
     tensors: tuple[Sequence[str], Sequence[str]],
     samples: Dataset,
-    told: "_Told",
-) -> int:
-    """Run a model on its samples in the child, which keeps what it answers; return how many.
+) -> Iterator[tuple[int, int, int]]:
+    """Run a model on its samples in the child, which keeps what it answers.
 
-    `tensors` are its outputs, and those whose noise counts.
+    `tensors` are its outputs, and those whose noise counts. Yield, before each step, how many
+    samples are done, how many there are, and how many steps.
     """
     graph = model.frozen
     engine, precision = (TENSORFLOW, "f32") if use is None else (use.engine, use.precision)
@@ -200,11 +188,10 @@ def _run(
     size = -(-len(feeds) // _PARTS)
     for start in range(0, len(feeds), size):
         part = feeds[start : start + size]
-        told(f"{done} of {count} samples", -(-len(feeds) // size))
+        yield done, count, -(-len(feeds) // size)
         worker.ask("run", part)
         done += samples_in(part)
     worker.ask("keep", count)
-    return count
 
 
 def _labels(samples: Dataset, count: int) -> Array | None:
