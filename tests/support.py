@@ -24,10 +24,20 @@ COLLECTED = pytest.StashKey[tuple[pytest.Item, ...]]()  # all tests, also those 
 running: pytest.Item | None = None  # the test that runs, as conftest.py says
 
 
+class _TensorFlow:
+    """TensorFlow, which is imported with the first use: test modules are collected without it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__version__":  # pytest looks for these in all names
+            raise AttributeError(name)
+        return getattr(importlib.import_module("tensorflow"), name)
+
+
+tf: Any = _TensorFlow()
+
+
 def build(make: Callable[[], object], inputs=(), outputs=()) -> Graph:
     """Call `make` inside a new tf.Graph, and return what it built."""
-    import tensorflow as tf
-
     with tf.Graph().as_default() as graph:
         make()
     return Graph.from_graph_def(graph.as_graph_def(), inputs, outputs)

@@ -231,18 +231,6 @@ def test_packages_for_the_terminal_stay_where_they_belong(package, rooms):
     assert users == set(rooms)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_tensorflow_is_imported_inside_functions_only(path):
-    if path.name != "protos.py":
-        tree = parsed(path)
-        found = set()
-        for node in tree.body:
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-                found |= {name.split(".")[0] for name in names or [str(node.module)]}
-        assert not {"tensorflow", "keras"} & found
-
-
 @pytest.mark.parametrize("name", pipeline.names())
 def test_a_transform_is_a_documented_tested_function_of_its_file_name(name):
     function = pipeline.function(name)

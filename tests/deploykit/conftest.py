@@ -22,7 +22,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import ResourceLimits
 from deploykit.verification import verify
 from tests.documents import pinned
-from tests.support import build, call_here, random
+from tests.support import build, call_here, random, tf
 
 FASHION = Path(__file__).parents[2] / "models" / "fashion"
 
@@ -105,8 +105,6 @@ def small_graph() -> Graph:
     """Return a convolution, its batch norm as single ops, a dense layer and a softmax."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
         y = tf.raw_ops.Conv2D(
             input=x, filter=random(3, 3, 3, 64), strides=[1, 2, 2, 1], padding="SAME", name="conv"

@@ -11,27 +11,21 @@ from deploykit.transforms.core.ops import output_types
 from deploykit.transforms.core.running.session import static_shapes
 from deploykit.verification.sample_inputs import made_up_feeds
 from tests.deploykit.conftest import FASHION
-from tests.support import build, random
+from tests.support import build, random, tf
 
 
 def placeholder(*shape, name="x", dtype="float32"):
     """Add a placeholder."""
-    import tensorflow as tf
-
     return tf.raw_ops.Placeholder(dtype=tf.as_dtype(dtype), shape=shape, name=name)
 
 
 def const(value, name, dtype=None):
     """Add a Const under this very name."""
-    import tensorflow as tf
-
     return tf.constant(value, dtype=dtype, name=name)
 
 
 def conv(x, weights, name="conv", strides=(1, 1, 1, 1), padding="VALID", **attrs):
     """Add a Conv2D whose weights are a Const named after it."""
-    import tensorflow as tf
-
     if isinstance(weights, np.ndarray):
         weights = const(weights, f"{name}/w")
     return tf.raw_ops.Conv2D(
@@ -41,8 +35,6 @@ def conv(x, weights, name="conv", strides=(1, 1, 1, 1), padding="VALID", **attrs
 
 def depthwise(x, weights, name="conv", **attrs):
     """Add a DepthwiseConv2dNative whose weights are a Const named after it."""
-    import tensorflow as tf
-
     return tf.raw_ops.DepthwiseConv2dNative(
         input=x, filter=const(weights, f"{name}/w"), strides=[1, 1, 1, 1], padding="VALID",
         name=name, **attrs,
@@ -59,8 +51,6 @@ def marked() -> Graph:
     """Return a product and a LeakyRelu, each with an attribute that no op declares."""
 
     def make():
-        import tensorflow as tf
-
         weights = const(random(3, 3), "w")
         y = tf.raw_ops.MatMul(a=placeholder(2, 3), b=weights, transpose_b=True, name="product")
         tf.raw_ops.LeakyRelu(features=y, alpha=0.5, name="out")
@@ -75,8 +65,6 @@ def colocated() -> Graph:
     """Return two nodes that are to run where a third one runs."""
 
     def make():
-        import tensorflow as tf
-
         raw = tf.raw_ops
         first = raw.Relu(features=placeholder(2, 3), name="first")
         with tf.Graph.colocate_with(tf.compat.v1.get_default_graph(), first):
@@ -93,8 +81,6 @@ def two_layers() -> Graph:
     """
 
     def make():
-        import tensorflow as tf
-
         raw = tf.raw_ops
         x = placeholder(2, 8, 8, 3)
         with tf.device("/CPU:0"):

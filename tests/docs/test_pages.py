@@ -14,7 +14,7 @@ from deploykit.freezing.graph_files import load_graph, save_graph
 from docs.generator.__main__ import MARK
 from tests.deploykit.cli.test_outputs import LEAVES
 from tests.docs.walking import ROOT, blocks, walk, without_digits
-from tests.support import build, ops
+from tests.support import build, ops, tf
 
 DOCS = ROOT / "docs"
 PAGES = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("models/*/README.md")]
@@ -150,6 +150,4 @@ def test_the_transform_of_ones_own_runs_as_written(tmp_path, monkeypatch):
 
 
 def relu6_net():
-    import tensorflow as tf
-
     tf.nn.relu6(tf.compat.v1.placeholder(tf.float32, [2], "x"), "y")

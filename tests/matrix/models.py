@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.matrix.kinds import Kind
+from tests.support import tf
 
 SHORT = 2  # samples that a Sequential without Input is called on first
 
@@ -67,7 +68,6 @@ def writers(keras: Any, kind: Kind) -> dict[str, Callable[[Any, Path], Path]]:
 
     AssertionError: Keras does not read what it has written, or reads another model.
     """
-    import tensorflow as tf
 
     def save(name: str) -> Callable[[Any, Path], Path]:
         def write(model: Any, folder: Path) -> Path:
@@ -128,7 +128,5 @@ def randomise(model: Any) -> None:
 
 
 def _called(model: Any, samples: np.ndarray) -> Any:
-    import tensorflow as tf
-
     model(tf.constant(samples))
     return model

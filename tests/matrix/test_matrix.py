@@ -16,7 +16,7 @@ from deploykit.transforms.core.errors import GraphError
 from tests.matrix.kinds import kinds
 from tests.matrix.left_out import FORMS, WRITERS, drawn_at_random, left_out
 from tests.matrix.models import forms, randomise, writers
-from tests.support import run
+from tests.support import run, tf
 
 LIBRARIES = {"keras_3": "keras", "keras_2": "tf_keras"}
 NAMES = tuple(kinds(importlib.import_module("keras")))
@@ -45,8 +45,6 @@ def quick() -> list[tuple[str, str, str, str]]:
 
 def check(library: str, name: str, form: str, writer: str, folder: Path) -> None:
     """Write a model, freeze and optimize it, and compare all with the model itself."""
-    import tensorflow as tf
-
     keras = importlib.import_module(LIBRARIES[library])
     keras.utils.set_random_seed(1)
     kind = kinds(keras)[name]
@@ -97,8 +95,6 @@ def test_all(library, name, form, writer, tmp_path):
 
 def written(library: str, name: str, form: str, writer: str, folder: Path) -> Path:
     """Build and write a model, as its own Keras does it."""
-    import tensorflow as tf
-
     keras = importlib.import_module(LIBRARIES[library])
     kind = kinds(keras)[name]
     model = forms(keras, kind)[form]()

@@ -12,7 +12,7 @@ from models.text_rating import build
 from models.text_rating.net import training_graph
 from models.text_rating.reviews import OPINIONS, reviews, vocabulary
 from tests.models.training import losses
-from tests.support import ops
+from tests.support import ops, tf
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,6 @@ def test_the_vocabulary_is_all_but_the_names_of_makers():
 
 
 def test_records_hold_the_reviews_and_the_index_says_so(tmp_path, monkeypatch):
-    import tensorflow as tf
-
     monkeypatch.setattr(build, "REVIEWS", 5)
     build.write_records(tmp_path / "records")
     index = load_index(tmp_path / "records")

@@ -8,6 +8,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from tests.real.keras_nets import save
+from tests.support import tf
 
 pytestmark = pytest.mark.slow
 
@@ -16,8 +17,6 @@ COUNTED = ("Conv2D", "DepthwiseConv2dNative", "MatMul")  # what TensorFlow's pro
 
 def known_to_be_open(graph: Graph) -> None:
     """Check that each size that is open to TensorFlow is, and no other."""
-    import tensorflow as tf
-
     with tf.Graph().as_default() as whole:
         tf.import_graph_def(graph.to_graph_def(), name="")
     shapes = Shapes(graph)
@@ -32,7 +31,6 @@ def same_as_tensorflow(graph: Graph) -> int:
 
     Sizes that an input leaves open are 224.
     """
-    import tensorflow as tf
     from tensorflow.python.framework import ops
 
     known_to_be_open(graph)

@@ -12,7 +12,7 @@ from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import normal
 from tests.real import tensorflow_2_20
-from tests.support import build, ops, random, run
+from tests.support import build, ops, random, run, tf
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +74,6 @@ def test_fashion_in_8_bits(fashion, tmp_path):
 
 def test_a_loop(tmp_path):
     """An op of it has an attribute (Tshape) that 2.20 does not know yet."""
-    import tensorflow as tf
 
     def body():
         x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deploykit.transforms.core.graph import Graph
-from tests.support import build, random
+from tests.support import build, random, tf
 
 C = 6
 SIZE = (10, 8)
@@ -32,8 +32,6 @@ class Block:
 
 def rounded(y, low, high, name, narrow=False, bits=8, args=False):
     """Return what a fake-quant gives of a tensor."""
-    import tensorflow as tf
-
     attrs = {"num_bits": bits, "narrow_range": narrow, "name": name}
     if args:
         return tf.raw_ops.FakeQuantWithMinMaxArgs(inputs=y, min=low, max=high, **attrs)
@@ -52,8 +50,6 @@ def rounded_weights(weights, block, name):
 
 def layer(y, block, name, seed=0, channels=C, weights=None):
     """Return a layer of a block, with what follows it up to the fake-quant."""
-    import tensorflow as tf
-
     raw, read = tf.raw_ops, y.shape[-1]
     shape = {"matmul": (read, channels), "depthwise": (3, 3, read, 1)}.get(
         block.kind, (3, 3, read, channels)
@@ -95,8 +91,6 @@ def made(y, block, name, seed=0, channels=C, high=1.9, weights=None):
 
 def image(channels=C, low=-1.0, high=1.0):
     """Return an input behind its fake-quant."""
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, (None, *SIZE, channels), name="x")
     return rounded(x, low, high, "x/rounded")
 
@@ -112,8 +106,6 @@ def one_block(block: Block) -> Graph:
     """Return two layers of a block, and a product or a layer of C classes behind them."""
 
     def make():
-        import tensorflow as tf
-
         y = image()
         if block.kind == "matmul":
             y = tf.reshape(y, [-1, int(np.prod(SIZE)) * C])

@@ -9,22 +9,18 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.core.node import producer_name
 from deploykit.transforms.core.ops import output_types
-from tests.support import random, run
+from tests.support import random, run, tf
 
 C = 6
 
 
 def image(shape=(None, 9, 8, C), name="x"):
     """Return an input."""
-    import tensorflow as tf
-
     return tf.compat.v1.placeholder(tf.float32, shape, name=name)
 
 
 def layer(kind, y, name, channels=C, bias=True, weights=None, **attrs):
     """Return a layer with a bias (BIAS = NAME/bias), as TensorFlow 1 writes it."""
-    import tensorflow as tf
-
     raw, read = tf.raw_ops, y.shape[-1]
     window = {"strides": [1] * 4, "padding": "SAME"} | attrs
     if kind == "matmul":
@@ -42,8 +38,6 @@ def layer(kind, y, name, channels=C, bias=True, weights=None, **attrs):
 
 def relu(y, name=None):
     """Return what a Relu lets pass."""
-    import tensorflow as tf
-
     return tf.nn.relu(y, name=name)
 
 

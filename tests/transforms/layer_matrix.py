@@ -9,7 +9,7 @@ import numpy as np
 from deploykit.transforms.core.errors import CrashError, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
-from tests.support import build, random
+from tests.support import build, random, tf
 
 H, W, C, OUT = 7, 6, 4, 6
 TYPES = ("float32", "float64", "float16", "bfloat16")
@@ -76,8 +76,6 @@ def cases(kinds=("conv", "depthwise"), **fixed) -> Iterator[Case]:
 
 def layer(case: Case, y, weights=None, padding=None, name="layer"):
     """Return the layer of a case."""
-    import tensorflow as tf
-
     raw = tf.raw_ops.Conv2D if case.kind == "conv" else tf.raw_ops.DepthwiseConv2dNative
     if weights is None:
         last = (C // case.groups, OUT) if case.kind == "conv" else (C, 2)
@@ -98,16 +96,12 @@ def layer(case: Case, y, weights=None, padding=None, name="layer"):
 
 def image(case: Case):
     """Return the input of a case."""
-    import tensorflow as tf
-
     shape = SHAPES[case.shape](*case.sizes(case.batch))
     return tf.compat.v1.placeholder(case.dtype, shape, name="x")
 
 
 def biased(case: Case, y):
     """Return a layer with a bias and a Relu."""
-    import tensorflow as tf
-
     channels = OUT if case.kind == "conv" else 2 * C
     bias = tf.constant(random(channels, seed=3), case.dtype)
     y = tf.nn.bias_add(y, bias, "NCHW" if case.first else "NHWC", name="biased")
@@ -118,8 +112,6 @@ def net(case: Case, before=lambda case, y: y, behind=biased) -> Graph:
     """Return a layer with what lies around it; None where TensorFlow refuses to build it."""
 
     def make():
-        import tensorflow as tf
-
         tf.identity(behind(case, layer(case, before(case, image(case)))), name="out")
 
     graph = build(make, ["x"], ["out"])

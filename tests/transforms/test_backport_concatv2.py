@@ -1,7 +1,7 @@
 import pytest
 
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, error, ops, random, transform
+from tests.support import assert_golden, build, error, ops, random, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 4, seed=1)}
@@ -9,8 +9,6 @@ X = {"x": random(2, 4, seed=1)}
 
 def concat(axis=1, axis_type="int32", computed=False, wait=False) -> Graph:
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
         y = tf.raw_ops.Neg(x=x, name="y")
         z = tf.raw_ops.Abs(x=x, name="z")

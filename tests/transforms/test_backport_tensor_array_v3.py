@@ -4,28 +4,22 @@ import pytest
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from tests.support import assert_golden, build, error, ops, random, says, transform
+from tests.support import assert_golden, build, error, ops, random, says, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(3, 2, seed=1)}
 
 
 def array(size: int = 3):
-    import tensorflow as tf
-
     return tf.raw_ops.TensorArrayV3(size=size, dtype=tf.float32, element_shape=[2])
 
 
 def placeholder():
-    import tensorflow as tf
-
     return tf.raw_ops.Placeholder(dtype=tf.float32, shape=[3, 2], name="x")
 
 
 def every_act():
     """Write, read, scatter, gather, split, concat, size and close."""
-    import tensorflow as tf
-
     raw, x = tf.raw_ops, placeholder()
     a, b = array(), array()
     flow = raw.TensorArrayScatterV3(handle=a.handle, indices=[0, 1, 2], value=x, flow_in=a.flow)
@@ -52,8 +46,6 @@ def every_act():
 
 def loop():
     """A loop of TensorFlow 1 takes the handle through an Enter; the original tool breaks it."""
-    import tensorflow as tf
-
     tf.compat.v1.disable_control_flow_v2()
     try:
         a = tf.TensorArray(tf.float32, 3, element_shape=[2]).unstack(placeholder())
@@ -68,8 +60,6 @@ def loop():
 
 def branch():
     """In a branch, the handle passes a Switch, and an array is made."""
-    import tensorflow as tf
-
     tf.compat.v1.disable_control_flow_v2()
     try:
         x = placeholder()
@@ -85,8 +75,6 @@ def branch():
 
 
 def gradient():
-    import tensorflow as tf
-
     raw, x = tf.raw_ops, placeholder()
     a = array()
     flow = raw.TensorArrayScatterV3(handle=a.handle, indices=[0, 1, 2], value=x, flow_in=a.flow)
@@ -99,8 +87,6 @@ def gradient():
 
 
 def passed_on():
-    import tensorflow as tf
-
     a = array()
     handle = tf.raw_ops.Identity(input=a.handle, name="same")
     flow = tf.raw_ops.TensorArrayWriteV3(

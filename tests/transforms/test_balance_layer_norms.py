@@ -8,7 +8,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
 from deploykit.transforms.shift_activations import through as THROUGH
-from tests.support import assert_golden, build, error, ops, random, says, transform
+from tests.support import assert_golden, build, error, ops, random, says, tf, transform
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import ranges_of
 
@@ -18,8 +18,6 @@ WIDE = np.where(np.arange(C) == 3, 20, 1).astype(np.float32)  # the scale: one l
 
 
 def norm(x, name, scale=WIDE):
-    import tensorflow as tf
-
     mean, variance = tf.nn.moments(x, [-1], keepdims=True)
     offset = random(C, seed=2, low=1, high=3)
     return tf.identity(tf.nn.batch_normalization(x, mean, variance, offset, scale, 1e-6), name)
@@ -27,8 +25,6 @@ def norm(x, name, scale=WIDE):
 
 def dense(x, name, channels=C, seed=3):
     """Return rows of a product with a bias, in the shape of what it reads."""
-    import tensorflow as tf
-
     rows = tf.reshape(x, [-1, C])
     y = tf.raw_ops.MatMul(a=rows, b=random(C, channels, seed=seed), name=name)
     y = tf.nn.bias_add(y, random(channels, seed=seed + 1), name=f"{name}/biased")
@@ -37,8 +33,6 @@ def dense(x, name, channels=C, seed=3):
 
 def net(make, shape=(None, 3, C)) -> Graph:
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, shape, name="x")
         tf.identity(make(tf, tf.abs(x)), name="out")
 

@@ -13,7 +13,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import acts
 from deploykit.transforms.core.protos import AttrValue
 from deploykit.transforms.core.tensors import DType
-from tests.support import build, run, transform
+from tests.support import build, run, tf, transform
 
 
 def old_branch(tf, c, x, inner):
@@ -89,8 +89,6 @@ def nested(chain, effect) -> Graph:
     """Return a graph with an effect inside constructs, outermost first."""
 
     def make():
-        import tensorflow as tf
-
         v1 = tf.compat.v1
 
         def inner(level, c, x):

@@ -13,7 +13,17 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import call
 from deploykit.verification.pairs import Pairing
 from deploykit.verification.running import Task
-from tests.support import Containing, assert_golden, build, error, ops, raises, random, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    build,
+    error,
+    ops,
+    raises,
+    random,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 9, 8, 4, seed=9)}
@@ -22,8 +32,6 @@ TO_NCHW, TO_NHWC = "convert_layout(to=NCHW)", "convert_layout(to=NHWC)"
 
 def make_net():
     """Build a net with every op that can turn, of which no two axes are of the same size."""
-    import tensorflow as tf
-
     raw, nn = tf.raw_ops, tf.nn
     x = raw.Placeholder(dtype=tf.float32, shape=X["x"].shape, name="x")
     y = raw.Pad(input=x, paddings=((0, 0), (1, 0), (2, 1), (0, 0)), name="pad")
@@ -114,8 +122,6 @@ def test_transposes_around_a_net_in_nchw_vanish():
     """So do nets look that were trained on a GPU, with images as cameras give them."""
 
     def make(layout):
-        import tensorflow as tf
-
         there = tf.transpose if layout == "NCHW" else lambda y, order: y
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=X["x"].shape, name="x")
         y = there(x, [0, 3, 1, 2])

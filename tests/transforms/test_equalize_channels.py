@@ -12,7 +12,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.equalize_channels import _by_input as BY_INPUT
 from deploykit.transforms.equalize_channels import _passed as PASSED
-from tests.support import assert_golden, error, random, says, transform
+from tests.support import assert_golden, error, random, says, tf, transform
 from tests.transforms.examples import Example
 from tests.transforms.test_shift_activations import (
     add,
@@ -138,8 +138,6 @@ def test_readers_that_divide(reader, names, equal):
 @pytest.mark.parametrize("transposed", [False, True])
 def test_a_matmul_divides(transposed, equal):
     def make(x):
-        import tensorflow as tf
-
         y = biased(tf.raw_ops.MatMul(a=x, b=random(C, 4), name="first"))
         b = random(*[(4, 5), (5, 4)][transposed], seed=3)
         return tf.raw_ops.MatMul(a=y, b=b, transpose_b=transposed, name="second")

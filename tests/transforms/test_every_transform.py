@@ -5,7 +5,7 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import FunctionDef
-from tests.support import build, ops, random, transform
+from tests.support import build, ops, random, tf, transform
 from tests.transforms.int8_nets import ranges_of
 
 # Parameters for the transforms that need some, or would do nothing to the graph below.
@@ -47,8 +47,6 @@ def content() -> bytes:
     """Return a small net with a bit of everything, as bytes: no transform may share its nodes."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [2, 8, 8, 3], name="x")
         switch = tf.compat.v1.placeholder_with_default(False, [], name="switch")
         y = tf.raw_ops.Conv2D(

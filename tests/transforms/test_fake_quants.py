@@ -18,7 +18,7 @@ from deploykit.transforms.core.int8.plan import OPS
 from deploykit.transforms.core.int8.stored_codes import holds_codes
 from deploykit.transforms.core.layers.layers import LAYER_OPS
 from deploykit.transforms.core.running.differences import compare
-from tests.support import Containing, ops, random, run
+from tests.support import Containing, ops, random, run, tf
 from tests.transforms.fake_quant_nets import (
     Block,
     C,
@@ -91,8 +91,6 @@ def residual():
 
 
 def residual_with_relu():
-    import tensorflow as tf
-
     y = made(image(), Block(), "first", 1)
     y = rounded(tf.nn.relu(made(y, Block(activation=""), "second", 2) + y), -0.2, 3.1, "sum")
     made(y, Block(activation=""), "out", 3)
@@ -100,8 +98,6 @@ def residual_with_relu():
 
 def added_before_rounding():
     """As contrib.quantize and plain code do it: a kernel adds."""
-    import tensorflow as tf
-
     x = image()
     other = made(x, Block("depthwise"), "other", 1)
     y = layer(made(x, Block(), "first", 1), Block(activation=""), "second", 2) + other
@@ -111,8 +107,6 @@ def added_before_rounding():
 
 def joined():
     """TF-MOT rounds a concatenation, and not what it joins."""
-    import tensorflow as tf
-
     y = made(image(), Block(), "first", 1)
     parts = [layer(y, Block(kind=kind), f"{kind}/part", 2) for kind in ("conv", "depthwise")]
     y = rounded(tf.concat(parts, -1), -0.3, 2.2, "joined")
@@ -120,8 +114,6 @@ def joined():
 
 
 def joined_twice():
-    import tensorflow as tf
-
     y = made(image(), Block(), "first", 1)
     ends = {"conv": 1.1, "depthwise": 1.7}
     parts = [made(y, Block(kind), f"{kind}/part", 2, high=ends[kind]) for kind in ends]
@@ -130,8 +122,6 @@ def joined_twice():
 
 
 def pooled():
-    import tensorflow as tf
-
     y = layer(image(), Block(), "first", 1)
     y = rounded(tf.nn.max_pool2d(y, 2, 2, "SAME"), 0.0, 1.7, "pooled")
     y = tf.nn.max_pool2d(made(y, Block(activation=""), "second", 2), 3, 1, "SAME")
@@ -144,8 +134,6 @@ def pooled():
 
 def padded():
     """Padding of values whose zero has another code than 0."""
-    import tensorflow as tf
-
     around = [[0, 0], [1, 1], [1, 1], [0, 0]]
     y = made(tf.pad(image(), around), Block(), "first", 1)
     y = made(tf.pad(y, around), Block(activation=""), "second", 2)
@@ -153,8 +141,6 @@ def padded():
 
 
 def resized():
-    import tensorflow as tf
-
     y = made(image(), Block(), "first", 1)
     y = tf.raw_ops.ResizeNearestNeighbor(images=y, size=[13, 11], half_pixel_centers=True)
     y = made(y, Block(), "second", 2)
@@ -171,8 +157,6 @@ def shared():
 
 def moved_weights():
     """Weights that are moved behind their fake-quant, as a fake-quant per channel needs it."""
-    import tensorflow as tf
-
     matrix = rounded_weights(random(9, C) / 2, Block(), "depthwise")
     y = made(image(), Block("depthwise"), "first", weights=tf.reshape(matrix, [3, 3, C, 1]))
     turned = rounded_weights(random(C, 3, 3, C) / 3, Block(per_channel=False), "turned")
@@ -181,8 +165,6 @@ def moved_weights():
 
 
 def products():
-    import tensorflow as tf
-
     y = tf.reshape(image(), [-1, C])
     y = made(y, Block("matmul", low=-0.4), "first", 1, 24)
     y = made(y, Block("matmul", activation=""), "second", 2, 16)
@@ -191,8 +173,6 @@ def products():
 
 
 def in_functions():
-    import tensorflow as tf
-
     @tf.function
     def inner(y):
         return made(y, Block(), "first", 1)
@@ -206,8 +186,6 @@ def in_functions():
 
 def narrow_activations():
     """255 levels: one code less is in use."""
-    import tensorflow as tf
-
     y = rounded(tf.tanh(image() * 2), -0.6, 0.5, "read", narrow=True)
     y = layer(y, Block(activation=""), "first", 1)
     y = rounded(y, -0.8, 0.9, "first/out", narrow=True)
@@ -218,8 +196,6 @@ def narrow_activations():
 
 def between_two_codes():
     """A zero point of 42.5: the range is moved by half a step."""
-    import tensorflow as tf
-
     y = rounded(tf.tanh(image() * 2), -0.2, 1.0, "read")
     y = rounded(layer(y, Block(activation=""), "first", 1), -0.2, 1.0, "first/out")
     made(y, Block(activation=""), "out", 2)
@@ -302,8 +278,6 @@ def with_a_range_per_channel():
 
 
 def with_a_fed_range():
-    import tensorflow as tf
-
     y = layer(image(), Block(), "first", 1)
     y = tf.raw_ops.FakeQuantWithMinMaxVars(inputs=y, min=0.0, max=tf.reduce_max(y), name="fed")
     made(y, Block(activation=""), "out", 2)

@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.support import assert_golden, build, error, ops, random, run, tf, transform
 from tests.transforms.examples import Example
 
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth); sums may be in another order
@@ -16,8 +16,6 @@ def net(equation="abc,cd->abd", x=(None, 4, 6), weights=(6, 5), swapped=False) -
     """Return an Einsum of an input and constant weights."""
 
     def make():
-        import tensorflow as tf
-
         rows = tf.compat.v1.placeholder(tf.float32, x, name="x")
         operands = [tf.abs(rows), tf.constant(random(*weights), name="weights")]
         operands = operands[:: -1 if swapped else 1]
@@ -29,8 +27,6 @@ def net(equation="abc,cd->abd", x=(None, 4, 6), weights=(6, 5), swapped=False) -
 
 def batched(x=(None, 4, 6), weights=(6, 5), op="BatchMatMulV2", **attrs) -> Graph:
     def make():
-        import tensorflow as tf
-
         rows = tf.compat.v1.placeholder(tf.float32, x, name="x")
         constant = tf.constant(random(*weights), name="weights")
         y = getattr(tf.raw_ops, op)(x=tf.abs(rows), y=constant, name="product", **attrs)
@@ -114,8 +110,6 @@ def test_weights_of_heads_become_one_matrix(axis, bias, adj_y):
     rows = 8 if axis == "part" else 4
 
     def make():
-        import tensorflow as tf
-
         x = tf.abs(tf.compat.v1.placeholder(tf.float32, (None, rows, WIDE), name="x"))
         new_axis = tf.expand_dims(x, 1) if axis == "expand" else NEW_AXES[axis](x)
         shape = (HEADS, MADE, WIDE) if adj_y else (HEADS, WIDE, MADE)
@@ -134,8 +128,6 @@ def test_weights_of_heads_become_one_matrix(axis, bias, adj_y):
 
 def test_a_product_of_heads_that_others_read_keeps_its_bias_behind_it():
     def make():
-        import tensorflow as tf
-
         x = tf.abs(tf.compat.v1.placeholder(tf.float32, (None, 4, WIDE), name="x"))
         y = tf.raw_ops.BatchMatMulV2(x=x[:, None], y=random(HEADS, WIDE, MADE))
         tf.add(y + random(HEADS, 1, MADE), tf.abs(y), name="out")
@@ -160,8 +152,6 @@ def test_an_empty_batch_stays_empty():
 
 def test_tensordot_reads_rows_by_constant_sizes():
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, (None, 4, 6), name="x")
         tf.abs(tf.tensordot(tf.abs(x), tf.constant(random(6, 5)), [[2], [0]]), name="out")
 
@@ -217,8 +207,6 @@ def test_products_of_several_types_are_left_alone(kinds):
     """As Keras' `model.quantize("int8")` writes EinsumDense."""
 
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(kinds[0], (None, 4, 6), name="x")
         weights = tf.ones((6, 5), kinds[1])
         tf.raw_ops.BatchMatMulV3(x=x, y=weights, Tout=kinds[2], name="out")
@@ -231,8 +219,6 @@ def test_products_of_several_types_are_left_alone(kinds):
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 def test_a_product_that_names_its_types_one_by_one(kind):
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(kind, (None, 4, 6), name="x")
         weights = tf.constant(random(6, 5), kind)
         tf.raw_ops.BatchMatMulV3(x=x, y=weights, Tout=kind, name="out")

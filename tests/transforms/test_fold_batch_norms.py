@@ -6,15 +6,13 @@ import pytest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from tests.support import Containing, assert_golden, build, error, ops, random, run, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, run, tf, transform
 from tests.transforms.examples import Example
 
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth), one layer
 
 
 def conv2d(x, data_format="NHWC"):
-    import tensorflow as tf
-
     return tf.raw_ops.Conv2D(
         input=x, filter=tf.constant(random(3, 3, 4, 6), name="w"), strides=[1, 1, 1, 1],
         padding="SAME", data_format=data_format, name="layer",
@@ -23,8 +21,6 @@ def conv2d(x, data_format="NHWC"):
 
 def depthwise(multiplier):
     def make(x):
-        import tensorflow as tf
-
         w = tf.constant(random(3, 3, 4, multiplier), name="w")
         return tf.raw_ops.DepthwiseConv2dNative(
             input=x, filter=w, strides=[1, 1, 1, 1], padding="VALID", name="layer"
@@ -34,15 +30,11 @@ def depthwise(multiplier):
 
 
 def conv3d(x):
-    import tensorflow as tf
-
     w = tf.constant(random(2, 2, 2, 4, 6), name="w")
     return tf.raw_ops.Conv3D(input=x, filter=w, strides=[1] * 5, padding="SAME", name="layer")
 
 
 def transposed(x):
-    import tensorflow as tf
-
     w = tf.constant(random(3, 3, 6, 4), name="w")
     return tf.raw_ops.Conv2DBackpropInput(
         input_sizes=[2, 10, 10, 6], filter=w, out_backprop=x, strides=[1, 2, 2, 1],
@@ -52,8 +44,6 @@ def transposed(x):
 
 def matmul(transpose_b):
     def make(x):
-        import tensorflow as tf
-
         w = tf.constant(random(6, 6), name="w")
         return tf.raw_ops.MatMul(a=x, b=w, transpose_b=transpose_b, name="layer")
 
@@ -86,15 +76,11 @@ def mul(y, channels):
 
 
 def mul_reversed(y, channels):
-    import tensorflow as tf
-
     return tf.raw_ops.Mul(x=vectors(channels)[0], y=y)
 
 
 def fused(version):
     def make(y, channels):
-        import tensorflow as tf
-
         gamma, beta, mean, variance = vectors(channels)
         op = getattr(tf.raw_ops, f"FusedBatchNorm{version}")
         return op(
@@ -116,8 +102,6 @@ def as_global_normalization(graph: Graph, scaled: bool) -> None:
 
 def decomposed(y, channels):
     """Write what Keras 3 writes."""
-    import tensorflow as tf
-
     gamma, beta, mean, variance = (tf.identity(tf.constant(v)) for v in vectors(channels))
     scale = tf.raw_ops.Rsqrt(x=tf.raw_ops.AddV2(x=variance, y=1e-3)) * gamma
     return tf.raw_ops.AddV2(x=y * scale, y=beta - mean * scale)
@@ -143,8 +127,6 @@ FOUR_DIMENSIONS = {"fused", "fused v2", "fused v3", "global", "global without ga
 
 
 def bias(kind, y, channels):
-    import tensorflow as tf
-
     value = random(channels, seed=5)
     if kind == "bias":
         return tf.nn.bias_add(y, value)
@@ -164,8 +146,6 @@ def layer_with_norm(layer, norm, between) -> tuple[Graph, dict[str, np.ndarray]]
     make, shape, channels = LAYERS[layer]
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, shape, name="x")
         y = NORMS[norm](bias(between, make(x), channels), channels)
         tf.nn.relu(y, name="out")
@@ -228,8 +208,6 @@ def test_a_shift_by_one_value_for_all_channels_folds(layer, shape):
     make, input_shape, channels = LAYERS[layer]
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, input_shape, name="x")
         y = bias("bias", make(x), channels) + np.full(shape, 3, np.float32)
         tf.nn.relu6(y, name="out")
@@ -241,8 +219,6 @@ def test_a_shift_by_one_value_for_all_channels_folds(layer, shape):
 
 
 def training(y):
-    import tensorflow as tf
-
     gamma, beta, mean, variance = vectors(6)
     return tf.raw_ops.FusedBatchNormV3(
         x=y, scale=gamma, offset=beta, mean=mean, variance=variance, is_training=True
@@ -250,8 +226,6 @@ def training(y):
 
 
 def auxiliary(y):
-    import tensorflow as tf
-
     gamma, beta, mean, variance = vectors(6)
     out = tf.raw_ops.FusedBatchNormV3(
         x=y, scale=gamma, offset=beta, mean=mean, variance=variance, is_training=False
@@ -268,8 +242,6 @@ def itself(y):
 
 
 def zero_variance(y):
-    import tensorflow as tf
-
     gamma, beta, mean, _ = vectors(6)
     return tf.raw_ops.FusedBatchNormV3(
         x=y, scale=gamma, offset=beta, mean=mean, variance=np.full(6, -1, np.float32),
@@ -295,8 +267,6 @@ def zero_variance(y):
 )
 def test_left_alone(step, reason):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, (2, 5, 5, 4), name="x")
         tf.identity(step(conv2d(x)), name="out")
 
@@ -312,8 +282,6 @@ def test_left_alone(step, reason):
 
 def test_nchw_vector_over_the_width_is_left_alone_and_channels_fold():
     def body(shape):
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, (2, 4, 6, 6), name="x")
         tf.identity(conv2d(x, "NCHW") * random(*shape, seed=6), name="out")
 
@@ -330,8 +298,6 @@ def test_nchw_vector_over_the_width_is_left_alone_and_channels_fold():
 @pytest.mark.parametrize("role", ["inputs", "outputs"])
 def test_fed_and_fetched_nodes_keep_their_values(node, role):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, (2, 5, 5, 4), name="x")
         y = tf.multiply(conv2d(x), vectors(6)[0], name="norm")
         tf.nn.relu(tf.nn.bias_add(y, vectors(6)[1]), name="out")
@@ -347,8 +313,6 @@ def test_fed_and_fetched_nodes_keep_their_values(node, role):
 
 def test_fed_statistics_are_not_folded():
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, (2, 5, 5, 4), name="x")
         scale = tf.constant(vectors(6)[0], name="scale")
         tf.identity(conv2d(x) * scale, name="out")
@@ -361,8 +325,6 @@ def test_fed_statistics_are_not_folded():
 
 def test_shared_weights_get_a_copy_of_their_own():
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, (2, 6), name="x")
         w = tf.constant(random(6, 6), name="w")
         first = tf.matmul(x, w, name="first") * vectors(6)[0]
@@ -380,8 +342,6 @@ def test_control_edges_of_tf2_freezing_stop_nothing():
     """A NoOp waits for every weight and for the layer itself; an Identity waits for the NoOp."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, (2, 5, 5, 4), name="x")
         w = tf.identity(tf.constant(random(3, 3, 4, 6), name="w"), name="read")
         scale = tf.identity(tf.constant(vectors(6)[0]), name="read_scale")
@@ -405,8 +365,6 @@ def test_other_float_types(dtype):
     bars = {"float16": 4e-3, "bfloat16": 3e-2, "float64": 1e-14}
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(dtype, (2, 6), name="x")
         numpy_type = tf.as_dtype(dtype).as_numpy_dtype
         y = tf.matmul(x, random(6, 6).astype(numpy_type)) * vectors(6)[0].astype(numpy_type)
@@ -415,8 +373,6 @@ def test_other_float_types(dtype):
     before = build(body, ["x"], ["out"])
     after = transform(before, "fold_batch_norms")
     assert "Mul" not in ops(after)
-    import tensorflow as tf
-
     x = random(2, 6).astype(tf.as_dtype(dtype).as_numpy_dtype)
     expected, found = (run(g, {"x": x})[0].astype(np.float64) for g in (before, after))
     assert np.abs(expected - found).max() <= bars[dtype] * np.abs(expected).max()
@@ -424,8 +380,6 @@ def test_other_float_types(dtype):
 
 def test_folded_weights_that_overflow_are_left_alone():
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, (2, 6), name="x")
         w = tf.constant(np.full((6, 6), 1e38, np.float32) * random(6, 6))
         tf.identity(tf.matmul(x, w) * tf.constant([1e30] * 6), name="out")
@@ -440,8 +394,6 @@ def test_a_batch_norm_without_a_layer_becomes_one_mul_and_one_add(data_format, b
     channels = shape[data_format.index("C")]
 
     def body():
-        import tensorflow as tf
-
         x = y = tf.compat.v1.placeholder(tf.float32, shape, name="x")
         if before == "residual add":
             y = x + tf.nn.relu(x)
@@ -468,8 +420,6 @@ def test_a_batch_norm_without_a_layer_becomes_one_mul_and_one_add(data_format, b
 
 def test_a_batch_norm_in_training_without_a_layer_is_left_alone():
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [2, 3, 4, 6], name="x")
         tf.nn.relu(training(x), name="out")
 

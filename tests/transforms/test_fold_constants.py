@@ -23,6 +23,7 @@ from tests.support import (
     raises,
     random,
     run,
+    tf,
     transform,
 )
 from tests.transforms.examples import Example
@@ -51,8 +52,6 @@ def starts(monkeypatch):
 
 
 def placeholder(name="x", shape=(2, 4)):
-    import tensorflow as tf
-
     return tf.compat.v1.placeholder(tf.float32, shape, name)
 
 
@@ -71,8 +70,6 @@ def size(graph: Graph) -> int:
 
 def batch_norm():
     """A decomposed batch norm as TensorFlow 2 freezes it, and a reshape by a computed shape."""
-    import tensorflow as tf
-
     x = placeholder()
     weights = [tf.constant(random(4, seed=i) + 2, name=f"w{i}") for i in range(4)]
     read = [tf.identity(w, name=f"read{i}") for i, w in enumerate(weights)]
@@ -104,8 +101,6 @@ def test_batch_norm():
 
 
 def only_by_tensorflow():
-    import tensorflow as tf
-
     a, b = tf.constant(random(4, 4)), tf.constant(random(4, seed=1))
     x = placeholder() * tf.exp(b, name="exp") + tf.matmul(a, a, name="product")[0]
     tf.add(x, tf.nn.softmax(tf.sin(b) * 3, name="softmax"), name="out")
@@ -128,8 +123,6 @@ def test_tensorflow_starts_once_or_not_at_all(starts):
 
 def test_where_tensorflow_dies_numpys_results_are_kept(monkeypatch):
     def body():
-        import tensorflow as tf
-
         b = tf.constant(random(4))
         tf.add(placeholder() * tf.exp(b, name="exp"), tf.sqrt(b + 5, name="root"), name="out")
 
@@ -164,8 +157,6 @@ def test_nothing_above_the_limit_is_computed(case):
     """Neither as a result nor on the way to one, and what is folded stays within the limits."""
 
     def body():
-        import tensorflow as tf
-
         value = TOO_LARGE[case](tf)
         placeholder(), tf.identity(tf.reshape(value, [-1])[0], name="out")
 
@@ -179,8 +170,6 @@ def test_nothing_above_the_limit_is_computed(case):
 
 def test_many_values_are_computed_up_to_a_limit(monkeypatch):
     def body():
-        import tensorflow as tf
-
         for number in range(30):
             tf.add(tf.fill([25], 1.0), float(number), name=f"sum{number}")
         placeholder()
@@ -195,8 +184,6 @@ def test_many_values_are_computed_up_to_a_limit(monkeypatch):
 
 
 def two_adds():
-    import tensorflow as tf
-
     total = tf.raw_ops.Add(
         x=tf.constant(random(100), name="a"),
         y=tf.constant(random(100, seed=1), name="b"),
@@ -233,8 +220,6 @@ def test_parameters(parameters, reason):
 
 def test_the_shape_of_a_constant_is_cast():
     def body():
-        import tensorflow as tf
-
         shape = tf.shape(tf.constant(np.zeros((1, 1, 3), np.float32)))
         tf.multiply(placeholder(shape=[3]), tf.cast(shape, tf.float32), name="out")
 
@@ -264,8 +249,6 @@ def test_output_shapes_that_are_none(noted):
 
 def test_names_that_are_the_beginnings_of_others():
     def body():
-        import tensorflow as tf
-
         first, second = placeholder("placeholder"), placeholder("placeholder_1")
         tf.add(first * (tf.constant(1.0) + 2), second, name="out")
 
@@ -292,8 +275,6 @@ def test_names_that_are_the_beginnings_of_others():
 @pytest.mark.parametrize("kind", ["int32", "int64"])
 def test_shapes_of_placeholders(shape, expected, kind):
     def body():
-        import tensorflow as tf
-
         x = placeholder(shape=shape)
         for name, op in (("shape", tf.raw_ops.Shape), ("size", tf.raw_ops.Size)):
             op(input=x, out_type=tf.as_dtype(kind), name=name)
@@ -320,8 +301,6 @@ def test_in_old_graphs_a_scalar_is_a_shape_that_was_not_given():
 @pytest.mark.parametrize(("index", "is_folded"), [(0, False), (1, True), (2, True)])
 def test_a_known_size_of_an_open_shape(index, is_folded):
     def body():
-        import tensorflow as tf
-
         x = placeholder(shape=[None, 4, 3])
         tf.reshape(x, [-1, tf.shape(x)[index]], name="out")
 
@@ -333,8 +312,6 @@ def test_a_known_size_of_an_open_shape(index, is_folded):
 
 def test_a_shape_that_waits_keeps_waiting():
     def body():
-        import tensorflow as tf
-
         x = placeholder()
         with tf.control_dependencies([tf.debugging.assert_positive(x)]):
             tf.shape(x, name="shape")
@@ -348,7 +325,6 @@ def test_a_shape_that_waits_keeps_waiting():
 
 
 def frozen():
-    import tensorflow as tf
     from tensorflow.python.framework.convert_to_constants import (
         convert_variables_to_constants_v2,
     )
@@ -376,8 +352,6 @@ def test_what_tensorflow_2_freezes_does_not_grow():
 
 def test_identities_of_a_shared_constant_read_it():
     def body():
-        import tensorflow as tf
-
         w = tf.constant(random(64, 64), name="w")
         x = placeholder(shape=[1, 64])
         out = tf.matmul(x @ tf.identity(w), tf.identity(tf.identity(w)), name="out")
@@ -393,8 +367,6 @@ def test_identities_of_a_shared_constant_read_it():
 
 def test_an_identity_that_is_fetched_keeps_its_name():
     def body():
-        import tensorflow as tf
-
         tf.identity(tf.constant(random(64, 64)), name="alone")
         shared = tf.constant(random(64, 64), name="shared")
         tf.identity(shared, name="one_of_two")
@@ -409,8 +381,6 @@ def test_an_identity_that_is_fetched_keeps_its_name():
 
 def test_a_view_of_a_large_constant_replaces_it_only_when_nobody_else_reads_it():
     def body(shared):
-        import tensorflow as tf
-
         w = tf.constant(random(64, 64), name="w")
         view = tf.reshape(w, tf.stack([tf.shape(w)[0] // 2, 128]), name="view")
         out = tf.matmul(placeholder(shape=[1, 32]), view)
@@ -431,8 +401,6 @@ def test_a_view_of_a_large_constant_replaces_it_only_when_nobody_else_reads_it()
 
 def test_two_large_results_of_one_constant_do_not_double_it():
     def body():
-        import tensorflow as tf
-
         w = tf.constant(random(4, 500))
         x = placeholder()
         tf.matmul(x, tf.transpose(tf.transpose(w)) + tf.multiply(w, 2, name="twice"), name="out")
@@ -448,8 +416,6 @@ def test_two_large_results_of_one_constant_do_not_double_it():
 
 def test_a_small_result_does_not_keep_a_large_one_from_folding():
     def body():
-        import tensorflow as tf
-
         w = tf.constant(random(64, 64), name="w")
         doubled = tf.multiply(w, 2, name="doubled")
         tf.add(placeholder(shape=[64]) + doubled, tf.reduce_max(w, name="max"), name="out")
@@ -462,8 +428,6 @@ def test_a_small_result_does_not_keep_a_large_one_from_folding():
 @pytest.mark.parametrize("op", ["fill", "tile", "broadcast_to", "range"])
 def test_what_blows_up_is_left_alone_but_what_it_reads_is_folded(op):
     def body():
-        import tensorflow as tf
-
         n = tf.add(tf.constant(500), 500, name="n")
         made = {
             "fill": lambda: tf.fill([n], 3.0, name="made"),
@@ -483,8 +447,6 @@ def test_what_blows_up_is_left_alone_but_what_it_reads_is_folded(op):
 
 def test_a_few_bytes_do_not_ask_for_gigabytes():
     def body():
-        import tensorflow as tf
-
         huge = tf.fill([1 << 20, 1 << 12], 1.0, name="huge")
         x = placeholder(shape=[])
         tf.add(x, tf.exp(tf.sqrt(huge, name="root"), name="exp"), name="out")
@@ -522,8 +484,6 @@ def test_devices_and_types_are_kept():
 @pytest.mark.parametrize("fetched", ["p", "p:1"])
 def test_ops_with_several_outputs(fetched):
     def body():
-        import tensorflow as tf
-
         x = placeholder(shape=[2])
         first, _, third = tf.split(tf.constant(random(6)), 3, name="p")
         tf.add(x * first, third, name="out")
@@ -543,8 +503,6 @@ def test_ops_with_several_outputs(fetched):
 
 
 def left_alone():
-    import tensorflow as tf
-
     v1 = tf.compat.v1
     two, three = tf.constant(2.0, name="two"), tf.constant(3.0, name="three")
     x = placeholder(shape=[])
@@ -604,8 +562,6 @@ def test_a_value_whose_computing_fails_is_left():
 
 
 def default_of_placeholder():
-    import tensorflow as tf
-
     default = tf.constant(random(4), name="default")
     fed = tf.compat.v1.placeholder_with_default(default, [4], name="fed")
     tf.multiply(placeholder(), tf.sqrt(fed * fed, name="root"), name="out")

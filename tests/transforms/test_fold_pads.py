@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.shapes import static_shapes
-from tests.support import Containing, assert_golden, build, error, ops, random, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, tf, transform
 from tests.transforms.examples import Example
 
 LAYERS = {"conv2d": 4, "depthwise": 4, "conv3d": 5}
@@ -16,8 +16,6 @@ def net(kind="conv2d", size=9, kernel=3, pads=(1, 1), value=None, **attrs) -> Gr
     """Return a layer whose image has the same zeros set before and after each spatial axis."""
 
     def make():
-        import tensorflow as tf
-
         rank = LAYERS[kind]
         spatial = range(2, rank) if attrs.get("data_format") == "NCHW" else range(1, rank - 1)
         shape = [size if axis in spatial else 3 for axis in range(rank)]

@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.shapes import static_shapes
-from tests.support import Containing, assert_golden, build, error, ops, random, run, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, run, tf, transform
 from tests.transforms.examples import Example
 
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth), one layer
@@ -17,8 +17,6 @@ SCALE, SHIFT = random(C, seed=1, low=0.5, high=2), random(C, seed=2)
 
 
 def layer(kind, y, **attrs):
-    import tensorflow as tf
-
     raw = tf.raw_ops
     if kind in ("matmul", "transposed"):
         weights = tf.constant(random(3, 5) if kind == "matmul" else random(5, 3), name="weights")
@@ -32,8 +30,6 @@ def layer(kind, y, **attrs):
 
 def net(before=lambda y: y, kind="conv2d", after=lambda y: y, shape=None, **attrs) -> Graph:
     def make():
-        import tensorflow as tf
-
         size = shape or SHAPES[kind]
         y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=size, name="x")
         y = after(layer(kind, before(y), **attrs))
@@ -104,8 +100,6 @@ def test_padding_keeps_the_shift_as_one_add(kind, before):
 
 def test_a_window_of_one_pixel_sees_no_padding():
     def make():
-        import tensorflow as tf
-
         y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=SHAPES["conv2d"], name="x")
         weights = tf.constant(random(1, 1, C, 2), name="weights")
         y = normalise(y)
@@ -124,8 +118,6 @@ def test_one_number_behind_a_layer_folds(kind):
     """What the residual blocks of Inception-ResNet do."""
 
     def scaled(y):
-        import tensorflow as tf
-
         bias = random(y.shape[-1], seed=3)
         return tf.nn.bias_add(y, bias) * 0.17 if y.shape.rank < 5 else (y + bias) * 0.17
 
@@ -138,8 +130,6 @@ def test_one_number_behind_a_layer_folds(kind):
 
 def test_what_lies_between_two_layers_goes_into_the_first():
     def make():
-        import tensorflow as tf
-
         y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=SHAPES["conv2d"], name="x")
         first = tf.nn.conv2d(y, random(1, 1, C, C), 1, "VALID", name="first")
         y = layer("conv2d", normalise(first), padding="SAME")
@@ -153,8 +143,6 @@ def test_what_lies_between_two_layers_goes_into_the_first():
 
 def test_a_bias_behind_takes_the_shift_up():
     def biased(y):
-        import tensorflow as tf
-
         return tf.nn.bias_add(y, random(2, seed=3), name="biased")
 
     graph = net(normalise, after=biased)
@@ -197,8 +185,6 @@ def test_other_float_types(dtype):
     bars = {"float16": 4e-3, "bfloat16": 3e-2, "float64": 1e-14}
 
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(dtype, (4, 3), name="x")
         numpy_type = tf.as_dtype(dtype).as_numpy_dtype
         y = x * SCALE.astype(numpy_type) + SHIFT.astype(numpy_type)
@@ -207,8 +193,6 @@ def test_other_float_types(dtype):
     graph = build(make, ["x"], ["out"])
     result = transform(graph, "fold_scale")
     assert "Mul" not in ops(result)
-    import tensorflow as tf
-
     x = random(4, 3).astype(tf.as_dtype(dtype).as_numpy_dtype)
     expected, found = (run(g, {"x": x})[0].astype(np.float64) for g in (graph, result))
     assert np.abs(expected - found).max() <= bars[dtype] * np.abs(expected).max()
@@ -291,8 +275,6 @@ def test_what_is_fed_or_fetched_keeps_its_value(role):
 
 def test_shared_weights_get_a_copy_of_their_own():
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=(4, 3), name="x")
         weights = tf.constant(random(3, 5), name="weights")
         a = tf.matmul(x * SCALE, weights, name="a")
@@ -310,8 +292,6 @@ def test_the_channels_of_an_inner_tensor_follow(monkeypatch):
     monkeypatch.setattr(static_shapes, "call", None)  # without TensorFlow
 
     def after_relu(y):
-        import tensorflow as tf
-
         return tf.raw_ops.Relu6(features=y) * SCALE
 
     graph = net(after_relu)

@@ -3,7 +3,7 @@ import pytest
 
 from deploykit.transforms.core.errors import FileError, GraphError, PipelineError
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, ops, random, run, says, transform
+from tests.support import assert_golden, build, ops, random, run, says, tf, transform
 from tests.transforms.examples import Example
 
 LOGGING = 'insert_logging(op=RequantizationRange, show_name=true, message="__requant_min_max:")'
@@ -14,8 +14,6 @@ def quantized() -> Graph:
     """Return a quantized matrix product whose range is measured at each run."""
 
     def make():
-        import tensorflow as tf
-
         raw = tf.raw_ops
         x = raw.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
         a = raw.QuantizeV2(input=x, min_range=-1.0, max_range=1.0, T=tf.quint8, name="a")

@@ -5,7 +5,7 @@ import pytest
 
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
-from tests.support import Containing, assert_golden, build, error, ops, random, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, tf, transform
 from tests.transforms.examples import Example
 
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth), one layer
@@ -16,8 +16,6 @@ def net(kind="conv2d", block=(2, 2), paddings=((2, 3), (2, 3)), crops=((0, 1), (
     """Return a convolution between SpaceToBatchND and BatchToSpaceND; as here, that is SAME."""
 
     def make():
-        import tensorflow as tf
-
         shape = SIZES[kind] if attrs.get("data_format") != "NCHW" else (2, 3, 9, 7)
         y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=shape, name="x")
         block_shape = tf.constant(block, name="block")
@@ -51,8 +49,6 @@ def conv1d(padding="SAME") -> Graph:
     """Return a dilated Conv1D as TensorFlow writes it."""
 
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=(2, 12, 3), name="x")
         y = tf.nn.convolution(x, random(3, 3, 4), padding=padding, dilations=[2], name="layer")
         tf.raw_ops.Relu(features=y, name="out")

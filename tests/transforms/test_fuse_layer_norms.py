@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
-from tests.support import assert_golden, build, error, ops, random, transform
+from tests.support import assert_golden, build, error, ops, random, tf, transform
 from tests.transforms.examples import Example
 
 C = 6
@@ -46,8 +46,6 @@ PARTLY = {
 
 def net(form="by parts", shape=(None, 3, C), axis=-1, epsilon=1e-5, dtype="float32") -> Graph:
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(dtype, shape, name="x")
         y = tf.abs(x, name="row")
         mean = tf.reduce_mean(y, axis, keepdims=True, name="mean")

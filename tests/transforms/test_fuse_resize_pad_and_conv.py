@@ -5,7 +5,7 @@ import pytest
 
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.support import assert_golden, build, error, ops, random, run, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(1, 6, 5, 3, seed=9)}
@@ -17,8 +17,6 @@ def net(resize=None, pad=None, conv=None, batch=1) -> Graph:
     """Return a Conv2D behind a ResizeBilinear and a MirrorPad, where their arguments are given."""
 
     def make():
-        import tensorflow as tf
-
         y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[batch, 6, 5, 3], name="x")
         if resize is not None:
             options = {"images": y, "size": tf.constant([11, 8], name="size")} | resize
@@ -85,8 +83,6 @@ def test_half_pixel_centers_is_left_alone():
 
 def test_images_of_bytes_are_left_alone():
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.uint8, shape=X["x"].shape, name="x")
         y = tf.raw_ops.ResizeBilinear(images=x, size=tf.constant([11, 8]), name="resize")
         y = tf.raw_ops.MirrorPad(input=y, paddings=PADDINGS, mode="REFLECT", name="pad")

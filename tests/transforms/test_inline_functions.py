@@ -21,6 +21,7 @@ from tests.support import (
     random,
     run,
     says,
+    tf,
     transform,
 )
 from tests.transforms.examples import Example
@@ -29,15 +30,11 @@ X = {"x": random(4, 6)}
 
 
 def placeholder():
-    import tensorflow as tf
-
     return tf.compat.v1.placeholder(tf.float32, [4, 6], name="x")
 
 
 def nested():
     """Outputs out of order, TopKV2 and Split inside, an argument that is a result, two calls."""
-    import tensorflow as tf
-
     x = placeholder()
 
     @tf.function
@@ -59,8 +56,6 @@ def nested():
 
 def variadic():
     """A function of any number of tensors of any type, called with Pack inside."""
-    import tensorflow as tf
-
     x = placeholder()
 
     @tf.function
@@ -74,7 +69,6 @@ def variadic():
 
 def direct():
     """A call as TensorFlow 1 wrote it: the function's name is the op."""
-    import tensorflow as tf
     from tensorflow.python.framework.function import Defun
 
     x = placeholder()
@@ -91,8 +85,6 @@ def direct():
 
 def branch_and_loop():
     """If and While name functions; those stay functions, with the calls inside them."""
-    import tensorflow as tf
-
     x = placeholder()
 
     @tf.function
@@ -111,8 +103,6 @@ def branch_and_loop():
 
 def v1_branch():
     """Constants of a body below a Switch must be dead where the call is."""
-    import tensorflow as tf
-
     x = placeholder()
 
     @tf.function
@@ -136,8 +126,6 @@ def v1_branch():
 
 def v1_loop():
     """Constants of a body in a loop must live in the loop, and loops in bodies must differ."""
-    import tensorflow as tf
-
     x = placeholder()
 
     @tf.function
@@ -167,8 +155,6 @@ def v1_loop():
 
 def unused():
     """An argument that no result needs, and one that no node needs: a call computes them too."""
-    import tensorflow as tf
-
     x = placeholder()
 
     @tf.function

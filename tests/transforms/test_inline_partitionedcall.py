@@ -6,7 +6,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from tests.support import assert_golden, build, error, ops, random, says, transform
+from tests.support import assert_golden, build, error, ops, random, says, tf, transform
 from tests.transforms.examples import Example
 from tests.transforms.test_inline_functions import as_everywhere
 
@@ -20,8 +20,6 @@ def calls(outer_op: str = "PartitionedCall", inner_op: str = "PartitionedCall") 
     """
 
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [4, 6], name="x")
 
         @tf.function

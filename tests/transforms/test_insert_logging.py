@@ -12,6 +12,7 @@ from tests.support import (
     raises,
     random,
     run,
+    tf,
     transform,
 )
 from tests.transforms.examples import Example
@@ -23,8 +24,6 @@ def sums() -> Graph:
     """Return a graph of six nodes that are read and one that is not."""
 
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
         first = tf.raw_ops.AddV2(x=x, y=tf.constant(random(4), name="a"), name="add_first")
         second = tf.raw_ops.AddV2(x=first, y=x, name="add_second")
@@ -38,8 +37,6 @@ def halves(*read: int) -> Graph:
     """Return a Split in three of which these outputs are read."""
 
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 6], name="x")
         parts = tf.raw_ops.Split(axis=1, value=x, num_split=3, name="parts")
         tf.raw_ops.AddN(inputs=[parts[port] for port in read], name="out")
@@ -118,8 +115,6 @@ def test_only_outputs_that_are_read_are_printed(read, capfd):
 
 def test_a_control_input_alone_is_no_reader():
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
         waited = tf.raw_ops.Relu(features=x, name="waited")
         with tf.control_dependencies([waited, tf.no_op(name="nothing")]):
@@ -141,8 +136,6 @@ def test_twice_prints_once():
 
 
 def loop():
-    import tensorflow as tf
-
     x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
     tf.compat.v1.disable_control_flow_v2()
     try:
@@ -153,8 +146,6 @@ def loop():
 
 
 def variable():
-    import tensorflow as tf
-
     x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
     v = tf.raw_ops.VariableV2(shape=[4], dtype=tf.float32, name="v")
     assigned = tf.raw_ops.Assign(ref=v, value=random(4), name="assigned")
@@ -162,8 +153,6 @@ def variable():
 
 
 def table():
-    import tensorflow as tf
-
     x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
     made = tf.raw_ops.HashTableV2(key_dtype=tf.int64, value_dtype=tf.float32, name="table")
     keys = tf.constant([0, 1], tf.int64)
@@ -191,8 +180,6 @@ def test_left_alone(make, reason):
 
 def test_a_call_of_a_function_prints_too():
     def make():
-        import tensorflow as tf
-
         @tf.function
         def twice(a):
             return a * 2.0

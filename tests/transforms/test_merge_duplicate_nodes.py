@@ -6,7 +6,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from deploykit.transforms.merge_duplicate_nodes import merge_duplicate_nodes
-from tests.support import Containing, assert_golden, build, error, ops, random, run, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, run, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 3, seed=9)}
@@ -16,8 +16,6 @@ def twice() -> Graph:
     """Return a graph that computes relu(x @ w + b) twice, from constants that are equal."""
 
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
         results = []
         for i in range(2):
@@ -46,8 +44,6 @@ def test_the_values_stay():
 
 def test_several_outputs_and_control_inputs():
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
         found = [tf.raw_ops.TopKV2(input=x, k=tf.constant(2), name=f"top{i}") for i in range(3)]
         with tf.control_dependencies([top.values for top in found]):
@@ -226,8 +222,6 @@ def test_the_check_catches_a_merge_that_does_not_look_at_attributes(monkeypatch)
     monkeypatch.setattr(module, "_attrs_hash", lambda node: 0)
 
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
         scaled = [tf.raw_ops.Mul(x=x, y=tf.constant(v), name=f"by{v}") for v in (2.0, 3.0)]
         tf.raw_ops.Sub(x=scaled[0], y=scaled[1], name="out")

@@ -3,7 +3,7 @@ import pytest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.obfuscate_names import obfuscate_names
-from tests.support import assert_golden, build, error, random, transform
+from tests.support import assert_golden, build, error, random, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 4, seed=1)}
@@ -11,8 +11,6 @@ X = {"x": random(2, 4, seed=1)}
 
 def secret() -> Graph:
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
         product = tf.raw_ops.MatMul(a=x, b=random(4, 6), name="secret/product")
         parts = tf.raw_ops.Split(axis=1, value=product, num_split=2, name="secret/parts")
@@ -92,8 +90,6 @@ def test_a_loop():
     """A while loop of TensorFlow 1 is a cycle, and its nodes read what comes later."""
 
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
         tf.compat.v1.disable_control_flow_v2()
         try:

@@ -13,7 +13,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.tensors import DType
 from deploykit.transforms.pin_placeholder import pin_placeholder
-from tests.support import Containing, assert_golden, build, ops, random, run, says, transform
+from tests.support import Containing, assert_golden, build, ops, random, run, says, tf, transform
 from tests.transforms.examples import Example
 
 X = random(2, 5, 5, 4)
@@ -22,8 +22,6 @@ FASHION = Path(__file__).parents[2] / "models" / "fashion" / "tf1" / "model.ckpt
 
 @contextlib.contextmanager
 def control_flow_v1():
-    import tensorflow as tf
-
     tf.compat.v1.disable_control_flow_v2()
     try:
         yield tf.compat.v1
@@ -32,16 +30,12 @@ def control_flow_v1():
 
 
 def placeholders(dtype="bool", name="is_training"):
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [2, 5, 5, 4], name="x")
     return x, tf.compat.v1.placeholder(dtype, [], name=name)
 
 
 def batch_norm(x, is_training, cond, seed=0):
     """A batch norm that a condition switches, as a TensorFlow 1 model holds it."""
-    import tensorflow as tf
-
     gamma, beta, mean = (tf.constant(random(4, seed=seed + i)) for i in range(3))
     variance = tf.constant(random(4, seed=seed + 3, low=0.1, high=3.0))
 
@@ -53,90 +47,86 @@ def batch_norm(x, is_training, cond, seed=0):
 
 def two_batch_norms():
     x, is_training = placeholders()
-    with control_flow_v1() as tf:
-        y = tf.nn.relu(batch_norm(x, is_training, tf.cond))
-        tf.identity(batch_norm(y, is_training, tf.cond, seed=5), name="out")
+    with control_flow_v1() as v1:
+        y = v1.nn.relu(batch_norm(x, is_training, v1.cond))
+        v1.identity(batch_norm(y, is_training, v1.cond, seed=5), name="out")
 
 
 def with_default():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [2, 5, 5, 4], name="x")
     is_training = tf.compat.v1.placeholder_with_default(False, [], name="is_training")
-    with control_flow_v1() as tf:
-        tf.identity(batch_norm(x, tf.logical_not(is_training), tf.cond), name="out")
+    with control_flow_v1() as v1:
+        v1.identity(batch_norm(x, v1.logical_not(is_training), v1.cond), name="out")
 
 
 def constants_and_waits():
     """Constants in branches wait for the branch; so do ops that only control edges hold."""
     x, is_training = placeholders()
-    with control_flow_v1() as tf:
+    with control_flow_v1() as v1:
 
         def branch(sign):
-            check = tf.debugging.Assert(tf.constant(True), [x])
-            with tf.control_dependencies([check, tf.no_op()]):
-                return tf.concat([x * sign, tf.zeros([2, 5, 5, 4])], axis=-1) + sign
+            check = v1.debugging.Assert(v1.constant(True), [x])
+            with v1.control_dependencies([check, v1.no_op()]):
+                return v1.concat([x * sign, v1.zeros([2, 5, 5, 4])], axis=-1) + sign
 
-        y = tf.cond(is_training, lambda: branch(2.0), lambda: branch(-3.0))
-        with tf.control_dependencies([y.op]):
-            tf.identity(x, name="after")
+        y = v1.cond(is_training, lambda: branch(2.0), lambda: branch(-3.0))
+        with v1.control_dependencies([y.op]):
+            v1.identity(x, name="after")
     tf.identity(y, name="out")
 
 
 def inner_decided():
     """The condition outside varies; the one inside is pinned, and reaches it through a Switch."""
     x, is_training = placeholders()
-    with control_flow_v1() as tf:
+    with control_flow_v1() as v1:
 
         def inside():
-            y = batch_norm(x, is_training, tf.cond)
-            return tf.cond(tf.logical_not(is_training), lambda: y + 1.0, lambda: y * 2.0)
+            y = batch_norm(x, is_training, v1.cond)
+            return v1.cond(v1.logical_not(is_training), lambda: y + 1.0, lambda: y * 2.0)
 
-        positive = tf.reduce_sum(x) > 0
-        tf.identity(tf.cond(positive, inside, lambda: x), name="out")
+        positive = v1.reduce_sum(x) > 0
+        v1.identity(v1.cond(positive, inside, lambda: x), name="out")
 
 
 def outer_decided():
     """The condition outside is pinned; inside one branch another varies, with a loop in it."""
     x, is_training = placeholders()
-    with control_flow_v1() as tf:
+    with control_flow_v1() as v1:
 
         def loop(y):
-            return tf.while_loop(lambda i, _: i < 3, lambda i, t: (i + 1, t * 0.5), [0, y])[1]
+            return v1.while_loop(lambda i, _: i < 3, lambda i, t: (i + 1, t * 0.5), [0, y])[1]
 
         def varies():
-            return tf.cond(tf.reduce_sum(x) > 0, lambda: loop(x), lambda: x - 1.0)
+            return v1.cond(v1.reduce_sum(x) > 0, lambda: loop(x), lambda: x - 1.0)
 
-        y = tf.cond(is_training, varies, lambda: loop(x + 1.0))
-        tf.identity(loop(y), name="out")
+        y = v1.cond(is_training, varies, lambda: loop(x + 1.0))
+        v1.identity(loop(y), name="out")
 
 
 def condition_of_a_condition():
     """The result of one decided branch decides the next; a number decides the first."""
     x, mode = placeholders("int32")
-    with control_flow_v1() as tf:
-        first = tf.cond(tf.equal(mode, 1), lambda: tf.constant(3), lambda: tf.constant(4))
-        second = tf.cond(first > 3, lambda: x + 1.0, lambda: x * 2.0)
-        cases = [(tf.equal(mode, n), lambda n=n: second * (n + 0.5)) for n in (0, 1, 2)]
-        tf.identity(tf.case(cases, default=lambda: second), name="out")
+    with control_flow_v1() as v1:
+        first = v1.cond(v1.equal(mode, 1), lambda: v1.constant(3), lambda: v1.constant(4))
+        second = v1.cond(first > 3, lambda: x + 1.0, lambda: x * 2.0)
+        cases = [(v1.equal(mode, n), lambda n=n: second * (n + 0.5)) for n in (0, 1, 2)]
+        v1.identity(v1.case(cases, default=lambda: second), name="out")
 
 
 def in_a_loop():
     """A loop's body holds a pinned condition, which comes in through an Enter."""
     x, is_training = placeholders()
-    with control_flow_v1() as tf:
+    with control_flow_v1() as v1:
 
         def body(i, t):
-            t = tf.cond(is_training, lambda: t + tf.constant(random(4)), lambda: t * 2.0)
-            return i + 1, tf.cond(tf.less(i, 1), lambda: t + 1.0, lambda: t)
+            t = v1.cond(is_training, lambda: t + v1.constant(random(4)), lambda: t * 2.0)
+            return i + 1, v1.cond(v1.less(i, 1), lambda: t + 1.0, lambda: t)
 
-        tf.identity(tf.while_loop(lambda i, _: i < 3, body, [0, x])[1], name="out")
+        v1.identity(v1.while_loop(lambda i, _: i < 3, body, [0, x])[1], name="out")
 
 
 def functional():
     """If in a function that is called, with If and While inside; a While beside it."""
-    import tensorflow as tf
-
     x, is_training = placeholders()
 
     def loop(y):
@@ -158,8 +148,6 @@ def functional():
 
 def function_below_switch():
     """A function with an If is called inside a TensorFlow 1 branch, and in one that varies."""
-    import tensorflow as tf
-
     x, is_training = placeholders()
 
     @tf.function
@@ -174,8 +162,6 @@ def function_below_switch():
 
 
 def switch_case():
-    import tensorflow as tf
-
     x, index = placeholders("int32")
     branches = [lambda n=n: x * (n + 0.5) for n in range(3)]
     tf.identity(tf.switch_case(index, branches), name="out")
@@ -372,8 +358,6 @@ def test_a_merge_with_several_live_inputs_keeps_them():
 
 
 def condition(dtype, value):
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [2, 5, 5, 4], name="x")
     c = tf.compat.v1.placeholder(dtype, np.shape(value), name="is_training")
     function = tf.function(lambda y: y * 2.0).get_concrete_function(x)

@@ -5,7 +5,7 @@ import pytest
 
 from deploykit.rewriting.pipelines import OPTIMIZE
 from deploykit.transforms.core.graph import Graph
-from tests.support import Containing, assert_golden, build, error, ops, random, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(4, 6, seed=9)}
@@ -16,8 +16,6 @@ def net(step, default, name="any_name", dtype="float32", shape=()):
     """Return x -> step(x, placeholder with this default) -> Relu."""
 
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[4, 6], name="x")
         switch = tf.compat.v1.placeholder_with_default(
             tf.constant(default, dtype), shape, name=name
@@ -29,60 +27,42 @@ def net(step, default, name="any_name", dtype="float32", shape=()):
 
 def floor(y, kept):
     """As TensorFlow wrote dropout until 1.12."""
-    import tensorflow as tf
-
     noise = tf.raw_ops.RandomUniform(shape=tf.raw_ops.Shape(input=y), dtype=tf.float32, seed=3)
     mask = tf.raw_ops.Floor(x=tf.raw_ops.Add(x=kept, y=noise))
     return tf.raw_ops.Mul(x=tf.raw_ops.RealDiv(x=y, y=kept), y=mask)
 
 
 def old_division(y, kept):
-    import tensorflow as tf
-
     noise = tf.raw_ops.RandomUniform(shape=tf.raw_ops.Shape(input=y), dtype=tf.float32, seed=3)
     mask = tf.raw_ops.Floor(x=tf.raw_ops.Add(x=noise, y=kept))
     return tf.raw_ops.Mul(x=tf.raw_ops.Div(x=y, y=kept), y=mask)
 
 
 def kept_of_today(y, kept):
-    import tensorflow as tf
-
     return tf.compat.v1.nn.dropout(y, keep_prob=kept)
 
 
 def rate_of_today(y, rate):
-    import tensorflow as tf
-
     return tf.nn.dropout(y, rate=rate)
 
 
 def stateless(y, rate):
-    import tensorflow as tf
-
     return tf.nn.experimental.stateless_dropout(y, rate=rate, seed=[1, 2])
 
 
 def in_a_branch(y, is_training):
-    import tensorflow as tf
-
     return tf.compat.v1.cond(is_training, lambda: tf.nn.dropout(y, rate=0.5, seed=3), lambda: y)
 
 
 def negated(y, is_serving):
-    import tensorflow as tf
-
     return in_a_branch(y, tf.logical_not(is_serving))
 
 
 def percent(y, percentage):
-    import tensorflow as tf
-
     return tf.nn.dropout(y, rate=tf.cast(percentage, tf.float32) / 100.0)
 
 
 def batch_norm(y, is_training):
-    import tensorflow as tf
-
     y = tf.reshape(y, [4, 1, 2, 3])
     mean, variance = tf.constant([0.1, 0.2, 0.3]), tf.constant([1.0, 2.0, 3.0])
     scale, offset = tf.ones([3]), tf.zeros([3])
@@ -100,8 +80,6 @@ def batch_norm(y, is_training):
 
 def moments(y, is_training):
     """As tf.layers.batch_normalization writes it where it is not fused."""
-    import tensorflow as tf
-
     mean, variance = tf.nn.moments(y, [0])
     choose = tf.compat.v1.cond
     mean = choose(is_training, lambda: mean, lambda: tf.constant([0.1] * 6))
@@ -147,14 +125,10 @@ def test_what_the_user_pins_goes_likewise():
 
 
 def temperature(y, value):
-    import tensorflow as tf
-
     return tf.nn.dropout(y, rate=0.5) / value
 
 
 def threshold(y, value):
-    import tensorflow as tf
-
     return tf.cast(y > value, tf.float32)
 
 
@@ -163,21 +137,15 @@ def both(y, kept):
 
 
 def other_branch(y, flag):
-    import tensorflow as tf
-
     y = tf.compat.v1.cond(flag, lambda: y * 2.0, lambda: y)
     return tf.nn.dropout(y, rate=0.5)
 
 
 def normalised(y, flag):
-    import tensorflow as tf
-
     return tf.compat.v1.cond(flag, lambda: tf.nn.l2_normalize(y, 1), lambda: y)
 
 
 def one_of_two_norms(y, flag):
-    import tensorflow as tf
-
     def norm(shift):
         return tf.raw_ops.FusedBatchNormV3(
             x=tf.reshape(y, [4, 1, 2, 3]), scale=tf.ones([3]), offset=tf.fill([3], shift),
@@ -188,14 +156,10 @@ def one_of_two_norms(y, flag):
 
 
 def noise_scale(y, scale):
-    import tensorflow as tf
-
     return y + scale * tf.raw_ops.RandomStandardNormal(shape=[4, 6], dtype=tf.float32, seed=3)
 
 
 def sampled(y, flag):
-    import tensorflow as tf
-
     noise = tf.raw_ops.RandomStandardNormal(shape=[4, 6], dtype=tf.float32, seed=3)
     return tf.compat.v1.cond(flag, lambda: y + noise, lambda: y)
 

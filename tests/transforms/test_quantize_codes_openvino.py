@@ -12,7 +12,7 @@ from deploykit.transforms.core.int8 import misfused
 from deploykit.transforms.core.int8.plan import OPS
 from deploykit.transforms.core.int8.stored_codes import ROUNDS
 from deploykit.transforms.core.running.differences import compare
-from tests.support import ops, random, run, transform
+from tests.support import ops, random, run, tf, transform
 from tests.transforms import test_quantize_static_inputs as of_inputs
 from tests.transforms.int8_nets import C, feeds_of, image, layer, ranges_of, relu
 from tests.transforms.test_quantize_static import net
@@ -68,8 +68,6 @@ def reduced(op: str, low: float = 0.0):
     """Return a MatMul in 8 bits that reads the largest or smallest of floats."""
 
     def make():
-        import tensorflow as tf
-
         y = getattr(tf, op)(image((None, 9, C)), 1)
         layer("matmul", y, "dense", 5)
 
@@ -80,8 +78,6 @@ def attention() -> Graph:
     """Return a convolution of the largest and the mean of all channels, joined."""
 
     def make():
-        import tensorflow as tf
-
         x = image()
         y = [tf.reduce_max(x, -1, keepdims=True), tf.reduce_mean(x, -1, keepdims=True)]
         layer("conv", tf.concat(y, -1), "dense", 5)
@@ -93,8 +89,6 @@ def signed_maximum() -> Graph:
     """Return the maximum of what an 8-bit layer makes with a sign, read by another one."""
 
     def make():
-        import tensorflow as tf
-
         y = tf.reduce_max(layer("conv", image(), "first"), 2, keepdims=True)
         layer("conv", y, "dense", 5)
 
@@ -110,8 +104,6 @@ def scaled() -> Graph:
 
 def cut_off() -> Graph:
     def make():
-        import tensorflow as tf
-
         layer("matmul", tf.nn.relu6(image((None, C))), "dense", 5)
 
     return net(make, outputs=("dense/biased",))
@@ -157,8 +149,6 @@ def test_a_layer_before_a_cut_is_no_input():
     """Rounding what a convolution with Relu6 gives is part of its kernel, and stays so."""
 
     def make():
-        import tensorflow as tf
-
         y = tf.nn.relu6(layer("conv", image(), "first"), name="six")
         layer("conv", y, "out")
 
@@ -181,8 +171,6 @@ def test_the_check_catches_other_numbers(tmp_path):
 
 def behind_relu() -> Graph:
     def make():
-        import tensorflow as tf
-
         y = relu(layer("conv", image(), "first"))
         tf.identity(tf.reduce_max(y, [1, 2]), name="out")
 

@@ -12,7 +12,7 @@ import pytest
 from deploykit.transforms.core.engines.openvino_model import OpenVinoModel
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.differences import compare
-from tests.support import random, run
+from tests.support import random, run, tf
 from tests.transforms.int8_nets import C, feeds_of, image, layer, relu
 from tests.transforms.test_quantize_codes_openvino import agreement, in_codes
 from tests.transforms.test_quantize_static import net
@@ -27,8 +27,6 @@ def numbers(*shape, low=-1.0):
 
 def elementwise() -> dict[str, Callable]:
     """Return ops that need no more than numbers."""
-    import tensorflow as tf
-
     return {
         "relu6": tf.nn.relu6,
         "leaky": tf.nn.leaky_relu,
@@ -72,8 +70,6 @@ def elementwise() -> dict[str, Callable]:
 
 def of_images() -> dict[str, Callable]:
     """Return ops on images."""
-    import tensorflow as tf
-
     raw = tf.raw_ops
     return {
         "max pool": lambda y: tf.nn.max_pool2d(y, 3, 1, "SAME"),
@@ -142,8 +138,6 @@ def between(op, activate=lambda y: y) -> Graph:
 
 def behind(op) -> Graph:
     def make():
-        import tensorflow as tf
-
         tf.identity(op(layer("conv", image(), "first")), "out")
 
     return net(make)

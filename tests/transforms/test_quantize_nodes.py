@@ -8,7 +8,7 @@ from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.int8 import gtt_ops, surviving_ranges
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.quantize_nodes import quantize_nodes
-from tests.support import assert_golden, build, error, ops, random, run, says, transform
+from tests.support import assert_golden, build, error, ops, random, run, says, tf, transform
 from tests.transforms.examples import Example
 
 # A code is off by half a step, 1/510 of the range of its tensor. Both operands of an op and its
@@ -21,20 +21,14 @@ STEP = 1 / 255
 
 
 def placeholder(*shape, name="x"):
-    import tensorflow as tf
-
     return tf.compat.v1.placeholder(tf.float32, shape, name=name)
 
 
 def weights(*shape, name="w", seed=0):
-    import tensorflow as tf
-
     return tf.constant(random(*shape, seed=seed), name=name)
 
 
 def fake_quant(tensor, name, low=0.0, high=6.0, **attrs):
-    import tensorflow as tf
-
     ends = (tf.constant(low, name=f"{name}/min"), tf.constant(high, name=f"{name}/max"))
     raw = tf.raw_ops.FakeQuantWithMinMaxVars
     return raw(inputs=tensor, min=ends[0], max=ends[1], name=name, **attrs)
@@ -42,14 +36,10 @@ def fake_quant(tensor, name, low=0.0, high=6.0, **attrs):
 
 def one(make, *shape, inputs=("x",), outputs=("y",)):
     """Return the graph of an op y, a function of TensorFlow and a placeholder x of this shape."""
-    import tensorflow as tf
-
     return build(lambda: make(tf, placeholder(*shape)), inputs, outputs)
 
 
 def net(x=None):
-    import tensorflow as tf
-
     y = tf.nn.conv2d(placeholder(2, 8, 8, 3) if x is None else x, weights(3, 3, 3, 4), 1, "SAME")
     y = tf.nn.relu(tf.nn.bias_add(y, weights(4, name="b"), name="bias"), name="relu")
     y = tf.reshape(tf.nn.max_pool2d(y, 2, 2, "SAME", name="pool"), [2, 64], name="flat")
@@ -343,7 +333,6 @@ def test_left_float(case):
 @pytest.mark.parametrize("behind", ["matmul", "add", "mul", "conv"])
 def test_values_that_are_all_equal(value, behind):
     """As a batch of one holds behind a layer with one output: a range without width is refused."""
-    import tensorflow as tf
 
     def make():
         y = tf.matmul(placeholder(None, 1), tf.ones([1, 1]))
@@ -376,8 +365,6 @@ def test_unknown_shapes_stay_float():
 
 def test_unknown_batches_are_added():
     def make():
-        import tensorflow as tf
-
         x = placeholder(None, 4, 4, 3)
         tf.raw_ops.AddV2(x=tf.nn.conv2d(x, weights(3, 3, 3, 3), 1, "SAME"), y=x, name="y")
         tf.raw_ops.Mul(x=x, y=tf.reduce_mean(x, [1, 2], keepdims=True), name="gate")

@@ -21,7 +21,18 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.running.differences import compare
 from deploykit.transforms.core.shapes.known_shapes import Shapes
-from tests.support import Containing, assert_golden, build, ops, random, run, says, shows, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    build,
+    ops,
+    random,
+    run,
+    says,
+    shows,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import C, calibrated, feeds_of, image, layer, ranges_of, relu
 from tests.transforms.layer_matrix import Runner
@@ -94,8 +105,6 @@ def one_layer(name: str, activation: str) -> Graph:
     kind, _, attrs = LAYERS[name]
 
     def make():
-        import tensorflow as tf
-
         x = image((None, C) if kind == "matmul" else (None, 9, 8, C))
         y = layer(kind, x, "layer", **attrs)
         if activation:
@@ -149,8 +158,6 @@ def residual(read_again=None):
     """A layer, two behind it, and the sum of both ends, as ResNets do."""
 
     def make():
-        import tensorflow as tf
-
         y = relu(layer("conv", image(), "first"), "first/relu")
         z = relu(layer("conv", y, "second"))
         sum_ = tf.raw_ops.AddV2(x=y, y=layer("conv", z, "third"), name="sum")
@@ -235,14 +242,10 @@ def two_branches(y, sum_):
 
 
 def through_a_reshape(y, sum_):
-    import tensorflow as tf
-
     return sum_ + tf.reshape(tf.reshape(y, [-1, 72, C]), [-1, 9, 8, C])
 
 
 def pooled(y, sum_):
-    import tensorflow as tf
-
     return sum_ + tf.nn.max_pool2d(y, 3, 1, "SAME")
 
 
@@ -299,8 +302,6 @@ def inception() -> Graph:
     """Return a net of branches that are joined, with pools, a Pad and a dense end."""
 
     def make():
-        import tensorflow as tf
-
         y = relu(layer("conv", image(), "first"))
         a = relu(layer("conv", y, "a", weights=random(1, 1, C, 5)))
         b = relu(layer("depthwise", y, "b"))
@@ -347,8 +348,6 @@ def test_shapes_and_operations_are_those_of_the_float_graph(tmp_path):
 
 def test_a_float_branch_is_joined_in_float(tmp_path):
     def make():
-        import tensorflow as tf
-
         y = relu(layer("conv", image(), "first"))
         y = tf.concat([y, tf.sigmoid(layer("conv", y, "gate"))], -1)
         tf.identity(relu(layer("conv", y, "last")), name="out")
@@ -359,8 +358,6 @@ def test_a_float_branch_is_joined_in_float(tmp_path):
 
 
 def test_survives_a_saved_model(tmp_path):
-    import tensorflow as tf
-
     graph, v1 = residual(), tf.compat.v1
     result, feeds = quantized(graph, calibrated(graph, tmp_path)), feeds_of(graph, 3)
     with tf.Graph().as_default() as loaded:
@@ -434,8 +431,6 @@ def other(kind="conv", shape=(None, 9, 8, C), dtype="float32", before=None, **at
     """Return a net of one layer of any kind, which may be one that TensorFlow does not run."""
 
     def make():
-        import tensorflow as tf
-
         x = image(shape) if before is None else before(image(shape))
         layer(kind, tf.cast(x, dtype), "layer", bias=False, **attrs)
 
@@ -531,8 +526,6 @@ def test_every_layer_can_stay_float(tmp_path):
 
 def test_layers_in_branches_and_loops_stay(tmp_path):
     def make():
-        import tensorflow as tf
-
         y = relu(layer("conv", image(), "first"))
         pick = tf.raw_ops.Switch(data=y, pred=tf.reduce_sum(y) > 0)
         one, two = (layer("conv", y, name) for y, name in zip(pick, ("no", "yes"), strict=True))
@@ -550,8 +543,6 @@ def test_layers_in_branches_and_loops_stay(tmp_path):
 
 def test_nothing_to_quantize(tmp_path):
     def make():
-        import tensorflow as tf
-
         text = tf.compat.v1.placeholder(tf.string, [None], name="x")
         tf.strings.length(text, name="out")
 
@@ -657,8 +648,6 @@ def test_a_chain_of_3_000_layers(tmp_path):
 
 def test_weights_of_a_transposed_matmul(tmp_path):
     def make():
-        import tensorflow as tf
-
         tf.raw_ops.MatMul(a=image((None, C)), b=random(5, C), transpose_b=True, name="out")
 
     graph = net(make)
@@ -671,8 +660,6 @@ def two_products(activate, between=lambda y: y, second="matmul") -> Graph:
     """Return an activation between two products, and what may lie in between."""
 
     def make():
-        import tensorflow as tf
-
         y = activate(layer("matmul", image((None, C)), "first", 16, weights=3 * random(C, 16)))
         y = between(tf.identity(y, name="made"))
         tf.identity(layer(second, y, "second"), name="out")
@@ -681,8 +668,6 @@ def two_products(activate, between=lambda y: y, second="matmul") -> Graph:
 
 
 def gelu(approximate=False):
-    import tensorflow as tf
-
     return lambda y: tf.nn.gelu(y, approximate=approximate)
 
 
@@ -700,8 +685,6 @@ def test_codes_of_a_gelu_pass_a_reshape_and_go_into_convolutions(tmp_path):
     """Zeros around an image are not the code 0, which stands for the lowest value of the GELU."""
 
     def between(y):
-        import tensorflow as tf
-
         return tf.reshape(y, [-1, 2, 2, 4])
 
     graph = two_products(gelu(), between, "conv")
@@ -721,8 +704,6 @@ def net_with_two_readers() -> Graph:
     """Return a GELU that a product reads, and a convolution with zeros around."""
 
     def make():
-        import tensorflow as tf
-
         y = layer("matmul", image((None, C)), "first", 16, weights=3 * random(C, 16))
         y = gelu()(y)
         small = layer("matmul", y, "second")

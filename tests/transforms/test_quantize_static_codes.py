@@ -16,7 +16,7 @@ from deploykit.transforms.core.int8.stored_codes import ROUNDS
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.running.differences import compare
-from tests.support import ops, random, run, says, transform
+from tests.support import ops, random, run, says, tf, transform
 from tests.transforms import test_quantize_static_inputs as of_inputs
 from tests.transforms.int8_nets import C, calibrated, feeds_of, image, layer, ranges_of, relu
 from tests.transforms.test_quantize_static import (
@@ -58,8 +58,6 @@ def shared_weights() -> Graph:
 
 def transposed() -> Graph:
     def make():
-        import tensorflow as tf
-
         y = relu(layer("matmul", image((None, C)), "first", 16))
         tf.raw_ops.MatMul(a=y, b=random(5, 16), transpose_b=True, name="out")
 
@@ -70,8 +68,6 @@ def image_of_any_size() -> Graph:
     """Return a net where one layer reads a tensor with an offset, and one the same with a sign."""
 
     def make():
-        import tensorflow as tf
-
         y = layer("conv", image((None, None, None, C)), "first", padding="VALID")
         y = y * tf.sigmoid(y)
         one = layer("conv", y, "one", strides=[1, 2, 2, 1])
@@ -178,8 +174,6 @@ def signed_read(kind: str) -> Graph:
     """Return a layer that reads codes with a sign, which another one makes."""
 
     def make():
-        import tensorflow as tf
-
         y = layer("conv", image(), "first", padding="VALID", strides=[1, 2, 2, 1])
         layer(kind, tf.reshape(y, [-1, 4 * 3 * C]) if kind == "matmul" else y, "second")
 
@@ -241,8 +235,6 @@ def test_openvino_reads_codes_with_a_sign_as_they_are(isa, computes_with, is_rig
 
 def test_layers_in_branches(tmp_path):
     def make():
-        import tensorflow as tf
-
         y = relu(layer("conv", image(), "first"))
         pick = tf.raw_ops.Switch(data=y, pred=tf.reduce_sum(y) > 0)
         no, yes = (relu(layer("conv", y, name)) for y, name in zip(pick, "ab", strict=True))
@@ -295,8 +287,6 @@ def test_a_graph_in_float_needs_ranges():
 
 def test_roundings_of_the_model_itself_are_no_codes():
     def make():
-        import tensorflow as tf
-
         y = tf.quantization.fake_quant_with_min_max_vars(image(), 0.0, 1.0)
         relu(layer("conv", y, "layer"), "out")
 

@@ -10,7 +10,7 @@ from deploykit.transforms.core.int8.form import Form
 from deploykit.transforms.core.int8.weights import restored, weight_codes
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.differences import compare
-from tests.support import build, ops, random, run, transform
+from tests.support import build, ops, random, run, tf, transform
 from tests.transforms.int8_nets import C, image, layer, ranges_of, relu
 from tests.transforms.layer_matrix import Runner
 
@@ -26,8 +26,6 @@ WINDOWS = {
 
 
 def swish(x):
-    import tensorflow as tf
-
     y = layer("conv", x, "before", weights=random(1, 1, C, C, seed=2))
     return y * tf.sigmoid(y)
 
@@ -36,8 +34,6 @@ def photo(scale, offset):
     """Return what scales bytes, in the order that people write it."""
 
     def scaled(x):
-        import tensorflow as tf
-
         y = tf.cast(x, tf.float32)
         return y * np.float32(scale) + np.float32(offset) if offset else y * np.float32(scale)
 
@@ -45,14 +41,10 @@ def photo(scale, offset):
 
 
 def divided(x):
-    import tensorflow as tf
-
     return tf.cast(x, tf.float32) / 127.5 - 1
 
 
 def subtracted(x):
-    import tensorflow as tf
-
     return (tf.identity(tf.cast(x, tf.float32)) - 128.0) / 64.0
 
 
@@ -71,8 +63,6 @@ def net(source: str, kind: str, window: str, shape=(None, 9, 8, C)) -> Graph:
     type_, make = SOURCES[source]
 
     def body():
-        import tensorflow as tf
-
         x = image(shape) if type_ is np.float32 else tf.compat.v1.placeholder(type_, shape, "x")
         relu(layer(kind, make(x), "layer", **WINDOWS[window]), "out")
 
@@ -195,8 +185,6 @@ def test_with_and_without_onednn(onednn, tmp_path):
 
 def test_a_sum_is_not_written_over_the_bytes_of_the_caller(tmp_path):
     def body():
-        import tensorflow as tf
-
         y = photo(1 / 255, 0)(tf.compat.v1.placeholder(np.uint8, (None, 9, 8, C), "x"))
         relu(layer("conv", relu(layer("conv", y, "a")), "layer") + y, "out")
 

@@ -22,6 +22,7 @@ from tests.support import (
     raises,
     random,
     run,
+    tf,
     transform,
 )
 from tests.transforms.examples import Example
@@ -48,8 +49,6 @@ def unequal(shape, axes, seed=0):
 
 
 def apply(name, x, w):
-    import tensorflow as tf
-
     if name == "conv":
         return tf.nn.conv2d(x, w, 1, "SAME")
     if name == "conv3d":
@@ -65,7 +64,6 @@ def apply(name, x, w):
 
 def layers(*names):
     """Return a graph with an input x_NAME, weights w_NAME and an output y_NAME for each layer."""
-    import tensorflow as tf
 
     def make():
         for name in names:
@@ -167,8 +165,6 @@ def test_grappler_gives_the_same():
 
 
 def test_file_is_about_a_quarter():
-    import tensorflow as tf
-
     def make():
         x = tf.compat.v1.placeholder(tf.float32, [1, 8, 8, 128], name="x")
         tf.nn.conv2d(x, tf.constant(random(3, 3, 128, 256)), 1, "SAME", name="y")
@@ -188,8 +184,6 @@ def test_idempotent(name, per_channel):
 
 @pytest.mark.parametrize(("size", "op"), [(1023, "Const"), (1024, "Dequantize")])
 def test_minimum_size(size, op):
-    import tensorflow as tf
-
     weights = random(size, 1)
     graph = build(lambda: tf.identity(tf.ones([1, size]) @ tf.constant(weights, name="w")))
     graph.outputs = ("Identity",)
@@ -290,8 +284,6 @@ LEFT_ALONE = {
 
 @pytest.mark.parametrize("case", LEFT_ALONE)
 def test_left_alone(case):
-    import tensorflow as tf
-
     use, dtype, reason = LEFT_ALONE[case]
     weights = random(40, 40).astype(dtype)
     graph = build(lambda: tf.identity(use(tf, tf.constant(weights, name="w")), name="y"))
@@ -312,8 +304,6 @@ def test_fed_and_fetched_constants_are_left_alone():
 
 
 def test_infinite_mask_is_left_alone():
-    import tensorflow as tf
-
     mask = np.triu(np.full((40, 40), -np.inf, np.float32), 1)
     graph = build(lambda: tf.add(tf.ones([40, 40]), tf.constant(mask, name="w"), name="y"))
     graph.outputs = ("y",)
@@ -322,8 +312,6 @@ def test_infinite_mask_is_left_alone():
 
 
 def test_table_of_unequal_values_stays_float(caplog):
-    import tensorflow as tf
-
     vector = outlier(2000)
     graph = build(lambda: tf.gather(tf.constant(vector, name="w"), [3, 5], name="y"))
     graph.outputs = ("y",)
@@ -334,8 +322,6 @@ def test_table_of_unequal_values_stays_float(caplog):
 
 
 def test_shared_weights_and_identities_read_one_dequantize():
-    import tensorflow as tf
-
     weights = unequal((40, 40), (0,))
 
     def make():
@@ -353,8 +339,6 @@ def test_shared_weights_and_identities_read_one_dequantize():
 
 
 def test_readers_with_different_channels_are_all_kept_within_30_db(caplog):
-    import tensorflow as tf
-
     def make(weights):
         x = tf.compat.v1.placeholder(tf.float32, [2, 40], name="x")
         w = tf.constant(weights, name="w")
@@ -433,8 +417,6 @@ def test_per_channel_false_is_the_original_form():
 @pytest.mark.parametrize("form", ["", "(per_channel=false)"])
 def test_a_bias_stays_float(form):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [1, 8], name="x")
         tf.nn.bias_add(tf.matmul(x, random(8, 2048)), tf.constant(random(2048), name="b"), name="y")
 
@@ -506,8 +488,6 @@ def test_biases_take_back_what_rounding_shifts(name, tmp_path):
 
 def test_a_bias_that_is_there_takes_it(tmp_path):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 40], name="x")
         y = tf.nn.bias_add(tf.matmul(x, random(40, 40), name="layer"), random(40), name="biased")
         tf.nn.relu(y, name="out")

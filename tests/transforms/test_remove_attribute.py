@@ -3,7 +3,7 @@ import pytest
 from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import DType
-from tests.support import assert_golden, build, error, raises, random, says, transform
+from tests.support import assert_golden, build, error, raises, random, says, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 4, seed=1)}
@@ -13,8 +13,6 @@ def marked() -> Graph:
     """Return x @ w, then relu, each with an attribute that no op declares."""
 
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
         product = tf.raw_ops.MatMul(a=x, b=random(4, 4), transpose_b=True, name="product")
         tf.raw_ops.LeakyRelu(features=product, alpha=0.5, name="out")

@@ -18,6 +18,7 @@ from tests.support import (
     random,
     run,
     says,
+    tf,
     transform,
 )
 from tests.transforms.examples import Example
@@ -27,8 +28,6 @@ def frozen(weights: int = 3) -> Graph:
     """Return what convert_variables_to_constants_v2 leaves: one NoOp that waits for all weights."""
 
     def make():
-        import tensorflow as tf
-
         y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
         read = []
         for i in range(weights):
@@ -105,8 +104,6 @@ def flow(make) -> Graph:
     """Return a graph of the scalars a and b, its loops and branches as TensorFlow 1 writes them."""
 
     def body():
-        import tensorflow as tf
-
         v1 = tf.compat.v1
         v1.disable_control_flow_v2()
         try:

@@ -3,14 +3,12 @@ from dataclasses import replace
 import pytest
 
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, error, random, transform
+from tests.support import assert_golden, build, error, random, tf, transform
 from tests.transforms.examples import Example
 
 
 def placed() -> Graph:
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
         with tf.device("/device:CPU:0"):
             w = tf.constant(random(3, 2), name="w")

@@ -6,7 +6,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from deploykit.transforms.remove_nodes import remove_nodes
-from tests.support import assert_golden, build, error, ops, raises, random, says, transform
+from tests.support import assert_golden, build, error, ops, raises, random, says, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 3, seed=9)}
@@ -16,8 +16,6 @@ def fan_out() -> Graph:
     """Return a chain of three Identity nodes, read by two nodes; the last node is one as well."""
 
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
         y = tf.raw_ops.Neg(x=x, name="neg")
         for i in range(3):
@@ -34,8 +32,6 @@ def waiting() -> Graph:
     """Return removed nodes that wait, that are waited for, and both."""
 
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
         checked = tf.raw_ops.CheckNumerics(tensor=x, message="x", name="checked")
         sizes = tf.raw_ops.Shape(input=x, name="sizes")
@@ -53,7 +49,6 @@ def waiting() -> Graph:
 
 def control_flow_v1(make_body) -> Graph:
     """Return the Switch, Merge, Enter, ... that TensorFlow 1 writes for a cond or a while_loop."""
-    import tensorflow as tf
 
     def make():
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
@@ -147,8 +142,6 @@ def is_broken(graph: Graph, result: Graph) -> bool:
 
 def test_the_check_catches_the_second_input_in_the_place_of_the_first():
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
         low, high = tf.constant(-2.0, name="low"), tf.constant(2.0, name="high")
         clipped = tf.raw_ops.ClipByValue(t=x, clip_value_min=low, clip_value_max=high, name="clip")

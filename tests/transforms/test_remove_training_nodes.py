@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from tests.support import Containing, assert_golden, build, error, ops, random, run, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, run, tf, transform
 from tests.transforms.examples import Example
 
 TEXT = "fold_constants remove_training_nodes"
@@ -17,8 +17,6 @@ def net(*steps) -> Graph:
     """Return a graph with these functions of a tensor one after the other."""
 
     def make():
-        import tensorflow as tf
-
         y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[4, 6], name="x")
         for step in steps:
             y = tf.raw_ops.Neg(x=step(y))
@@ -28,8 +26,6 @@ def net(*steps) -> Graph:
 
 
 def uniform(y, scaled=False):
-    import tensorflow as tf
-
     noise = tf.raw_ops.RandomUniform(shape=tf.raw_ops.Shape(input=y), dtype=tf.float32, seed=3)
     if not scaled:
         return noise
@@ -38,14 +34,10 @@ def uniform(y, scaled=False):
 
 def select(y):
     """As TensorFlow writes it today."""
-    import tensorflow as tf
-
     return tf.nn.dropout(y, rate=0.25, name="dropout")
 
 
 def stateless(y):
-    import tensorflow as tf
-
     return tf.nn.experimental.stateless_dropout(y, rate=0.25, seed=[1, 2], name="dropout")
 
 
@@ -53,8 +45,6 @@ def cast(scaled):
     """As TensorFlow wrote it from 1.13 to 2.4."""
 
     def step(y, scale=1 / 0.75):
-        import tensorflow as tf
-
         is_kept = tf.raw_ops.GreaterEqual(x=uniform(y, scaled), y=tf.constant(0.25))
         kept = tf.raw_ops.Cast(x=is_kept, DstT=tf.float32)
         return tf.raw_ops.Mul(x=tf.raw_ops.Mul(x=y, y=tf.constant(scale)), y=kept, name="dropout")
@@ -66,8 +56,6 @@ def floor(scaled, kept=0.75):
     """As TensorFlow wrote it until 1.12."""
 
     def step(y):
-        import tensorflow as tf
-
         probability = tf.constant(kept, name="keep_prob")
         mask = tf.raw_ops.Floor(x=tf.raw_ops.Add(x=probability, y=uniform(y, scaled)))
         y = tf.raw_ops.RealDiv(x=y, y=probability)
@@ -127,8 +115,6 @@ def test_the_check_catches_a_dropout_that_keeps_its_scale():
 
 
 def passing(y):
-    import tensorflow as tf
-
     y = tf.raw_ops.CheckNumerics(tensor=y, message="check")
     y = tf.raw_ops.StopGradient(input=y)
     y = tf.raw_ops.PreventGradient(input=y)
@@ -137,8 +123,6 @@ def passing(y):
 
 def watching(y):
     """Assert, print and write summaries, and let the value wait for all of it."""
-    import tensorflow as tf
-
     v1 = tf.compat.v1
     watchers = [
         tf.raw_ops.Assert(condition=tf.reduce_all(y < 1e9), data=[y]),
@@ -176,8 +160,6 @@ def test_what_waits_for_an_assert_waits_for_what_that_waited_for():
 
 def test_an_assert_in_a_branch_leaves_the_branch_as_dead_as_it_was():
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[4, 6], name="x")
         positive = tf.raw_ops.Placeholder(dtype=tf.bool, shape=[], name="positive")
         switch = tf.raw_ops.Switch(data=x, pred=positive)
@@ -212,8 +194,6 @@ def test_a_dropout_that_does_not_keep_the_mean_is_left_alone():
 
 def test_a_random_value_that_is_no_dropout_is_left_alone():
     def noisy(y):
-        import tensorflow as tf
-
         return tf.raw_ops.Mul(x=tf.raw_ops.RealDiv(x=y, y=tf.constant(0.5)), y=uniform(y))
 
     assert left_alone(net(noisy)) == []

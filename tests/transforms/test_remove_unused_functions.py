@@ -8,7 +8,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import AttrValue, FunctionDefLibrary
 from deploykit.transforms.core.tensors import DType
-from tests.support import assert_golden, build, error, raises, random, run, transform
+from tests.support import assert_golden, build, error, raises, random, run, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(4, 6)}
@@ -16,8 +16,6 @@ X = {"x": random(4, 6)}
 
 def nested():
     """A call, an If and a While inside it, calls in those, and a dataset with a function."""
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [4, 6], name="x")
 
     @tf.function

@@ -2,7 +2,7 @@ import pytest
 
 from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.graph import Graph
-from tests.support import Containing, assert_golden, build, error, random, says, transform
+from tests.support import Containing, assert_golden, build, error, random, says, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 4, seed=1)}
@@ -10,8 +10,6 @@ X = {"x": random(2, 4, seed=1)}
 
 def layers() -> Graph:
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
         product = tf.raw_ops.MatMul(a=x, b=random(4, 4), transpose_b=True, name="product")
         tf.raw_ops.LeakyRelu(features=product, alpha=0.5, name="out")

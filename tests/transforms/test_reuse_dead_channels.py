@@ -13,7 +13,7 @@ from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import load_ranges
-from tests.support import Containing, assert_golden, build, error, ops, random, run, transform
+from tests.support import Containing, assert_golden, build, error, ops, random, run, tf, transform
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import C, image, layer, ranges_of
 
@@ -24,8 +24,6 @@ NOISY = 2  # the next layer multiplies this channel with large weights
 
 def dead_conv(y, name, kind="conv", end="relu", shift=-9.0, weight=0.0):
     """Return a layer with dead channels: by their weights and their bias."""
-    import tensorflow as tf
-
     read, size = int(y.shape[-1]), 12
     shape = (read, size) if kind == "matmul" else (3, 3, read, size)
     weights, bias = random(*shape, seed=1) / 4, np.full(size, 1.5, np.float32)
@@ -37,8 +35,6 @@ def dead_conv(y, name, kind="conv", end="relu", shift=-9.0, weight=0.0):
 
 def last(y, name="last", kind="conv"):
     """Return a layer with large weights for one channel."""
-    import tensorflow as tf
-
     size = int(y.shape[-1])
     shape = (size, C) if kind == "matmul" else (1, 1, size, C)
     weights = random(*shape, seed=5) / 4
@@ -50,8 +46,6 @@ def net(body: Callable, shape=(None, 9, 8, C)) -> Graph:
     """Return a net of one input."""
 
     def made():
-        import tensorflow as tf
-
         tf.identity(body(image(shape)), name="out")
 
     graph = transform(build(made, ["x"], ["out"]), "remove_nodes(op=Identity)")
@@ -61,8 +55,6 @@ def net(body: Callable, shape=(None, 9, 8, C)) -> Graph:
 
 def depthwise(y, end="relu6", shift=-0.1):
     """Return a depthwise layer whose dead channels stay dead for a bias below zero."""
-    import tensorflow as tf
-
     channels = int(y.shape[-1])
     y = layer("depthwise", y, "between", channels, False, random(3, 3, channels, 1, seed=2) / 4)
     bias = np.full(channels, 0.7, np.float32)
@@ -103,8 +95,6 @@ def two(y):
 
 
 def multiplied(y):
-    import tensorflow as tf
-
     return last(y) + tf.reduce_sum(y * 2, -1, keepdims=True)
 
 
@@ -174,8 +164,6 @@ def test_channels_at_the_upper_limit_of_relu6_are_not_copied(tmp_path):
 )  # fmt: skip
 def test_stacks_of_random_layers_keep_their_numbers(seed, depth, dead, kinds, end):
     """A rewritten layer may read another one: whether its channels are dead must not change."""
-    import tensorflow as tf
-
     rng = np.random.default_rng(seed)
 
     def body(x):

@@ -4,7 +4,7 @@ import pytest
 
 from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, error, random, says, transform
+from tests.support import assert_golden, build, error, random, says, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 3, seed=1)}
@@ -12,8 +12,6 @@ X = {"x": random(2, 3, seed=1)}
 
 def placed() -> Graph:
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
         with tf.device("/device:CPU:0"):
             product = tf.raw_ops.MatMul(a=x, b=tf.constant(random(3, 2), name="w"), name="product")

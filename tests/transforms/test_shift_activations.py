@@ -24,6 +24,7 @@ from tests.support import (
     raises,
     random,
     says,
+    tf,
     transform,
 )
 from tests.transforms.examples import Example
@@ -34,8 +35,6 @@ NEAR_ZERO = 1e-5  # of the largest value: what an offset loses to rounding in fl
 
 def conv(x, name, size=1, channels=C, seed=1, bias=True, **attrs):
     """Return a convolution with random weights and, behind it, a bias `NAME_biased`."""
-    import tensorflow as tf
-
     weights = attrs.pop("weights", random(size, size, x.shape[-1], channels, seed=seed))
     options = {"strides": [1] * 4, "padding": "SAME"} | attrs
     y = tf.raw_ops.Conv2D(input=x, filter=weights, name=name, **options)
@@ -43,8 +42,6 @@ def conv(x, name, size=1, channels=C, seed=1, bias=True, **attrs):
 
 
 def depthwise(x, name, seed=2, **attrs):
-    import tensorflow as tf
-
     options = {"strides": [1] * 4, "padding": "SAME"} | attrs
     weights = random(3, 3, x.shape[-1], 1, seed=seed)
     y = tf.raw_ops.DepthwiseConv2dNative(input=x, filter=weights, name=name, **options)
@@ -52,20 +49,14 @@ def depthwise(x, name, seed=2, **attrs):
 
 
 def biased(y, name="biased", seed=3):
-    import tensorflow as tf
-
     return tf.nn.bias_add(y, random(y.shape[-1], seed=seed), name=name)
 
 
 def relu(y, name="relu"):
-    import tensorflow as tf
-
     return tf.nn.relu(y, name=name)
 
 
 def add(a, b, name="sum"):
-    import tensorflow as tf
-
     return tf.raw_ops.AddV2(x=a, y=b, name=name)
 
 
@@ -73,8 +64,6 @@ def graph_of(make, shape=(None, 7, 5, C)) -> Graph:
     """Return what `make` builds on a placeholder, with an Identity that is fetched."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, shape, name="x")
         tf.identity(make(x), name="out")
 
@@ -92,8 +81,6 @@ def mobile_net(blocks: int = 3) -> Graph:
     """Return linear bottlenecks with residual sums, one behind another, as MobileNetV2 has them."""
 
     def make(x):
-        import tensorflow as tf
-
         y = conv(relu(conv(x, "stem", 3), "stem_relu"), "start")
         for i in range(blocks):
             wide = relu(conv(y, f"expand{i}", channels=2 * C, seed=3 * i), f"wide{i}")
@@ -241,8 +228,6 @@ def test_readers_that_take_it_back(reader, equal):
 @pytest.mark.parametrize("transposed", [False, True])
 def test_a_matmul_takes_it_back(transposed, equal):
     def make(x):
-        import tensorflow as tf
-
         y = biased(tf.raw_ops.MatMul(a=x, b=random(C, 4), name="first"))
         b = random(*[(4, 5), (5, 4)][transposed], seed=3)
         return tf.raw_ops.MatMul(a=y, b=b, transpose_b=transposed, name="second")
@@ -276,8 +261,6 @@ def test_layers_that_are_shifted(producer, names, equal):
 
 def pooled(op, **attrs):
     def make(y):
-        import tensorflow as tf
-
         options = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"} | attrs
         argument = "input" if op == "MaxPool" else "value"
         pool = getattr(tf.raw_ops, op)(**{argument: y}, name="pool", **options)
@@ -287,8 +270,6 @@ def pooled(op, **attrs):
 
 
 def named_again(y):
-    import tensorflow as tf
-
     return conv(tf.identity(y, "again"), "second")
 
 
@@ -324,8 +305,6 @@ def random_net(seed: int) -> Graph:
     """Return layers, activations, pools and sums in random order, between random tensors."""
 
     def make(x):
-        import tensorflow as tf
-
         rng = np.random.default_rng(seed)
         found = [conv(x, "start")]
         steps = ("1x1", "3x3", "unbiased", "deep", "relu", "sum", "sum", "pool", "same")
@@ -353,8 +332,6 @@ def test_random_nets_keep_their_numbers(equal):
 
 
 def transposed_a(x):
-    import tensorflow as tf
-
     y = biased(tf.raw_ops.MatMul(a=x, b=random(C, 4), name="first"), "first_biased")
     return tf.raw_ops.MatMul(a=y, b=random(3, 5), transpose_a=True, name="second")
 
@@ -435,8 +412,6 @@ def test_left_alone(make, reason, shifted):
 
 def typed(dtype):
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(dtype, [None, C], name="x")
         y = tf.raw_ops.MatMul(a=x, b=np.ones((C, C), dtype), name="first")
         tf.raw_ops.MatMul(a=y, b=np.ones((C, C), dtype), name="out")
@@ -446,8 +421,6 @@ def typed(dtype):
 
 def fed_weights() -> Graph:
     def make(x):
-        import tensorflow as tf
-
         weights = tf.compat.v1.placeholder_with_default(random(1, 1, C, C), [1, 1, C, C])
         return conv(conv(x, "first", weights=weights), "second")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.support import assert_golden, build, error, ops, random, run, tf, transform
 from tests.transforms.examples import Example
 
 STEPS = {
@@ -22,8 +22,6 @@ def net(step="bias", sizes=(-1, 4, 6), behind=None) -> Graph:
     """Return a product, reshaped, and a step behind it."""
 
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, (None, 5), name="x")
         y = tf.raw_ops.MatMul(a=x, b=random(5, 6), name="product")
         y = tf.reshape(y, sizes, name="reshape")

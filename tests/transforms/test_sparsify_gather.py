@@ -3,7 +3,7 @@ import pytest
 
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, error, ops, random, run, says, transform
+from tests.support import assert_golden, build, error, ops, random, run, says, tf, transform
 from tests.transforms.examples import Example
 
 SMALL = np.array([[0.2], [1e-6], [1.2], [0.001], [-0.5], [0.0]], np.float32)
@@ -27,8 +27,6 @@ def lookup(
     """Return Gathers of the same weights, by the same ids plus 0, 1, ..., and their sum."""
 
     def make():
-        import tensorflow as tf
-
         raw = tf.raw_ops
         fed = raw.Placeholder(dtype=ids_type, shape=[4], name="ids")
         source = tf.constant(weights, name="w/part_1")
@@ -85,8 +83,6 @@ def test_weights_that_others_read_stay():
     """The original tool takes them away from the others."""
 
     def make():
-        import tensorflow as tf
-
         fed = tf.raw_ops.Placeholder(dtype=tf.int64, shape=[4], name="ids")
         weights = tf.identity(tf.constant(SMALL, name="w"), name="w/read")
         found = tf.raw_ops.GatherV2(params=weights, indices=fed, axis=0, name="gather")
@@ -101,8 +97,6 @@ def test_weights_that_others_read_stay():
 
 def test_two_tables():
     def make():
-        import tensorflow as tf
-
         raw = tf.raw_ops
         fed = raw.Placeholder(dtype=tf.int64, shape=[4], name="ids")
         found = []
@@ -180,8 +174,6 @@ def test_weights_and_gathers_that_are_fed_are_left_alone():
 
 def variables(tmp_path) -> tuple[Graph, str, np.ndarray]:
     """Return Gathers from a variable and from one in two parts, a checkpoint, and the values."""
-    import tensorflow as tf
-
     v1 = tf.compat.v1
     with tf.Graph().as_default() as graph:
         fed = tf.raw_ops.Placeholder(dtype=tf.int64, shape=[4], name="ids")

@@ -10,7 +10,18 @@ from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.split_large_neurons import _chosen
-from tests.support import Containing, assert_golden, build, error, ops, random, run, says, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    build,
+    error,
+    ops,
+    random,
+    run,
+    says,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import ranges_of
 
@@ -23,8 +34,6 @@ def net(large: int = 1, activation: str = "gelu", reach: float = 20) -> Graph:
     """Return two products with a GELU between them, whose first neurons reach far."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, C], name="x")
         weights, bias = random(C, INNER, seed=1), random(INNER, seed=2)
         bias[:large] += reach

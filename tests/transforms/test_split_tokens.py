@@ -7,7 +7,18 @@ from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from tests.real import encoder
-from tests.support import Containing, assert_golden, build, error, ops, random, run, says, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    build,
+    error,
+    ops,
+    random,
+    run,
+    says,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 
 BAR = 1e-6 * 11  # design: 1e-6 * (5 + depth): kernels may sum a matrix of fewer rows otherwise
@@ -18,8 +29,6 @@ def net(behind=lambda tf, y: y, tokens=T, **more) -> Graph:
     """Return what looks words up, and something behind it."""
 
     def make():
-        import tensorflow as tf
-
         ids = tf.compat.v1.placeholder(tf.int32, (None, tokens), name="ids")
         y = tf.gather(tf.constant(random(20, C)), tf.abs(ids) % 20)
         y = behind(tf, y, **more)
@@ -47,8 +56,6 @@ def bert(size=encoder.TINY) -> Graph:
     """Return a whole encoder in the form that BERT has."""
 
     def make():
-        import tensorflow as tf
-
         ids, mask = (
             tf.compat.v1.placeholder(tf.int32, (None, size.tokens), name=name)
             for name in ("ids", "mask")
@@ -176,8 +183,6 @@ def test_nothing_to_split_is_said():
 
 
 def cumulated() -> None:
-    import tensorflow as tf
-
     ids = tf.compat.v1.placeholder(tf.float32, (None, T, C), name="ids")
     tf.identity(tf.cumsum(ids, 1), name="out")
 

@@ -7,7 +7,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.remove_control_dependencies import remove_control_dependencies
-from tests.support import build, transform
+from tests.support import build, tf, transform
 
 
 def mutable_table(raw, tf):
@@ -259,8 +259,6 @@ TWO_USES = [between_two_uses, by_an_output]
 
 def stateful(state, link) -> Graph:
     def make():
-        import tensorflow as tf
-
         idle = tf.constant(1.0, name="read")
         with tf.control_dependencies([tf.identity(idle, name="pure")]):
             idle = tf.identity(idle, name="idle")
@@ -334,8 +332,6 @@ def test_reads_alone_order_nothing():
     """TensorFlow lets the results of a function wait for all that read variables."""
 
     def make():
-        import tensorflow as tf
-
         handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[])
         read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
         with tf.control_dependencies([tf.group(read)]):
@@ -347,8 +343,6 @@ def test_reads_alone_order_nothing():
 
 def test_init_ops_stay_whole_in_a_graph_without_outputs():
     def make():
-        import tensorflow as tf
-
         change, _ = variable(tf.raw_ops, tf)
         tf.group(change(), name="init")
 

@@ -18,6 +18,7 @@ from tests.support import (
     run,
     says,
     shows,
+    tf,
     transform,
 )
 from tests.transforms.examples import Example
@@ -48,8 +49,6 @@ def classifier(inputs, outputs=("out",)) -> Graph:
     """Return a network behind a preprocessing, with a loss that inference does not need."""
 
     def make():
-        import tensorflow as tf
-
         raw = tf.raw_ops.Placeholder(dtype=tf.uint8, shape=[None, 4], name="raw")
         image = tf.raw_ops.Cast(x=raw, DstT=tf.float32, name="image")
         scaled = tf.raw_ops.Mul(x=image, y=tf.constant(1 / 255, name="scale"), name="scaled")
@@ -120,8 +119,6 @@ def products() -> Graph:
     """Return a graph that is cut behind an op whose shape TensorFlow alone infers."""
 
     def make():
-        import tensorflow as tf
-
         raw = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[None, 4], name="raw")
         product = tf.raw_ops.Cumprod(x=raw, axis=1, name="product")
         tf.raw_ops.Softmax(logits=product, name="out")
@@ -273,8 +270,6 @@ def test_an_unknown_op_needs_a_type():
 
 def parts(inputs, outputs=("out",)) -> Graph:
     def make():
-        import tensorflow as tf
-
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 6], name="x")
         a, b, c = tf.raw_ops.Split(axis=tf.constant(1, name="axis"), value=x, num_split=3, name="s")
         early = tf.raw_ops.Sub(x=a, y=b, name="early")

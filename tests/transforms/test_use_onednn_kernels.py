@@ -11,7 +11,18 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.running.differences import compare
-from tests.support import Containing, assert_golden, build, error, ops, random, run, says, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    build,
+    error,
+    ops,
+    random,
+    run,
+    says,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 
 C = 8
@@ -26,8 +37,6 @@ ALL = "use_onednn_kernels(matmul=true)"
 
 
 def layer(kind, y, name="layer", **attrs):
-    import tensorflow as tf
-
     raw = tf.raw_ops
     if kind == "matmul":
         shape = (5, C) if attrs.get("transpose_b") else (C, 5)
@@ -39,15 +48,11 @@ def layer(kind, y, name="layer", **attrs):
 
 
 def biased(y, name="biased"):
-    import tensorflow as tf
-
     return tf.nn.bias_add(y, random(y.shape[-1], seed=3, low=-4, high=4), name=name)
 
 
 def activated(op):
     def apply(y):
-        import tensorflow as tf
-
         options = {"alpha": 0.3} if op == "LeakyRelu" else {}
         argument = "x" if op in ("Tanh", "Sigmoid") else "features"
         return getattr(tf.raw_ops, op)(**{argument: y}, name="activated", **options)
@@ -59,8 +64,6 @@ def net(kind="conv", behind=biased, shape=None, dtype="float32", **attrs) -> Gra
     """Return a layer with what comes behind it, and an Identity that is fetched."""
 
     def make():
-        import tensorflow as tf
-
         sizes = shape or ((None, C) if kind == "matmul" else (None, 7, 6, C))
         x = tf.compat.v1.placeholder(dtype, sizes, name="x")
         tf.identity(behind(layer(kind, x, **attrs)), name="out")
@@ -109,8 +112,6 @@ def test_a_layer_without_bias_gets_zeros(kind, activation):
 @pytest.mark.parametrize("approximate", [False, True])
 def test_a_gelu_is_one_op_with_a_matmul(kind, approximate):
     def behind(y):
-        import tensorflow as tf
-
         return tf.nn.gelu(biased(y), approximate=approximate)
 
     found = [
@@ -126,8 +127,6 @@ def test_a_gelu_is_one_op_with_a_matmul(kind, approximate):
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_sum_with_a_vector_is_a_bias(op, order):
     def plus(y):
-        import tensorflow as tf
-
         x, y = [y, tf.constant(random(C, seed=3))][::order]
         return getattr(tf.raw_ops, op)(x=x, y=y, name="biased")
 
@@ -154,8 +153,6 @@ def test_attributes_are_kept(kind, attrs):
 
 def residual(y):
     """A layer and what it reads, added, as ResNets do."""
-    import tensorflow as tf
-
     second = biased(layer("conv", y, "second"), "second_biased")
     return tf.nn.relu(tf.raw_ops.AddV2(x=y, y=second, name="sum"), name="last")
 
@@ -186,8 +183,6 @@ def test_a_summand_that_is_read_again_keeps_its_value():
 
 
 def three_layers():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, 9, 9, C], name="x")
     y = activated("Relu6")(biased(layer("conv", x)))
     y = tf.nn.relu(biased(layer("depthwise", y, "deep"), "deep_biased"), name="deep_relu")
@@ -229,8 +224,6 @@ def test_runs_with_and_without_the_flag_and_grappler(onednn, grappler):
 
 
 def test_survives_a_saved_model(tmp_path):
-    import tensorflow as tf
-
     graph = net(behind=block)
     result, feeds = transform(graph, ALL), image(graph, 3)
     v1 = tf.compat.v1
@@ -275,8 +268,6 @@ def test_what_is_fed_or_fetched_keeps_its_value(inner, role):
 
 
 def read_twice(y):
-    import tensorflow as tf
-
     y = biased(y)
     return tf.nn.relu(y, name="activated") + tf.nn.tanh(y)
 
@@ -309,8 +300,6 @@ def test_a_sum_of_two_inputs_stays():
     """Fed with different batches it broadcasts; the kernel would write beyond its memory."""
 
     def make():
-        import tensorflow as tf
-
         x, z = (tf.compat.v1.placeholder(tf.float32, [None, 7, 6, C], name=n) for n in "xz")
         tf.raw_ops.AddV2(x=biased(layer("conv", x)), y=z, name="out")
 
@@ -339,15 +328,11 @@ def left_alone(graph: Graph, text: str = ALL) -> list[str]:
 
 
 def dynamic():
-    import tensorflow as tf
-
     return tf.compat.v1.placeholder_with_default(random(3, 3, C, 2), [3, 3, C, 2])
 
 
 def fed_weights() -> Graph:
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 7, 6, C], name="x")
         tf.identity(biased(layer("conv", x, weights=dynamic())), name="out")
 

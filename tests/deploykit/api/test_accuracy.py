@@ -14,7 +14,7 @@ from deploykit.text.tables import drawn
 from deploykit.transforms.core.engines.engines import OPENVINO, EngineUse, lacking, version_of
 from deploykit.transforms.core.errors import GraphError, VerificationError
 from deploykit.verification.confidence import wilson
-from tests.support import Containing, build, raises, says
+from tests.support import Containing, build, raises, says, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -30,8 +30,6 @@ def net(delta=0.0, name="x", batch=None, width=CLASSES, softmax=True):
     """Return a graph that adds to the scores that it is fed."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [batch, width], name=name)
         moved = tf.add(x, np.broadcast_to(np.float32(delta), width), name="moved")
         (tf.nn.softmax if softmax else tf.identity)(moved, name="out")
@@ -157,8 +155,6 @@ def test_numbers_have_an_error():
 
     def summed(more):
         def body():
-            import tensorflow as tf
-
             x = tf.compat.v1.placeholder(tf.float32, [None, CLASSES], name="x")
             tf.add(tf.reduce_sum(x, 1, keepdims=True), np.float32(more), name="out")
 
@@ -243,8 +239,6 @@ def photo_net(side, divisor=255.0):
     """Return a classifier of grey photos: the scores are means of rows in six bands."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, side, side, 1], name="photo")
         bands = tf.reshape(x / np.float32(divisor), [-1, CLASSES, side // CLASSES, side])
         tf.nn.softmax(8 * tf.reduce_mean(bands, [2, 3]), name="out")

@@ -13,7 +13,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import AttrValue, FunctionDefLibrary, SavedModel
 from deploykit.transforms.core.tensors import DType
-from tests.support import Containing, raises, says, shows
+from tests.support import Containing, raises, says, shows, tf
 from tests.transforms.core.test_validate import X, call, library, relu
 
 
@@ -182,8 +182,6 @@ def test_a_graph_in_memory():
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """A SavedModel of TensorFlow 2 with variables, a table of words, and its savers."""
-    import tensorflow as tf
-
     folder = tmp_path_factory.mktemp("saved")
     words = folder / "words.txt"
     words.write_text("a\nb\n")
@@ -290,8 +288,6 @@ def test_all_graphs_of_a_saved_model_are_looked_at(saved, tmp_path):
 
 
 def test_a_checkpoint_is_looked_at_through_its_meta_file(tmp_path):
-    import tensorflow as tf
-
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         x = tf.compat.v1.placeholder(tf.float32, [2], "x")
         v = tf.compat.v1.get_variable("v", [2], use_resource=False)

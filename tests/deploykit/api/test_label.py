@@ -11,7 +11,7 @@ from deploykit.freezing.sidecar import About
 from deploykit.photos.image_files import png
 from deploykit.transforms.core.errors import Error, GraphError
 from tests.deploykit.calling.test_label_image import PIXELS, encoded, model
-from tests.support import Containing, raises, says, shows
+from tests.support import Containing, raises, says, shows, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -101,8 +101,6 @@ def test_arrays_that_are_no_images(files, pixels, words):
 
 
 def test_a_png_loses_nothing():
-    import tensorflow as tf
-
     for channels in (1, 3, 4):
         pixels = np.random.default_rng(channels).integers(0, 256, (5, 7, channels))
         assert np.array_equal(tf.io.decode_png(png(pixels)).numpy(), pixels)

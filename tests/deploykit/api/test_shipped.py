@@ -19,7 +19,7 @@ from deploykit.transforms.core.errors import FileError, GraphError, MismatchErro
 from tests.deploykit.benchmarking.nets import dense
 from tests.serving.served import Served
 from tests.serving.small_models import half_plus
-from tests.support import Containing, build, raises
+from tests.support import Containing, build, raises, tf
 
 NAMES = ("top", "bottom")
 REPORT = {"format": 1, "kind": "ship", "name": "shapes", "stages": [{"stage": "serve"}]}
@@ -250,8 +250,6 @@ def test_settings_that_were_measured_on_the_version_itself_fit(exported, tmp_pat
 
 def photo_net():
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 1], name="photo")
         halves = tf.reduce_mean(tf.reshape(x / 255.0, [-1, 2, 4, 8]), [2, 3])
         tf.nn.softmax(8 * halves, name="out")

@@ -13,7 +13,7 @@ import deploykit
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tfrecord import framed, read_records
 from tests.deploykit.batch_inference.tiny_models import scores_of, tiny_model
-from tests.support import Containing, raises
+from tests.support import Containing, raises, tf
 
 
 @pytest.fixture
@@ -80,8 +80,6 @@ def test_nothing_is_left_in_the_folder_but_results(tmp_path, data):
 
 
 def test_of_damaged_photos_it_is_said_what_is_wrong(tmp_path):
-    import tensorflow as tf
-
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder(tf.float32, (None, 8, 8, 3), "x")
         tf.reduce_mean(x, [1, 2], name="mean")
@@ -126,8 +124,6 @@ def test_arrays_bear_the_names_of_inputs(tmp_path):
 @pytest.mark.parametrize("end", [".npz", ".csv", ".parquet"])
 @pytest.mark.parametrize("top", [None, 2])
 def test_a_model_of_scalars_runs_each_row_by_itself(tmp_path, end, top):
-    import tensorflow as tf
-
     with tf.Graph().as_default() as graph:
         text = tf.compat.v1.placeholder(tf.string, (), "text")
         count = tf.compat.v1.placeholder(tf.int32, (), "count")
@@ -153,8 +149,6 @@ def test_a_model_of_scalars_runs_each_row_by_itself(tmp_path, end, top):
 
 
 def test_csv_values_that_are_not_whole_are_bad_rows(tmp_path):
-    import tensorflow as tf
-
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder(tf.int32, (None, 2), "x")
         tf.identity(x, name="y")

@@ -10,7 +10,7 @@ from deploykit.benchmarking.session_config import config
 from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.sweep import RunConfigGrid
 from deploykit.transforms.core.errors import GraphError
-from tests.support import Containing, build, raises, random, says
+from tests.support import Containing, build, raises, random, says, tf
 
 
 def rewriter(**settings):
@@ -18,8 +18,6 @@ def rewriter(**settings):
 
 
 def test_each_precision_is_asked_for_in_its_own_way(restored_tf32):
-    import tensorflow as tf
-
     on = 1
     assert rewriter(precision="bf16").auto_mixed_precision_onednn_bfloat16 == on
     assert rewriter(precision="fp16", device="gpu").auto_mixed_precision == on
@@ -34,8 +32,6 @@ def test_each_precision_is_asked_for_in_its_own_way(restored_tf32):
 
 @pytest.fixture
 def restored_tf32():
-    import tensorflow as tf
-
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     yield
     tf.config.experimental.enable_tensor_float_32_execution(before)
@@ -86,8 +82,6 @@ def test_what_no_device_has_is_refused(settings, says):
 def test_float32_has_the_name_of_what_multiplies_it(
     monkeypatch, restored_tf32, capabilities, variable, allowed, is_named
 ):
-    import tensorflow as tf
-
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     if variable is not None:
         monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", variable)
@@ -118,16 +112,12 @@ def test_in_what_it_is_computed_in_words():
 
 
 def dense():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, 64], name="x")
     y = tf.nn.relu(tf.matmul(x, random(64, 64)))
     tf.identity(tf.matmul(y, random(64, 64)), name="out")
 
 
 def in_bfloats():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, 64], name="x")
     y = tf.matmul(tf.cast(x, tf.bfloat16), tf.cast(random(64, 64), tf.bfloat16))
     tf.identity(tf.matmul(tf.cast(y, tf.float32), random(64, 64)), name="out")

@@ -22,15 +22,13 @@ from deploykit.benchmarking.sessions import Sessions
 from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.sweep import RunConfigGrid
 from deploykit.transforms.core.errors import GraphError
-from tests.support import Containing, build, raises, random, run, says
+from tests.support import Containing, build, raises, random, run, says, tf
 
 TWO = ("/CPU:0", "/CPU:1")
 BATCHES = tuple((random(4, 8, seed=n), random(4, 8, seed=n + 9)) for n in range(3))
 
 
 def net():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
     y = tf.compat.v1.placeholder(tf.float32, [None, 8], name="y")
     hidden = tf.nn.relu(tf.matmul(x, tf.constant(random(8, 8), name="weights")), name="hidden")
@@ -38,8 +36,6 @@ def net():
 
 
 def two_devices():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
     with tf.device("/CPU:1"):
         x = tf.tanh(x, name="pinned")
@@ -75,8 +71,6 @@ def calls(runner, count=4):
 
 def devices_of(runner):
     """Return the nodes that are executed on each device."""
-    import tensorflow as tf
-
     metadata = tf.compat.v1.RunMetadata()
     runner.session.run(
         runner.fetches,
@@ -151,8 +145,6 @@ def test_resident_inputs_are_computed_with_and_nothing_is_given_back(graph, job,
 
 
 def test_resident_text_and_single_numbers(job):
-    import tensorflow as tf
-
     def make():
         text = tf.compat.v1.placeholder(tf.string, [None], name="text")
         rate = tf.compat.v1.placeholder(tf.float32, [], name="rate")
@@ -188,8 +180,6 @@ def test_layers_without_a_kernel_for_gpus_are_no_measurement_of_one():
 
 
 def test_strings_and_single_numbers_go_through_tfdata(job):
-    import tensorflow as tf
-
     def make():
         text = tf.compat.v1.placeholder(tf.string, [None], name="text")
         rate = tf.compat.v1.placeholder(tf.float32, [], name="rate")
@@ -204,8 +194,6 @@ def test_strings_and_single_numbers_go_through_tfdata(job):
 
 
 def test_a_graph_without_inputs_runs_with_tfdata(job):
-    import tensorflow as tf
-
     graph = build(lambda: tf.constant([1.0], name="out"), (), ["out"])
     assert calls(job(graph, ((),), input="tfdata"), 1)[0][0].tolist() == [1]
 
@@ -321,7 +309,6 @@ def test_all_gpus_are_compared_with_one():
 
 def asked_for_its_thread(threads):
     """Return a graph that notes in which thread its op runs, and what it has to be kept with."""
-    import tensorflow as tf
 
     def note(x):
         threads.append(threading.get_ident())
@@ -358,8 +345,6 @@ def test_each_executor_answers_alike(executor, graph, job):
 
 def test_a_condition_of_tensorflow_1_is_refused_by_the_single_executor_alone(job):
     def condition():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
         no, yes = tf.raw_ops.Switch(data=x, pred=tf.reduce_sum(x) > 0.0)
         merged, _ = tf.raw_ops.Merge(inputs=[-no, yes])

@@ -25,7 +25,7 @@ from deploykit.transforms.core.protos import SavedModel
 from deploykit.transforms.core.tensors import DType, decode
 from tests.deploykit.conftest import FASHION
 from tests.loading import answers
-from tests.support import Containing, build, raises, random, run, says, shows
+from tests.support import Containing, build, raises, random, run, says, shows, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -48,8 +48,6 @@ def assert_answers(
 
 def tf_examples(**features: np.ndarray) -> np.ndarray:
     """Return samples as serialized tf.Examples, written by TensorFlow's own class."""
-    import tensorflow as tf
-
     found = []
     for n in range(len(next(iter(features.values())))):
         example = tf.train.Example()
@@ -272,8 +270,6 @@ def test_a_signature_keeps_its_method(deploykit, signed, tmp_path):
 
 
 def test_a_model_of_tensorflow_2(deploykit, tmp_path):
-    import tensorflow as tf
-
     class Model(tf.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -295,7 +291,6 @@ def test_a_model_of_tensorflow_2(deploykit, tmp_path):
 
 def test_all_signatures_stay(deploykit, tmp_path):
     """TensorFlow 2 gives inputs of the same alias in two signatures a node each."""
-    import tensorflow as tf
 
     class Model(tf.Module):
         def __init__(self) -> None:
@@ -357,8 +352,6 @@ def test_a_method_does_not_replace_a_signature(deploykit, tmp_path):
 
 def typed_graph() -> Graph:
     def body():
-        import tensorflow as tf
-
         v1 = tf.compat.v1
         flag = v1.placeholder(tf.bool, [None], name="flag")
         byte = v1.placeholder(tf.uint8, [None, 2, 3], name="byte")
@@ -489,8 +482,6 @@ def test_a_batch_that_is_recommended_is_refused_where_requests_cannot_share_it(d
 
 def fixed_graph() -> Graph:
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [2, 3], name="x")
         tf.identity(x * 2, name="y")
         tf.identity(x * 3, name="z")

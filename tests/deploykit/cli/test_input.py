@@ -13,14 +13,12 @@ from deploykit.storage.arrays import load_data
 from tests.deploykit.benchmarking.nets import hanging, written
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.input import made_up
-from tests.support import Containing, build, random, says, shows
+from tests.support import Containing, build, random, says, shows, tf
 
 RATES = ("items_per_second", "compute_only", "input_only", "ceiling", "floor", "share_of_ceiling")
 
 
 def net():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, made_up.WIDTH], name="x")
     tf.matmul(x, random(made_up.WIDTH, 2), name="out")
 
@@ -84,8 +82,6 @@ def test_a_simulated_accelerator_as_a_table(model, tmp_path, deploykit):
 
 def test_a_training_step_and_one_style(tmp_path, deploykit):
     def step():
-        import tensorflow as tf
-
         v1 = tf.compat.v1
         x = v1.placeholder(tf.float32, [None, made_up.WIDTH], name="x")
         y = v1.placeholder(tf.float32, [None], name="id")
@@ -114,8 +110,6 @@ def test_a_training_step_and_one_style(tmp_path, deploykit):
 
 def test_damaged_images_are_counted(tmp_path, deploykit):
     def images():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="image")
         tf.reduce_mean(x, [1, 2, 3], name="out")
 
@@ -140,8 +134,6 @@ def test_damaged_images_are_counted(tmp_path, deploykit):
 @pytest.mark.slow
 def test_damaged_images_in_records_are_counted(tmp_path, deploykit):
     def images():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="image")
         tf.reduce_mean(x, [1, 2, 3], name="out")
 

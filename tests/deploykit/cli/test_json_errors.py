@@ -5,7 +5,7 @@ import json
 import pytest
 
 from deploykit.transforms.core.errors import GraphError
-from tests.support import Containing, assert_error, build
+from tests.support import Containing, assert_error, build, tf
 
 
 def failed(outcome):
@@ -92,8 +92,6 @@ def test_a_document_that_is_printed_holds_the_error(deploykit, tmp_path, in_proc
     for name, factor in (("two.pb", 2.0), ("three.pb", 3.0)):
 
         def body(factor=factor):
-            import tensorflow as tf
-
             x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
             tf.multiply(x, factor, name="y")
 

@@ -21,7 +21,7 @@ from deploykit.storage.arrays import load_data
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.quantization.conftest import InProcess
 from tests.deploykit.quantization.test_search import INT8_OPS, LAYERS, Clock, residual_net
-from tests.support import Containing, build, ops, random, says, shows
+from tests.support import Containing, build, ops, random, says, shows, tf
 
 FACTS = {
     "result", "reason", "isa", "calibration_samples", "int8_layers", "all_layers", "layers",
@@ -479,8 +479,6 @@ def classifier_file(folder, bias):
     """Write a dense layer with a Softmax, and return its path."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
         y = tf.nn.bias_add(tf.matmul(x, random(16, 10), name="dense"), bias, name="logits")
         tf.nn.softmax(y, name="out")
@@ -528,8 +526,6 @@ def uneven(tmp_path):
     """Write a net of which one layer of three has a weight that takes most of the range."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 64], name="x")
         for seed, (name, outlier) in enumerate((("first", 0), ("second", 8), ("third", 0))):
             weights = random(64, 64, seed=seed)

@@ -21,7 +21,7 @@ from deploykit.transforms.core.protos import BundleEntryProto, BundleHeaderProto
 from deploykit.transforms.core.running.checkpoint_values import read_checkpoint
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tfrecord import masked_crc
-from tests.support import Containing, raises
+from tests.support import Containing, raises, tf
 
 DATA = np.arange(16, dtype=np.float32).tobytes()  # of a [3, 4] and of b [4]
 END = ".data-00000-of-00001"
@@ -99,8 +99,6 @@ def test_a_forged_index_is_read_as_a_real_one(tmp_path):
 
 
 def test_real_indexes_of_many_blocks_are_sound(tmp_path):
-    import tensorflow as tf
-
     variables = {
         f"v{n}/{'long name ' * 9}": tf.Variable(np.full(3, n, np.int16)) for n in range(2000)
     }

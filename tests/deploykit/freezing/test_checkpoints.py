@@ -8,7 +8,7 @@ import pytest
 import deploykit
 from deploykit.freezing.checkpoints import Checkpoint, find_checkpoint
 from deploykit.transforms.core.errors import FileError, GraphError
-from tests.support import ops, raises, run
+from tests.support import ops, raises, run, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -86,8 +86,6 @@ def test_the_folder_has_moved_from_another_machine(tmp_path):
 
 
 def test_a_graph_def_with_a_checkpoint_of_objects(tmp_path):
-    import tensorflow as tf
-
     kernel = tf.Variable(np.arange(6.0).reshape(3, 2), name="dense/kernel", dtype=tf.float32)
     layer = tf.Module()
     layer.weights = kernel

@@ -9,7 +9,7 @@ from deploykit.transforms.core.errors import GraphError, RefusedError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
 from tests.deploykit.conftest import small_graph
-from tests.support import Containing, build, ops, raises, random
+from tests.support import Containing, build, ops, raises, random, tf
 
 HERE = "tests.deploykit.freezing.test_freeze"
 
@@ -80,8 +80,6 @@ def test_a_handle_cannot_be_fed(tmp_path):
     """So ends a table that a converter has taken for an input."""
 
     def body():
-        import tensorflow as tf
-
         table = tf.compat.v1.placeholder(tf.resource, [], name="table")
         ids = tf.compat.v1.placeholder(tf.int64, [None], name="ids")
         tf.raw_ops.LookupTableFindV2(
@@ -95,8 +93,6 @@ def test_a_handle_cannot_be_fed(tmp_path):
 
 def test_contents_that_no_file_holds_are_refused_by_name(tmp_path):
     def body():
-        import tensorflow as tf
-
         queue = tf.raw_ops.FIFOQueueV2(component_types=[tf.float32], shapes=[[3]], name="queue")
         taken = tf.raw_ops.QueueDequeueV2(handle=queue, component_types=[tf.float32], name="taken")
         tf.identity(taken[0] * 2.0, name="y")

@@ -5,7 +5,7 @@ import pytest
 
 import deploykit
 from deploykit.transforms.core.errors import GraphError
-from tests.support import Containing, raises, random, run, shows
+from tests.support import Containing, raises, random, run, shows, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -13,14 +13,10 @@ INPUTS = [random(3, 4, seed=seed) + shift for seed, shift in enumerate((0.0, 0.7
 
 
 def trips(x):
-    import tensorflow as tf
-
     return tf.cast(tf.abs(x[0, 0]) * 3, tf.int32)
 
 
 def sum_in_a_loop(m, x):
-    import tensorflow as tf
-
     m.table.assign(tf.zeros((3, 4)))
     for _ in tf.range(trips(x)):
         m.table.assign_add(x)
@@ -28,8 +24,6 @@ def sum_in_a_loop(m, x):
 
 
 def nested_loops(m, x):
-    import tensorflow as tf
-
     y = x
     for i in tf.range(trips(x)):
         m.number.assign(0.0)
@@ -40,8 +34,6 @@ def nested_loops(m, x):
 
 
 def two_variables(m, x):
-    import tensorflow as tf
-
     m.number.assign(1.0)
     m.table.assign(x)
     for i in tf.range(trips(x)):
@@ -53,8 +45,6 @@ def two_variables(m, x):
 
 
 def loops_in_sequence(m, x):
-    import tensorflow as tf
-
     m.number.assign(x[0, 1])
     for _ in tf.range(trips(x)):
         m.number.assign_add(1.0)
@@ -80,8 +70,6 @@ def one_branch_after_all(m, x):
 
 
 def maybe_no_trip(m, x):
-    import tensorflow as tf
-
     for _ in tf.range(trips(x)):
         m.number.assign(x[1, 1])
     return x + m.number
@@ -102,8 +90,6 @@ def add_in_a_branch(m, x):
 
 
 def read_first(m, x):
-    import tensorflow as tf
-
     y = x
     for i in tf.range(trips(x)):
         y = y + m.number
@@ -112,15 +98,11 @@ def read_first(m, x):
 
 
 def update_in_a_condition(m, x):
-    import tensorflow as tf
-
     m.number.assign(0.0)
     return tf.while_loop(lambda _: m.number.assign_add(1.0) < 3.0, lambda y: (y + x,), (x,))[0]
 
 
 def save(function, folder) -> str:
-    import tensorflow as tf
-
     model = tf.Module()
     model.number, model.table = tf.Variable(0.5), tf.Variable(np.ones((3, 4), np.float32))
     convert = tf.autograph.to_graph(function)
@@ -138,8 +120,6 @@ SCRATCH = [
 
 @pytest.mark.parametrize("function", SCRATCH)
 def test_every_call_answers_as_tensorflow(function, tmp_path):
-    import tensorflow as tf
-
     path = save(function, tmp_path)
     frozen, loaded = deploykit.freeze(path), tf.saved_model.load(path)
     for x in INPUTS:

@@ -9,7 +9,7 @@ import deploykit
 from deploykit import ModelSource
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.conftest import FASHION
-from tests.support import build, raises, random, run
+from tests.support import build, raises, random, run, tf
 
 PHOTOS = random(6, 12, 12, 3)
 FASHION_FILES = [FASHION / "fashion.keras", FASHION / "tf1" / "model.ckpt"]
@@ -42,8 +42,6 @@ def functional(keras):
 
 
 def subclassed(keras):
-    import tensorflow as tf
-
     class Net(keras.Model):
         def __init__(self):
             super().__init__()
@@ -97,8 +95,6 @@ def test_a_live_model_and_its_file_are_one(make, tmp_path):
 
 
 def function():
-    import tensorflow as tf
-
     weights = tf.Variable(random(3, 5))
 
     @tf.function(input_signature=[tf.TensorSpec([None, 12, 12, 3], tf.float32, name="photo")])
@@ -118,8 +114,6 @@ def test_a_live_function():
 
 
 def test_a_graph_def_of_tensorflow():
-    import tensorflow as tf
-
     with tf.Graph().as_default() as graph:
         tf.multiply(tf.compat.v1.placeholder(tf.float32, [None], name="x"), 2.0, name="out")
     found = deploykit.freeze(graph.as_graph_def())
@@ -129,7 +123,6 @@ def test_a_graph_def_of_tensorflow():
 
 def test_what_cannot_open_says_how():
     import keras
-    import tensorflow as tf
 
     unseen = keras.Sequential([keras.layers.Dense(3)])
     with raises(GraphError, "keras-cannot-export"):
@@ -180,8 +173,6 @@ def test_a_source_says_which_part():
 
 
 def two_outputs():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
     tf.multiply(x, 2.0, name="double")
     tf.multiply(x, x, name="square")
@@ -189,8 +180,6 @@ def two_outputs():
 
 def saved_model(folder):
     """Write a SavedModel of two signatures whose aliases are not the names of its tensors."""
-    import tensorflow as tf
-
     module = tf.Module()
     module.weights = tf.Variable(random(3, 5))
     spec = tf.TensorSpec([None, 3], tf.float32, name="features")

@@ -5,7 +5,7 @@ import pytest
 
 import deploykit
 from deploykit.transforms.core.errors import GraphError
-from tests.support import Containing, raises, random, run
+from tests.support import Containing, raises, random, run, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -18,8 +18,6 @@ FORMS = {
 
 
 def saved(folder, forms) -> str:
-    import tensorflow as tf
-
     class Module(tf.Module):
         @tf.function
         def __call__(self, x, shift=None, scale=None, training=False):

@@ -8,7 +8,7 @@ import pytest
 import deploykit
 from deploykit.transforms.core.errors import FileError, GraphError, RefusedError
 from deploykit.transforms.core.protos import SavedModel
-from tests.support import Containing, ops, raises, run, says
+from tests.support import Containing, ops, raises, run, says, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -68,7 +68,6 @@ def old(tmp_path_factory) -> str:
 @pytest.fixture(scope="module")
 def new(tmp_path_factory) -> str:
     """Return a SavedModel of TensorFlow 2: loops and branches that read variables, tables."""
-    import tensorflow as tf
 
     class Model(tf.Module):
         def __init__(self, vocabulary: str) -> None:
@@ -118,8 +117,6 @@ def new(tmp_path_factory) -> str:
 
 
 def test_new_loops_and_branches_take_values_for_variables(new):
-    import tensorflow as tf
-
     graph = deploykit.freeze(new)
     assert graph.inputs == ("words", "x")
     assert graph.outputs == ("ids", "sums", "y")
@@ -216,8 +213,6 @@ def net():
 
 def test_keras_3_written_by_tensorflow(net, tmp_path):
     """Its checkpoint has copies of the variables, which the graph does not read."""
-    import tensorflow as tf
-
     tf.saved_model.save(net, str(tmp_path / "model"))
     graph = deploykit.freeze(tmp_path / "model")
     np.testing.assert_allclose(run(graph, {graph.inputs[0]: X})[0], net(X), rtol=1e-5)
@@ -225,8 +220,6 @@ def test_keras_3_written_by_tensorflow(net, tmp_path):
 
 @pytest.mark.parametrize("kinds", ["open", "two batches", "open and one"])
 def test_keras_3_inside_a_module_without_a_signature(net, kinds, tmp_path, caplog):
-    import tensorflow as tf
-
     class Module(tf.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -260,8 +253,6 @@ def test_keras_3_inside_a_module_without_a_signature(net, kinds, tmp_path, caplo
 
 
 def test_a_function_keeps_its_tables(tmp_path):
-    import tensorflow as tf
-
     class Module(tf.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -278,8 +269,6 @@ def test_a_function_keeps_its_tables(tmp_path):
 
 
 def tables():
-    import tensorflow as tf
-
     keys, values = tf.constant([1, 2, 3], tf.int64), tf.constant([10.0, 20.0, 30.0])
     pairs = tf.stack([values, values + 1], 1)
     lookup = tf.lookup.experimental
@@ -300,8 +289,6 @@ def tables():
 
 @pytest.mark.parametrize("place", range(10))
 def test_each_kind_of_table_keeps_its_contents(place, tmp_path):
-    import tensorflow as tf
-
     class Module(tf.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -319,8 +306,6 @@ def test_each_kind_of_table_keeps_its_contents(place, tmp_path):
 
 
 def test_a_constant_that_is_an_output_or_is_named_as_one_is_kept(tmp_path, caplog):
-    import tensorflow as tf
-
     class Tagger(tf.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -355,8 +340,6 @@ def copy(source: str, folder) -> SavedModel:
 
 @pytest.mark.parametrize("in_loop", [False, True])
 def test_a_model_that_updates_variables_is_refused_by_name(tmp_path, in_loop):
-    import tensorflow as tf
-
     class Counting(tf.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -6,40 +6,30 @@ import pytest
 import deploykit
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.freezing.test_updates import X, save
-from tests.support import raises, run
+from tests.support import raises, run, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def counts_times_zero(m, x):
-    import tensorflow as tf
-
     count = tf.cast(m.whole.assign_add(1), tf.float32)
     return x + m.number.assign_add(1.0) * 0.0 + 0.0 * count + m.table.assign_add(x) * tf.zeros([4])
 
 
 def exploding_whole_times_zero(m, x):
-    import tensorflow as tf
-
     return x + tf.cast(m.whole.assign(m.whole * 100000 + 1) * 0, tf.float32)
 
 
 def exploding_where_zero_wins(m, x):
-    import tensorflow as tf
-
     return x + tf.math.multiply_no_nan(m.number.assign(m.number * 1e20), tf.zeros([]))
 
 
 def mean_times_zero(m, x):
-    import tensorflow as tf
-
     m.number.assign(0.9 * m.number + 0.1 * tf.reduce_mean(x))
     return x + m.number * 0.0
 
 
 def bounded_times_zero(m, x):
-    import tensorflow as tf
-
     return x + 0.0 * tf.sigmoid(m.number.assign_add(1.0))
 
 
@@ -65,8 +55,6 @@ def growing_times_zero(m, x):
 
 
 def exponential_of_a_count_times_zero(m, x):
-    import tensorflow as tf
-
     count = tf.cast(m.whole.assign_add(1), tf.float32)
     return x + tf.exp(count * 0.25) * tf.zeros_like(x)
 
@@ -77,8 +65,6 @@ def inputs_multiplied_times_zero(m, x):
 
 
 def exploding_where_zero_is_first(m, x):
-    import tensorflow as tf
-
     return x + tf.math.multiply_no_nan(tf.zeros([]), m.number.assign(m.number * 1e20))
 
 
@@ -90,8 +76,6 @@ HARMFUL = [
 
 @pytest.mark.parametrize("function", HARMLESS)
 def test_every_call_answers_as_tensorflow(function, tmp_path):
-    import tensorflow as tf
-
     path = save(function, tmp_path)
     graph = deploykit.freeze(path)
     model = tf.saved_model.load(path)
@@ -102,8 +86,6 @@ def test_every_call_answers_as_tensorflow(function, tmp_path):
 
 @pytest.mark.parametrize("function", HARMFUL)
 def test_what_becomes_infinite_is_refused(function, tmp_path):
-    import tensorflow as tf
-
     path = save(function, tmp_path)
     with raises(GraphError, "variable-not-frozen"):
         deploykit.freeze(path)

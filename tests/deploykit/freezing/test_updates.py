@@ -7,7 +7,7 @@ import pytest
 
 import deploykit
 from deploykit.transforms.core.errors import GraphError
-from tests.support import raises, random, run
+from tests.support import raises, random, run, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -15,15 +15,11 @@ X = random(3, 4)
 
 
 def unit(tensor):
-    import tensorflow as tf
-
     return tensor / tf.norm(tensor)
 
 
 def power_iteration(m):
     """Return the largest singular value of the weights, and the next vector."""
-    import tensorflow as tf
-
     right = unit(m.vector @ m.weights)
     left = unit(right @ tf.transpose(m.weights))
     return tf.reduce_sum(left @ m.weights * right), left
@@ -41,8 +37,6 @@ def counter_twice(m, x):
 
 
 def counter_in_a_loop(m, x):
-    import tensorflow as tf
-
     for _ in tf.range(3):
         m.number.assign_add(1.0)
         x = x @ m.weights
@@ -50,8 +44,6 @@ def counter_in_a_loop(m, x):
 
 
 def counter_in_a_branch(m, x):
-    import tensorflow as tf
-
     if tf.reduce_sum(x) > 0:
         m.number.assign(m.number + 1.0)
     return x @ m.weights
@@ -63,16 +55,12 @@ def row_written(m, x):
 
 
 def moving_mean(m, x):
-    import tensorflow as tf
-
     m.number.assign(0.9 * m.number + 0.1 * tf.reduce_mean(x))
     return x @ m.weights
 
 
 def spectral_norm(m, x):
     """The new vector is read again."""
-    import tensorflow as tf
-
     _, vector = power_iteration(m)
     m.vector.assign(vector)
     return x @ (m.weights / tf.norm(m.vector @ m.weights))
@@ -92,8 +80,6 @@ def spectral_norm_of_the_weights_themselves(m, x):
 
 
 def scratch(m, x):
-    import tensorflow as tf
-
     m.table.assign(tf.tile(x[:1], [3, 1]))
     m.table.assign_add(tf.ones((3, 4)))
     m.table.assign_sub(tf.ones((3, 4)) * 3.0)
@@ -101,15 +87,11 @@ def scratch(m, x):
 
 
 def scratch_gathered(m, x):
-    import tensorflow as tf
-
     m.table.assign(tf.tile(x[:1], [3, 1]))
     return x + tf.gather(m.table, 1)
 
 
 def scratch_read_in_a_branch(m, x):
-    import tensorflow as tf
-
     m.table.assign(tf.tile(x[:1], [3, 1]))
     return tf.cond(tf.reduce_sum(x) > 0, lambda: x + m.table[0], lambda: x - m.table[1])
 
@@ -122,8 +104,6 @@ def scratch_of_another(m, x):
 
 
 def scratch_scattered(m, x):
-    import tensorflow as tf
-
     m.table.assign(tf.tile(x[:1], [3, 1]))
     m.table.scatter_nd_update([[0], [2]], x[1:3])
     m.table.scatter_nd_add([[1, 1]], x[0, :1])
@@ -157,31 +137,23 @@ def count_by_assigning(m, x):
 
 
 def whole_count(m, x):
-    import tensorflow as tf
-
     m.whole.assign_add(1)
     return x + tf.cast(m.whole, tf.float32)
 
 
 def count_in_a_branch(m, x):
-    import tensorflow as tf
-
     if tf.reduce_sum(x) > 0:
         m.number.assign_add(1.0)
     return x + m.number
 
 
 def count_in_a_loop(m, x):
-    import tensorflow as tf
-
     for _ in tf.range(2):
         x += m.number.assign_add(1.0)
     return x
 
 
 def moving_mean_in_the_answer(m, x):
-    import tensorflow as tf
-
     m.number.assign(0.9 * m.number + 0.1 * tf.reduce_mean(x))
     return x - m.number
 
@@ -221,8 +193,6 @@ CHANGING = {
 
 
 def save(function, folder) -> str:
-    import tensorflow as tf
-
     class Model(tf.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -242,8 +212,6 @@ def save(function, folder) -> str:
 
 
 def first_answer(path: str) -> np.ndarray:
-    import tensorflow as tf
-
     return tf.saved_model.load(path)(X).numpy()
 
 
@@ -272,8 +240,6 @@ def test_what_settles_is_said(tmp_path, caplog):
 
 
 def test_a_table_that_answers_fill_is_refused_and_one_that_only_logs_is_not(tmp_path):
-    import tensorflow as tf
-
     class Model(tf.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -327,8 +293,6 @@ def _counted(step, count):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
 def test_what_settles_may_be_of_any_precision(dtype, tmp_path):
-    import tensorflow as tf
-
     class Model(tf.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -10,7 +10,7 @@ import deploykit
 from deploykit.transforms.core.errors import FileError, GraphError, LimitError, RefusedError
 from deploykit.transforms.core.protos import SavedModel
 from tests.loading import answers
-from tests.support import raises, run, says
+from tests.support import raises, run, says, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -20,8 +20,6 @@ IDS = [1, -1, 0]
 
 def looked_up(table, filling, words):
     """Look words up once the table is filled, at each call anew."""
-    import tensorflow as tf
-
     with tf.control_dependencies([filling]):
         return tf.raw_ops.LookupTableFindV2(
             table_handle=table, keys=words, default_value=np.int64(-1)
@@ -30,8 +28,6 @@ def looked_up(table, filling, words):
 
 def model(folder, kind, names_asset=True):
     """Write a SavedModel that reads a vocabulary file when it is loaded, or at each call."""
-    import tensorflow as tf
-
     v1, vocabulary = tf.compat.v1, folder / "words.txt"
     vocabulary.write_text("cat\ndog\n")
     builder = v1.saved_model.Builder(str(folder / "model"))
@@ -63,8 +59,6 @@ def model(folder, kind, names_asset=True):
 
 def model_of_tensorflow_2(folder):
     """Write a SavedModel that keeps the path of its vocabulary in a variable."""
-    import tensorflow as tf
-
     vocabulary, index = folder / "words.txt", tf.lookup.TextFileIndex
     vocabulary.write_text("cat\ndog\n")
     module = tf.Module()

@@ -10,7 +10,7 @@ from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.nets import hanging, written
 from tests.deploykit.input import made_up
 from tests.deploykit.input.made_up import COUNT, pipeline
-from tests.support import build, raises
+from tests.support import build, raises, tf
 
 DONE = 1e9  # seconds: until the epochs are over
 
@@ -22,8 +22,6 @@ def lines(tmp_path_factory):
 
 def summing():
     """Keep sums of all that was seen, as a training step would."""
-    import tensorflow as tf
-
     v1 = tf.compat.v1
     x = v1.placeholder(tf.float32, [None, made_up.WIDTH], name="x")
     number = v1.placeholder(tf.float32, [None], name="id")
@@ -59,8 +57,6 @@ def runner(graph, lines, tmp_path):
 
 @pytest.mark.parametrize("style", STYLES)
 def test_the_model_sees_each_record_once(runner, style):
-    import tensorflow as tf
-
     found = runner(style, fetches=("total", "train"), init=("init",))
     first = found._ready[found._names.index("id")]
     assert first.tolist() == [0, 1, 2, 3]
@@ -112,8 +108,6 @@ def test_a_wait_leaves_the_model_out(runner, style):
 
 
 def test_a_queue_without_a_runner_reports(lines, monkeypatch):
-    import tensorflow as tf
-
     monkeypatch.setattr("deploykit.input.queues.PATIENCE", 0.5)
     for data in (lines,):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -126,8 +120,6 @@ def test_a_queue_without_a_runner_reports(lines, monkeypatch):
 
 
 def test_a_queue_stops_in_the_middle_of_an_epoch(lines, tmp_path):
-    import tensorflow as tf
-
     for data in (lines, made_up.write_arrays(tmp_path)):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             made = Queue(pipeline(data, epochs=None))

@@ -11,7 +11,7 @@ from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.benchmarking.nets import written
 from tests.deploykit.input import made_up
-from tests.support import build, raises, random, says
+from tests.support import build, raises, random, says, tf
 
 MODULE = """
 import numpy as np
@@ -111,8 +111,6 @@ WRONG = [
 
 
 def net():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, made_up.WIDTH], name="x")
     tf.matmul(x, random(made_up.WIDTH, 2), name="out")
 

@@ -15,15 +15,13 @@ from deploykit.input.samples import open_feeds, open_samples
 from deploykit.photos.wanted_range import SIGNED, UNIT
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.conftest import deploykit as deploykit
-from tests.support import Containing, build, raises
+from tests.support import Containing, build, raises, tf
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 8, 6, 3)).astype(np.uint8)
 
 
 def graph(divisor=None, dtype="float32", **known):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(dtype, [None, 8, 6, 3], name="photo")
         scaled = tf.cast(x, tf.float32) if divisor is None else x / np.float32(divisor)
         tf.reduce_mean(scaled, [1, 2], name="out")
@@ -39,8 +37,6 @@ def folder(tmp_path):
 
 
 def written(folder, photos):
-    import tensorflow as tf
-
     folder.mkdir()
     for number, pixels in enumerate(photos):
         (folder / f"{number}.png").write_bytes(tf.io.encode_png(pixels).numpy())

@@ -9,7 +9,7 @@ from deploykit.freezing.graph_files import save_graph
 from deploykit.input.samples import open_feeds, open_samples
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.conftest import deploykit as deploykit
-from tests.support import build, random, shows
+from tests.support import build, random, shows, tf
 
 COUNT, WIDTH = 23, 16
 X = random(COUNT, WIDTH)
@@ -18,8 +18,6 @@ LABELS = np.arange(COUNT) % 10
 
 def classifier(batch=None):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [batch, WIDTH], name="x")
         tf.nn.relu(tf.matmul(x, random(WIDTH, 10), name="dense"), name="out")
 

@@ -9,7 +9,7 @@ from deploykit.input.preprocessing import Preprocessing
 from deploykit.input.service import check_epoch, distributed, reachable, serving
 from deploykit.transforms.core.errors import GraphError, VerificationError
 from tests.deploykit.input.made_up import batches_eagerly, steps_for
-from tests.support import assert_error, raises, shows
+from tests.support import assert_error, raises, shows, tf
 
 FILES, LINES = 5, 7
 
@@ -53,8 +53,6 @@ def test_workers_that_do_not_share_the_files_are_caught(address, lines):
 
 
 def test_a_lost_record_is_caught(address, lines, monkeypatch):
-    import tensorflow as tf
-
     from deploykit.input import service
 
     folder, count = lines
@@ -94,8 +92,6 @@ def test_servers_live_in_a_process_of_their_own(lines):
 
 
 def test_without_a_worker_it_says_so(lines, monkeypatch):
-    import tensorflow as tf
-
     from deploykit.input import service
 
     monkeypatch.setattr(service, "PATIENCE", 1.0)
@@ -111,8 +107,6 @@ def test_what_is_no_address_is_refused(address):
 
 
 def test_a_dataset_may_be_distributed_by_hand(address):
-    import tensorflow as tf
-
     numbers = distributed(tf.data.Dataset.range(20), address)
     assert sorted(numbers.as_numpy_iterator()) == [*range(20)]
 

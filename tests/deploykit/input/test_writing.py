@@ -18,14 +18,13 @@ from deploykit.input.writing import written
 from deploykit.records.features import Feature
 from deploykit.records.index import Index, Shard, index_path, shard_name
 from tests.deploykit.input.made_up import batches_eagerly, steps_for
+from tests.support import tf
 
 TEXTS = ["a good lamp", "bad", "we had another lamp before it broke", "fine", "it is ugly"]
 STATISTICS = {"mean": [0.5, 0.4, 0.3], "std": [0.25, 0.2, 0.3]}
 
 
 def example(values):
-    import tensorflow as tf
-
     kinds = {"f": "float_list", "i": "int64_list", "U": "bytes_list"}
     features = {}
     for name, value in values.items():
@@ -41,8 +40,6 @@ def example(values):
 
 
 def write_shards(folder, features, records, count=3, compression=""):
-    import tensorflow as tf
-
     folder.mkdir()
     shards = []
     for number in range(count):
@@ -58,8 +55,6 @@ def write_shards(folder, features, records, count=3, compression=""):
 
 
 def jpeg(seed, height=20, width=24):
-    import tensorflow as tf
-
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
     return tf.io.encode_jpeg(pixels).numpy()
 
@@ -246,7 +241,6 @@ OPTIONS = {
 
 def graph_of(dataset):
     """Return what a dataset is made of: every op with its attributes and inputs, without names."""
-    import tensorflow as tf
     from tensorflow.core.framework import graph_pb2
 
     graph = graph_pb2.GraphDef.FromString(
@@ -361,8 +355,6 @@ def test_shuffled_it_gives_every_record_once(source, tmp_path):
 
 
 def test_a_ragged_line_stops_it(tmp_path):
-    import tensorflow as tf
-
     pipeline = pipeline_of(csv_folder, tmp_path)
     file = tmp_path / "csv" / "part 1.csv"
     file.write_text(file.read_text().replace(",", "", 1))

@@ -8,7 +8,7 @@ from deploykit.freezing.sidecar import with_engine
 from deploykit.inspection.engine_placement import EnginePlacement
 from deploykit.transforms.core.engines.engines import EngineUse
 from deploykit.transforms.core.errors import GraphError, LoadError
-from tests.support import Containing, build, raises, random
+from tests.support import Containing, build, raises, random, tf
 
 
 def test_one_device_computes_all(deploykit, small):
@@ -29,8 +29,6 @@ def test_one_device_computes_all(deploykit, small):
 
 def test_layers_in_8_bits_are_counted():
     def codes():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 64], name="x")
         x = tf.quantization.fake_quant_with_min_max_args(x, 0.0, 2.55)
         weights = tf.constant(np.round(random(64, 32) * 127).astype(np.int8))
@@ -67,8 +65,6 @@ def test_a_machine_without_it_says_so_before_anything_is_read(monkeypatch, tmp_p
 
 def test_ops_that_it_lacks_are_named():
     def words():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
         tf.strings.length(tf.strings.as_string(x), name="y")
 

@@ -16,7 +16,7 @@ from deploykit.text.results.placement import lines
 from deploykit.text.tables import drawn
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
-from tests.support import Containing, build, random, says, shows
+from tests.support import Containing, build, random, says, shows, tf
 
 CPU0, CPU1 = (f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in (0, 1))
 
@@ -43,8 +43,6 @@ def two_devices(second: str = "/device:CPU:1", third: str = "/device:GPU:0") -> 
     """Return a layer on one device, an Exp on another, and what is left open."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
         with tf.device(second):
             y = tf.matmul(x, random(8, 4), name="mm")
@@ -97,8 +95,6 @@ def test_a_fallback_is_marked_also_where_the_node_was_fused(here):
 
 def test_a_fallback_is_marked_in_the_table(here):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [2, 3], name="x")
         with tf.device("/gpu:0"):
             tf.cumsum(x, name="out")
@@ -187,8 +183,6 @@ def test_the_log_is_tensorflows_own(deploykit, tmp_path):
 
 def test_a_shape_that_only_the_run_tells(here):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.int32, [None], name="x")
         y = tf.unique(x, name="unique")[0]
         with tf.device("/device:CPU:1"):
@@ -204,8 +198,6 @@ def test_a_shape_that_only_the_run_tells(here):
 
 def test_strings_have_no_known_size(here):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.string, [None], name="x")
         with tf.device("/device:CPU:1"):
             tf.strings.lower(x, name="out")
@@ -223,8 +215,6 @@ def test_strings_have_no_known_size(here):
 
 def test_a_copy_in_a_loop_counts_each_time(here):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [2, 3], name="x")
 
         def step(i, y):
@@ -248,8 +238,6 @@ def test_a_copy_in_a_loop_counts_each_time(here):
 @pytest.mark.parametrize(("taken", "bytes_"), [(True, 24), (False, 0)])
 def test_a_branch_that_is_not_taken_copies_nothing(here, taken, bytes_):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [2, 3], name="x")
         flag = tf.compat.v1.placeholder(tf.bool, [], name="flag")
 
@@ -269,8 +257,6 @@ def test_a_branch_that_is_not_taken_copies_nothing(here, taken, bytes_):
 
 def test_a_graph_without_inputs(here):
     def body():
-        import tensorflow as tf
-
         with tf.device("/device:CPU:1"):
             tf.random.uniform([3], name="out")
 
@@ -332,7 +318,6 @@ def test_the_document(deploykit, tmp_path):
 
 def of_a_cluster() -> Graph:
     """A graph whose weights lie on a parameter server, as such training leaves it."""
-    import tensorflow as tf
 
     def make():
         x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
@@ -470,8 +455,6 @@ def test_wrong_usage(deploykit, tmp_path, options, status, says):
 
 def test_a_model_that_writes_files_is_not_run(deploykit, tmp_path):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.string, [], name="x")
         with tf.control_dependencies([tf.io.write_file(str(tmp_path / "written"), x)]):
             tf.identity(x, name="out")

@@ -8,15 +8,13 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import FunctionDef
 from deploykit.transforms.core.tensors import DType
-from tests.support import Containing, assert_golden, build, random, transform
+from tests.support import Containing, assert_golden, build, random, tf, transform
 
 
 def training_graph() -> Graph:
     """Return a TensorFlow 1 graph with variables, a batch norm in training mode and a device."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
         tf.compat.v1.placeholder(tf.int32, [None], name="unread")
         with tf.device("/device:CPU:0"):
@@ -72,8 +70,6 @@ def normalised(count: int, *, fused: bool = True, behind_a_layer: bool = True) -
         return y * scale + (random(4, seed=1) - random(4) * scale)
 
     def body():
-        import tensorflow as tf
-
         y = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 4], name="x")
         for _ in range(count):
             y = tf.nn.relu(y) if behind_a_layer else tf.nn.relu(norm(tf, y))
@@ -110,8 +106,6 @@ def test_batch_norms_that_cannot(deploykit, tmp_path):
 
 def test_a_layer_norm_is_no_batch_norm():
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 6], name="x")
         y = tf.matmul(x, random(6, 6))
         mean, variance = tf.nn.moments(y, [1], keepdims=True)

@@ -9,6 +9,7 @@ from deploykit.photos.image_files import size_of
 from deploykit.records.image_files import image_problem
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.calling.test_label_image import PIXELS, encoded, gif
+from tests.support import tf
 
 
 @pytest.mark.parametrize("kind", ["png", "jpeg", "bmp"])
@@ -26,8 +27,6 @@ def test_a_gif():
 
 @pytest.mark.parametrize("form", ["progressive", "optimize_size"])
 def test_jpegs_of_other_makes(form):
-    import tensorflow as tf
-
     pixels = np.random.default_rng(0).integers(0, 256, (40, 30, 3)).astype(np.uint8)
     content = tf.io.encode_jpeg(pixels, **{form: True}, xmp_metadata="x" * 9000).numpy()
     assert size_of(content) == (30, 40)

@@ -8,7 +8,7 @@ import pytest
 from deploykit.quantization import accuracy, calibration
 from deploykit.transforms.core.graph import Graph
 from tests.deploykit.conftest import deploykit as deploykit
-from tests.support import build, random
+from tests.support import build, random, tf
 
 KERNEL, BIAS, DENSE = random(3, 3, 2, 5), random(5, low=-8, high=8), random(5, 4)
 
@@ -37,8 +37,6 @@ def conv_net() -> Graph:
     """Return a convolution with bias and Relu6, a mean over positions and a dense layer."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 6, 7, 2], name="x")
         y = tf.nn.conv2d(x, KERNEL, 1, "VALID", name="conv")
         y = tf.nn.relu6(tf.nn.bias_add(y, BIAS, name="biased"), name="relu6")
@@ -65,8 +63,6 @@ def classifier(delta: np.ndarray | float = 0.0, softmax: bool = True, extra: boo
     """Return two dense layers and a Softmax; `delta` is added to what the Softmax reads."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
         y = tf.nn.bias_add(tf.matmul(x, FIRST, name="first"), random(24, low=0), name="biased")
         y = tf.nn.relu(y, name="relu")

@@ -17,7 +17,7 @@ from deploykit.verification.groups import GroupCloseness
 from deploykit.verification.samples import Dataset
 from tests.deploykit.quantization.conftest import classifier, logits
 from tests.deploykit.verification.test_choices import KINDS, detector
-from tests.support import Containing, build, raises, random, says
+from tests.support import Containing, build, raises, random, says, tf
 
 X = random(21, 16, low=0)
 DELTA = np.zeros(10, np.float32)
@@ -86,8 +86,6 @@ def test_another_shape_nan_and_other_interfaces(in_process):
 
 def test_whole_numbers_alone_cannot_be_judged(in_process):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
         tf.argmax(x, 1, name="out")
 
@@ -116,8 +114,6 @@ def test_labels_are_those_of_the_samples_that_run(in_process):
     """A graph that demands a batch leaves out the last samples, and their labels."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [4, 16], name="x")
         tf.identity(x, name="out")
 
@@ -279,8 +275,6 @@ def test_a_graph_that_kills_the_child_and_the_next_one(own):
     """In real children: the metric is found in the working directory, and one death is survived."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
         abort = tf.raw_ops.Abort(error_msg="deadly", exit_without_error=False, name="abort")
         with tf.control_dependencies([abort]):
@@ -296,13 +290,9 @@ def test_a_graph_that_kills_the_child_and_the_next_one(own):
 
 def test_inputs_by_place_where_names_differ(in_process):
     def body():
-        import tensorflow as tf
-
         tf.identity(tf.compat.v1.placeholder(tf.float32, [None, 16], name="y"), name="same")
 
     def reference():
-        import tensorflow as tf
-
         tf.identity(tf.compat.v1.placeholder(tf.float32, [None, 16], name="x"), name="out")
 
     found = judged(build(reference, ["x"], ["out"]), build(body, ["y"], ["same"]))

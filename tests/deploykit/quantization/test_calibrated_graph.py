@@ -13,7 +13,7 @@ from deploykit.transforms.core.int8 import plan as planning
 from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.transforms.core.running.differences import compare
 from deploykit.transforms.core.running.session import Session
-from tests.support import build, ops, random, run
+from tests.support import build, ops, random, run, tf
 from tests.transforms.int8_nets import C, image, layer, relu
 
 BAR_DB = 20.0  # 8 bits give 50 dB at best; these nets have up to 17 layers in a row
@@ -116,8 +116,6 @@ def low_net():
     """A layer without activation, which gives values below zero, and one that reads them."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 4, 4, 6], name="x")
         y = tf.nn.bias_add(tf.nn.conv2d(x, random(1, 1, 6, 8), 1, "VALID", name="low"), BIAS)
         y = tf.nn.relu(tf.nn.conv2d(y, random(1, 1, 8, 4), 1, "VALID", name="reader"), name="relu")

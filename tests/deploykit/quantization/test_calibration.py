@@ -13,7 +13,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.verification.samples import Dataset
 from tests.deploykit.quantization.conftest import by_numpy, conv_net
-from tests.support import Containing, build, raises, random, says
+from tests.support import Containing, build, raises, random, says, tf
 
 
 def samples(count: int = 7) -> np.ndarray:
@@ -110,8 +110,6 @@ def test_mse_cuts_off_tails_and_keeps_what_channels_hold(in_process):
 
 def test_channels_first(in_process):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 3, 4, 5], name="x")
         y = tf.raw_ops.Relu(features=x, name="before")
         y = tf.nn.bias_add(y, [0.0, 10.0, 20.0], data_format="NCHW", name="biased")
@@ -129,8 +127,6 @@ def test_channels_first(in_process):
 
 def test_where_nan_first_came_from(in_process):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
         tf.add(tf.exp(tf.sqrt(x, name="root"), name="grown"), 1.0, name="out")
 
@@ -153,8 +149,6 @@ def test_where_nan_first_came_from(in_process):
 
 def test_values_whose_sum_overflows_are_finite(in_process):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 40, 4], name="x")
         tf.identity(x, name="out")
 
@@ -165,8 +159,6 @@ def test_values_whose_sum_overflows_are_finite(in_process):
 
 def test_idle_tensors_are_kept_and_said(in_process):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
         tf.nn.relu(tf.subtract(x, 5.0, name="low"), name="dead")
         tf.clip_by_value(x, 2.0, 2.0, name="same")
@@ -182,8 +174,6 @@ def conditional(version: int):
     """Return a graph with layers in a branch and in a loop, and one behind them."""
 
     def body():
-        import tensorflow as tf
-
         v1 = tf.compat.v1
         (v1.enable_control_flow_v2 if version == 2 else v1.disable_control_flow_v2)()
         x = v1.placeholder(tf.float32, [None, 4], name="x")
@@ -203,8 +193,6 @@ def conditional(version: int):
     try:
         return build(body, ["x"], ["after"])
     finally:
-        import tensorflow as tf
-
         tf.compat.v1.enable_control_flow_v2()
 
 
@@ -224,8 +212,6 @@ def test_layers_in_loops_and_branches_are_left_out(in_process, version):
 
 def test_channels_that_differ_in_number_and_tensors_of_one_axis(in_process):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, None, name="x")
         scale = tf.compat.v1.placeholder(tf.float32, [], name="scale")
         flat = tf.reshape(x, [-1], name="flat")
@@ -244,8 +230,6 @@ def test_channels_that_differ_in_number_and_tensors_of_one_axis(in_process):
 
 def fixed_batch():
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [4, 3], name="x")
         tf.matmul(x, random(3, 2), name="out")
 
@@ -264,8 +248,6 @@ def test_a_graph_that_demands_a_batch(in_process, caplog):
 
 def whole_numbers(kind: str):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(kind, [None, 3], name="x")
         y = tf.strings.length(x) if kind == "string" else x
         tf.add(y, y, name="numbers")

@@ -32,7 +32,7 @@ from deploykit.verification.engines.engine_check import EngineCheck
 from tests.deploykit.benchmarking.made_up_results import measurement
 from tests.deploykit.quantization.conftest import InProcess
 from tests.deploykit.quantization.test_search import LAYERS, Clock, int8_of, residual_net, why
-from tests.support import Containing, build, ops, raises, random, says
+from tests.support import Containing, build, ops, raises, random, says, tf
 
 pytest.importorskip("openvino")
 OTHERWISE = "OpenVINO differs from TensorFlow here"
@@ -49,8 +49,6 @@ def made(body, outputs=("out",)) -> Graph:
 
 def plain_net() -> Graph:
     def body():
-        import tensorflow as tf
-
         y = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
         for number, (size, channels) in enumerate(((3, 16), (16, 24), (24, 16))):
             weights = random(3, 3, size, channels, seed=number)
@@ -63,8 +61,6 @@ def plain_net() -> Graph:
 
 def dense_net() -> Graph:
     def body():
-        import tensorflow as tf
-
         y = tf.compat.v1.placeholder(tf.float32, [None, 20], name="x")
         for number, (size, channels) in enumerate(((20, 48), (48, 32))):
             y = tf.matmul(y, random(size, channels, seed=number), name=f"m{number}")
@@ -78,8 +74,6 @@ def attending_net() -> Graph:
     """Return a block of a transformer: products with constants, with each other, a layer norm."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 6, 16], name="x")
         flat = tf.reshape(x, [-1, 16])
         q, k, v = (
@@ -100,8 +94,6 @@ def pooling_net() -> Graph:
     """Return what OpenVINO is known to compute wrong: a maximum before an int8 product."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
         y = tf.nn.conv2d(x, random(3, 3, 3, 16), 1, "SAME", name="conv")
         y = tf.reduce_max(tf.tanh(y), [1, 2], name="most")
@@ -113,8 +105,6 @@ def pooling_net() -> Graph:
 
 def two_headed_net() -> Graph:
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
         y = tf.nn.relu(tf.nn.conv2d(x, random(3, 3, 3, 16), 2, "SAME", name="conv"))
         y = tf.reduce_mean(y, [1, 2])
@@ -281,8 +271,6 @@ def test_a_float_graph_that_the_engine_does_not_compute(net, data, clock, monkey
 
 def test_strings_are_refused_before_anything_runs(data):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
         y = tf.reduce_mean(tf.nn.conv2d(x, random(3, 3, 3, 4), 1, "SAME", name="conv"), [1, 2])
         tf.as_string(tf.identity(y, name="out"), name="said")

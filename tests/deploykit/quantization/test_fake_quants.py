@@ -15,7 +15,7 @@ from deploykit.transforms.core.errors import GraphError, NotQuantizedError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.samples import Dataset
 from tests.deploykit.conftest import command_line
-from tests.support import Containing, build, raises, random, says
+from tests.support import Containing, build, raises, random, says, tf
 from tests.transforms.fake_quant_nets import SIZE, Block, C, feeds, image, layer, made, net
 from tests.transforms.test_fake_quants import LEAST_DB, of_four_bits, residual
 
@@ -65,8 +65,6 @@ def without_ranges() -> Graph:
     """Return a net whose weights have fake-quants, and of whose activations one has."""
 
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, (None, *SIZE, C), name="x")
         y = layer(x, Block(), "first", 1)
         parts = [layer(y, Block(kind=kind), f"{kind}/part", 2) for kind in ("conv", "depthwise")]
@@ -177,8 +175,6 @@ def test_fake_quants_of_activations_alone_need_calibration(in_process):
     """With it, the model is quantized like one without fake-quants."""
 
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, (None, 8), name="x")
         y = tf.nn.relu(tf.matmul(x, random(8, 16, seed=1)))
         y = tf.quantization.fake_quant_with_min_max_args(y, 0.0, 4.0)

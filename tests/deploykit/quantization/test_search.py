@@ -20,7 +20,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import DType
-from tests.support import Containing, build, ops, raises, random, run, says
+from tests.support import Containing, build, ops, raises, random, run, says, tf
 
 LAYERS = ("conv", "depthwise", "linear", "dense")
 INT8_OPS = frozenset(quantize_static.OPS.values())
@@ -30,8 +30,6 @@ def residual_net() -> Graph:
     """Return convolutions with Relu6 and Relu, a residual sum, a mean and a dense layer."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
         y = tf.nn.conv2d(x, random(3, 3, 3, 16), 1, "SAME", name="conv")
         a = tf.nn.relu6(tf.nn.bias_add(y, random(16)), name="a")
@@ -388,8 +386,6 @@ def test_a_wrong_order_of_ends_never_leaves(net, data, clock, monkeypatch, swap)
 
 def run_everywhere(content: bytes, batches: list[np.ndarray], folder: str) -> list[np.ndarray]:
     """Return the answers of a plain session and of a loaded SavedModel, with Grappler on."""
-    import tensorflow as tf
-
     v1 = tf.compat.v1
     graph_def = v1.GraphDef.FromString(content)
     with tf.Graph().as_default(), v1.Session() as session:
@@ -510,8 +506,6 @@ def test_a_graph_in_8_bits(net, data, clock):
 
 def test_activations_that_are_not_finite(data, clock):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
         y = tf.math.log(x, name="log")
         tf.nn.conv2d(y, random(3, 3, 3, 4), 1, "SAME", name="out")
@@ -522,8 +516,6 @@ def test_activations_that_are_not_finite(data, clock):
 
 def test_idle_tensors_and_layers_of_zeros(data, clock):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
         y = tf.nn.relu(tf.nn.conv2d(x, random(3, 3, 3, 4), 1, "SAME", name="conv"))
         z = tf.nn.conv2d(y, np.zeros((1, 1, 4, 4), np.float32), 1, "SAME", name="zeros")
@@ -551,8 +543,6 @@ def test_nothing_to_quantize(clock):
     assert found.reason == Containing("nothing to quantize")
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.int32, [None, 4], name="x")
         tf.matmul(x, np.ones((4, 4), np.int32), name="out")
 
@@ -562,8 +552,6 @@ def test_nothing_to_quantize(clock):
 
 def test_layers_in_branches_stay_float(data, clock):
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
         y = tf.nn.relu(tf.nn.conv2d(x, random(3, 3, 3, 8), 1, "SAME", name="conv"))
         y = tf.cond(

@@ -10,14 +10,13 @@ import pytest
 from deploykit.records import image_folder
 from deploykit.records.decoding import Decoder
 from deploykit.records.index import load_index
+from tests.support import tf
 
 LABELS = ("cat", "dog")
 
 
 def parsed(folder, name=None):
     """Return all values by feature, as TensorFlow parses them by the index: arrays or lists."""
-    import tensorflow as tf
-
     index = load_index(folder, name)
     spec = {}
     for each, feature in index.features.items():
@@ -41,8 +40,6 @@ def parsed(folder, name=None):
 
 def jpeg(color=(255, 0, 0), size=8, seed=None):
     """Return a JPEG file: one colour, or noise."""
-    import tensorflow as tf
-
     pixels = np.full((size, size, 3), color, np.uint8)
     if seed is not None:
         pixels = np.random.default_rng(seed).integers(0, 256, pixels.shape).astype(np.uint8)
@@ -50,8 +47,6 @@ def jpeg(color=(255, 0, 0), size=8, seed=None):
 
 
 def png(seed=0, size=8, channels=3):
-    import tensorflow as tf
-
     pixels = np.random.default_rng(seed).integers(0, 256, (size, size, channels)).astype(np.uint8)
     return tf.io.encode_png(pixels).numpy()
 

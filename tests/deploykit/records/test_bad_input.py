@@ -12,7 +12,7 @@ from deploykit.records.image_files import image_problem
 from deploykit.records.pickles import read_pickle
 from deploykit.transforms.core.errors import Error, GraphError, RefusedError
 from tests.deploykit.records.conftest import cifar_batch, idx_bytes, jpeg, png
-from tests.support import Containing, raises, says, shows
+from tests.support import Containing, raises, says, shows, tf
 
 TABLES = {
     "ragged": ("a.csv", "1,2,0\n1,2,3,0\n", re.escape("a.csv: line 2: 4 columns, expected 3")),
@@ -186,8 +186,6 @@ def test_a_flipped_bit_of_a_png_is_seen():
 
 def test_what_tensorflow_decodes_is_no_problem():
     """As many pictures of different kinds as there are seeds; none is refused."""
-    import tensorflow as tf
-
     pixels = tf.cast(tf.random.stateless_uniform([31, 17, 3], (1, 2), 0, 256, tf.int32), tf.uint8)
     for kind in ("rgb", "grayscale"):
         given = pixels if kind == "rgb" else pixels[..., :1]

@@ -13,7 +13,7 @@ from deploykit.records import encoding
 from deploykit.records.features import Feature
 from deploykit.transforms.core import tfrecord
 from deploykit.transforms.core.errors import VerificationError
-from tests.support import says
+from tests.support import says, tf
 
 NAMES = st.text(min_size=1, max_size=20)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -29,8 +29,6 @@ FEATURES = st.one_of(
 
 
 def by_tensorflow(values):
-    import tensorflow as tf
-
     features = {}
     for name, (dtype, value) in values.items():
         if dtype == "float32":
@@ -56,8 +54,6 @@ def by_hand(values):
 @settings(deadline=None, max_examples=200)
 @given(st.dictionaries(NAMES, FEATURES, max_size=4))
 def test_an_example_is_what_tensorflow_would_write(values):
-    import tensorflow as tf
-
     made, theirs = by_hand(values), by_tensorflow(values)
     again = tf.train.Example.FromString(made).SerializeToString(deterministic=True)
     assert again == theirs
@@ -84,8 +80,6 @@ def test_a_number_alone_is_a_list_of_one():
 
 @pytest.mark.parametrize("records", [[], [b""], [b"a" * 5, b"", bytes(range(256)) * 10]])
 def test_files_are_what_tensorflow_writes(tmp_path, records):
-    import tensorflow as tf
-
     path = str(tmp_path / "theirs.tfrecord")
     with tf.io.TFRecordWriter(path) as writer:
         for record in records:

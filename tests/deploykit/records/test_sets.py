@@ -8,7 +8,7 @@ import pytest
 from deploykit.records.index import load_index
 from deploykit.records.sets import record_sets
 from tests.deploykit.records.conftest import cifar_batch, parsed
-from tests.support import raises, shows
+from tests.support import raises, shows, tf
 
 BATCHES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
 
@@ -138,8 +138,6 @@ def test_calibrating_on_one_set(deploykit, tmp_path, cifar_10):
     from tests.support import build, random
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 32, 32, 3], name="pixels")
         tf.identity(tf.reduce_mean(x, [1, 2]) @ random(3, 10), name="out")
 

@@ -15,6 +15,7 @@ from tests.deploykit.records.conftest import (
     parsed,
     png,
 )
+from tests.support import tf
 
 
 @pytest.fixture
@@ -142,8 +143,6 @@ def test_a_folder_of_classes(records, pictures):
 
 
 def test_pixels_are_those_of_tensorflow(records, pictures):
-    import tensorflow as tf
-
     found, index = records(pictures, "--raw", "--processes", 2)
     files = sorted(pictures.rglob("*.jpg"))
     expected = [tf.io.decode_jpeg(path.read_bytes()).numpy() for path in files]

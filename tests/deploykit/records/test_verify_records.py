@@ -12,7 +12,7 @@ from deploykit.records.verify_records import check_folder
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.tfrecord import framed
 from tests.deploykit.records.conftest import numbers
-from tests.support import Containing, raises, says, shows
+from tests.support import Containing, raises, says, shows, tf
 
 
 @pytest.fixture(scope="module", params=["", "GZIP"])
@@ -73,8 +73,6 @@ def test_every_cut_is_found(folder):
 
 
 def test_a_cut_between_records_which_tensorflow_reads_as_an_end(folder, deploykit):
-    import tensorflow as tf
-
     index = load_index(folder)
     if index.compression:
         pytest.skip("a cut gzip file has no end at all")
@@ -145,8 +143,6 @@ def test_no_record_is_no_success(tmp_path, deploykit):
 
 
 def test_files_that_tensorflow_wrote(tmp_path, deploykit):
-    import tensorflow as tf
-
     feature = tf.train.Feature(float_list=tf.train.FloatList(value=[1.5, 2.5]))
     text = tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"a word"]))
     example = tf.train.Example(features=tf.train.Features(feature={"x": feature, "t": text}))

@@ -3,14 +3,12 @@
 import pytest
 
 from deploykit.freezing.graph_files import load_graph
-from tests.support import build, random
+from tests.support import build, random, tf
 
 STAYS = "stays in front of the model, as no --inputs are given; with --inputs resized, the tensor"
 
 
 def decode(op, contents):
-    import tensorflow as tf
-
     raw = tf.raw_ops
     if op in ("DecodeJpeg", "DecodePng", "DecodeBmp"):
         return getattr(raw, op)(contents=contents, channels=3, name="decoder")
@@ -34,8 +32,6 @@ def behind(op):
     """Return a layer behind a decoder; DecodeJpeg stands behind a file that is read."""
 
     def body():
-        import tensorflow as tf
-
         contents = tf.compat.v1.placeholder(tf.string, [], name="contents")
         if op is None:
             image = tf.compat.v1.placeholder(tf.float32, [None, None, 3], name="pixels")

@@ -11,7 +11,7 @@ from deploykit.freezing import graph_files, initializers
 from deploykit.rewriting import rewrite
 from deploykit.transforms.core.errors import VerificationError
 from deploykit.transforms.core.graph import Graph
-from tests.support import Containing, build, raises, random, shows, transform
+from tests.support import Containing, build, raises, random, shows, tf, transform
 
 COMMANDS = ("freeze", "optimize", "quantize", "transform")
 
@@ -37,8 +37,6 @@ def graph_of(make) -> Graph:
     """Return a graph from x, [any, 6], to out."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 6], name="x")
         tf.identity(make(tf, x), name="out")
 
@@ -224,8 +222,6 @@ def test_the_reference_is_the_graph_as_it_was_read(tmp_path):
 
 @pytest.fixture(scope="module")
 def saved_model(tmp_path_factory):
-    import tensorflow as tf
-
     class Dense(tf.Module):
         def __init__(self):
             super().__init__()

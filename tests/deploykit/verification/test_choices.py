@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.choices import choices
 from deploykit.verification.verify import verify
-from tests.support import build, random, run
+from tests.support import build, random, run, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -44,8 +44,6 @@ def detector(kind, noise: float = 0.0, wrong: bool = False, sign: float = 1.0) -
     """
 
     def body():
-        import tensorflow as tf
-
         tf.compat.v1.disable_control_flow_v2()
         x = tf.compat.v1.placeholder(tf.float32, [1, 16], name="x")
         weights = np.tile(sign * random(16, 20), 2) + 1e-4 * random(16, 40, seed=2)
@@ -99,8 +97,6 @@ def test_the_place_is_in_front_of_the_choice(kind):
 
 def test_a_net_without_a_choice_is_judged_at_its_outputs():
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
         y = tf.matmul(x, random(16, 8))
         y = y * tf.cast(y > 0, tf.float32)  # an activation made of a threshold

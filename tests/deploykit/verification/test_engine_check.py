@@ -21,7 +21,7 @@ from deploykit.transforms.core.running.session import Session
 from deploykit.verification.engines import engine_check
 from deploykit.verification.engines.engine_check import bar_of, compared, compared_in
 from deploykit.verification.engines.engine_feeds import engine_feeds
-from tests.support import Containing, says, shows
+from tests.support import Containing, says, shows, tf
 
 pytest.importorskip("openvino")
 RANDOM = np.random.default_rng(0)
@@ -31,16 +31,12 @@ WEIGHTS = RANDOM.normal(size=(3, 3, 3, 8)).astype(np.float32)
 
 
 def frozen(function, *shapes, dtype="float32"):
-    import tensorflow as tf
-
     specs = [tf.TensorSpec(shape, dtype) for shape in shapes]
     return deploykit.freeze(tf.function(function, input_signature=specs))
 
 
 def rounded(values, low=-1.0):
     """Return 8-bit codes of values as an int8 layer reads them, times int8 weights."""
-    import tensorflow as tf
-
     codes = tf.constant(CODES)
     weights = tf.cast(codes, tf.float32) * tf.constant(np.full(50, 0.01, np.float32))
     read = tf.quantization.fake_quant_with_min_max_vars(values, low, 1.0, 8, low < 0)
@@ -48,8 +44,6 @@ def rounded(values, low=-1.0):
 
 
 def net():
-    import tensorflow as tf
-
     def function(x):
         return tf.nn.softmax(
             tf.reduce_mean(tf.nn.relu(tf.nn.conv2d(x, WEIGHTS, 1, "SAME")), [1, 2])
@@ -70,7 +64,6 @@ def check(graph, bar=None, compiling=None, data=None):
 
 def right():
     """Yield functions of which OpenVINO computes what TensorFlow does, and their inputs."""
-    import tensorflow as tf
 
     def several(a, b):
         return a @ tf.transpose(b), a * 2
@@ -135,7 +128,6 @@ def test_shapes_of_all_kinds_are_right(name):
 
 def wrong():
     """Yield what OpenVINO is known to get wrong, with what is said of it."""
-    import tensorflow as tf
 
     def loop(values):
         def halve(i, y):
@@ -189,8 +181,6 @@ def test_whole_numbers_beyond_32_bits_are_no_answer_but_an_error():
 
 
 def test_what_openvino_lacks_is_refused_by_name():
-    import tensorflow as tf
-
     def with_constant(x):
         return x * 2, tf.constant([1.0])
 
@@ -206,8 +196,6 @@ def test_what_openvino_lacks_is_refused_by_name():
 
 
 def test_products_of_long_whole_numbers_are_refused_as_samples_would_not_show_them():
-    import tensorflow as tf
-
     def hashed(ids):
         return ids * 100_003 % 1_000
 
@@ -226,8 +214,6 @@ def test_products_of_long_whole_numbers_are_refused_as_samples_would_not_show_th
 
 
 def test_sums_at_places_that_are_fed_are_refused_as_one_may_come_twice():
-    import tensorflow as tf
-
     def scattered(places):
         return tf.scatter_nd(places, tf.cast(places[:, 0] + 1, tf.float32), [8])
 
@@ -238,8 +224,6 @@ def test_sums_at_places_that_are_fed_are_refused_as_one_may_come_twice():
 
 
 def test_an_engine_that_takes_no_empty_batch_is_given_a_row():
-    import tensorflow as tf
-
     found = check(frozen(lambda x: tf.nn.max_pool2d(x, 2, 2, "SAME"), (None, 4, 4, 2)))
     assert found.why == ""
     assert not found.takes_empty
@@ -249,8 +233,6 @@ def test_an_engine_that_takes_no_empty_batch_is_given_a_row():
 
 @pytest.mark.parametrize("in_branch", [False, True])
 def test_random_numbers_are_refused_by_name_as_a_seed_may_make_the_first_ones_equal(in_branch):
-    import tensorflow as tf
-
     def made(x):
         draw = lambda: x + tf.random.uniform(tf.shape(x), seed=3)  # noqa: E731
         if not in_branch:
@@ -273,8 +255,6 @@ def test_random_numbers_are_refused_by_name_as_a_seed_may_make_the_first_ones_eq
 
 def test_answers_that_change_prove_nothing():
     """However it comes that TensorFlow gives something else each time."""
-    import tensorflow as tf
-
     graph = frozen(lambda x: x + tf.random.uniform(tf.shape(x)), (None, 3))
     found = changed_check(graph, lambda a: a + 1)
     assert "other values each" in found.not_compared

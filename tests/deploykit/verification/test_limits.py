@@ -8,15 +8,13 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import ResourceLimits
 from deploykit.verification import running
 from deploykit.verification.verify import verify
-from tests.support import build, raises
+from tests.support import build, raises, tf
 
 
 def loop(count: int) -> Graph:
     """Return a graph that runs a loop so many times."""
 
     def body():
-        import tensorflow as tf
-
         tf.compat.v1.enable_control_flow_v2()
         x = tf.compat.v1.placeholder(tf.float32, [1], "x")
         y = tf.while_loop(
@@ -50,8 +48,6 @@ def test_a_tensor_that_is_too_large(monkeypatch):
     monkeypatch.setattr(running, "MOST_BYTES", 1000)
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [1, 10], "x")
         tf.tile(x, [1, 100], name="y")
 

@@ -9,22 +9,18 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from deploykit.verification.sample_inputs import BATCH, made_up_feeds, made_up_shapes
 from deploykit.verification.verify import verify
-from tests.support import Containing, build, raises, random, run
+from tests.support import Containing, build, raises, random, run, tf
 
 RANGE = (-1.0, 1.0)
 ANY = "any"
 
 
 def placeholder(dtype="float32", shape=ANY, name="x"):
-    import tensorflow as tf
-
     shape = None if shape == ANY else shape
     return tf.compat.v1.placeholder(tf.as_dtype(dtype), shape, name=name)
 
 
 def conv(x, *kernel):
-    import tensorflow as tf
-
     return tf.nn.conv2d(x, random(*kernel), 1, "SAME")
 
 
@@ -40,43 +36,31 @@ def conv_open_channels():
 
 
 def conv_after_resize():
-    import tensorflow as tf
-
     x = placeholder("uint8")
     x = tf.raw_ops.ResizeBilinear(images=tf.cast(x, tf.float32), size=[8, 8])
     return conv(x, 3, 3, 3, 2)
 
 
 def conv_after_transpose():
-    import tensorflow as tf
-
     return conv(tf.transpose(placeholder(), [0, 2, 3, 1]), 3, 3, 4, 2)
 
 
 def depthwise_after_normalising():
-    import tensorflow as tf
-
     return tf.nn.depthwise_conv2d(
         (placeholder() - 0.5) * 2.0, random(3, 3, 6, 2), [1, 1, 1, 1], "SAME"
     )
 
 
 def transposed_conv():
-    import tensorflow as tf
-
     return tf.nn.conv2d_transpose(placeholder(), random(3, 3, 2, 5), [4, 96, 96, 2], 1)
 
 
 def conv3d():
-    import tensorflow as tf
-
     return tf.nn.conv3d(placeholder(shape=[1, 8, 8, 8, None]), random(2, 2, 2, 3, 2),
                         [1, 1, 1, 1, 1], "SAME")  # fmt: skip
 
 
 def batch_norm_any():
-    import tensorflow as tf
-
     ones = np.ones(7, np.float32)
     return tf.raw_ops.FusedBatchNormV3(
         x=placeholder(), scale=ones, offset=ones, mean=ones, variance=ones, is_training=False
@@ -84,26 +68,18 @@ def batch_norm_any():
 
 
 def matmul_any():
-    import tensorflow as tf
-
     return tf.matmul(tf.nn.relu(placeholder()), random(7, 3))
 
 
 def matmul_transposed():
-    import tensorflow as tf
-
     return tf.matmul(placeholder(shape=[None, None]), random(3, 7), transpose_b=True)
 
 
 def matmul_of_stored_half():
-    import tensorflow as tf
-
     return tf.matmul(placeholder(), tf.cast(random(7, 3).astype(np.float16), tf.float32))
 
 
 def bias_any():
-    import tensorflow as tf
-
     return tf.raw_ops.BiasAdd(value=placeholder(), bias=random(9))
 
 
@@ -112,55 +88,39 @@ def vector_any():
 
 
 def reshape_any():
-    import tensorflow as tf
-
     return tf.matmul(tf.reshape(placeholder(), [-1, 12]), random(12, 2))
 
 
 def reshape_open_square():
-    import tensorflow as tf
-
     x = tf.reshape(placeholder(shape=[None, None, None, 1]), [-1, 784])
     return tf.matmul(x, random(784, 2))
 
 
 def positions():
-    import tensorflow as tf
-
     ids = placeholder("int32", [None, None])
     return tf.gather(random(30, 4), ids) + random(11, 4, seed=1)
 
 
 def two_that_meet():
-    import tensorflow as tf
-
     x, y = placeholder(shape=[None, None]), placeholder(shape=[None, None], name="y")
     return tf.matmul(tf.concat([x, x * y], 1), random(14, 2))
 
 
 def three_concatenated():
-    import tensorflow as tf
-
     parts = [placeholder(shape=shape, name=name) for name, shape in
              (("x", [3, None, 2]), ("y", [None, 8, 2]), ("z", ANY))]  # fmt: skip
     return tf.concat(parts, -1) + 1.0
 
 
 def picked_any():
-    import tensorflow as tf
-
     return tf.reduce_sum(placeholder()[:, 2, 1:], axis=1)
 
 
 def unpacked_any():
-    import tensorflow as tf
-
     return tf.add_n(tf.unstack(placeholder(), 3, axis=1))
 
 
 def softmax_any():
-    import tensorflow as tf
-
     return tf.nn.softmax(placeholder() * 3.0)
 
 
@@ -173,8 +133,6 @@ def one_number():
 
 def typed(dtype):
     def make():
-        import tensorflow as tf
-
         x = placeholder(dtype, [None, 5])
         return tf.cast(tf.abs(x) if dtype.startswith("complex") else x, tf.float32)
 
@@ -184,8 +142,6 @@ def typed(dtype):
 
 def quantized(dtype):
     def make():
-        import tensorflow as tf
-
         return tf.raw_ops.Dequantize(input=placeholder(dtype, [None, 5]), min_range=-1.0,
                                      max_range=1.0)  # fmt: skip
 
@@ -195,8 +151,6 @@ def quantized(dtype):
 
 def ids(dtype="int64", rows=7):
     def make():
-        import tensorflow as tf
-
         x = tf.cast(placeholder(dtype, [None, 6]), tf.int32)
         return tf.gather(random(rows, 3), tf.reshape(tf.expand_dims(x, 1), [-1]))
 
@@ -205,89 +159,63 @@ def ids(dtype="int64", rows=7):
 
 
 def ids_on_another_axis():
-    import tensorflow as tf
-
     return tf.gather(random(40, 3), placeholder("int32", [None]), axis=1)
 
 
 def ids_of_two_tables():
-    import tensorflow as tf
-
     x = placeholder("int32", [None, 6])
     return tf.gather(random(9, 3), x) + tf.gather(random(4, 3), x)
 
 
 def ids_with_offsets():
-    import tensorflow as tf
-
     return tf.gather(random(12, 3), placeholder("int32", [None, 3]) + np.array([0, 3, 7], np.int32))
 
 
 def ids_in_a_picture():
-    import tensorflow as tf
-
     return tf.gather_nd(random(5, 6, 3), placeholder("int64", [None, 2]))
 
 
 def ids_of_what_is_fed():
-    import tensorflow as tf
-
     return tf.gather(placeholder(shape=[None, 5]), placeholder("int32", [None], "i"), axis=1)
 
 
 def classes():
-    import tensorflow as tf
-
     logits = tf.matmul(tf.one_hot(placeholder("int32", [None]), 10), random(10, 4))
     labels = placeholder("int64", [None], "labels")
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
 
 def lengths():
-    import tensorflow as tf
-
     mask = tf.sequence_mask(placeholder("int32", [None]), 12)
     return tf.cast(mask, tf.float32)
 
 
 def reversed_lengths():
-    import tensorflow as tf
-
     x, lengths = placeholder(shape=[None, 5, 2]), placeholder("int32", [None], "n")
     return tf.raw_ops.ReverseSequence(input=x, seq_lengths=lengths, seq_dim=1, batch_dim=0)
 
 
 def size_that_is_fed():
-    import tensorflow as tf
-
     x = placeholder(shape=[None, None, None, 3])
     return tf.image.resize(x, placeholder("int32", [2], "size"))
 
 
 def shape_that_is_fed():
-    import tensorflow as tf
-
     return tf.reshape(placeholder(shape=[None, 6]), placeholder("int32", [2], "shape")) * 1.0
 
 
 def slice_that_is_fed():
-    import tensorflow as tf
-
     return tf.slice(random(8, 3), placeholder("int32", [2], "b"),
                     placeholder("int32", [2])) + placeholder(shape=[None, 1], name="y")  # fmt: skip
 
 
 def sparse():
-    import tensorflow as tf
-
     parts = (placeholder("int64", [None, 2]), placeholder(shape=[None], name="v"),
              placeholder("int64", [2], "s"))  # fmt: skip
     return tf.sparse.to_dense(tf.sparse.SparseTensor(*parts))
 
 
 def batch_that_is_fed():
-    import tensorflow as tf
-
     x, batch = placeholder(shape=[None, 6]), placeholder("int32", [], "batch")
     state = tf.zeros([batch, 2])
     return tf.concat([tf.reshape(x, [batch, -1]), state], 1)
@@ -295,8 +223,6 @@ def batch_that_is_fed():
 
 def lengths_in_a_loop(version):
     def make():
-        import tensorflow as tf
-
         (tf.compat.v1.enable_control_flow_v2 if version == 2
          else tf.compat.v1.disable_control_flow_v2)()  # fmt: skip
         lengths = placeholder("int32", [None])
@@ -313,26 +239,18 @@ def lengths_in_a_loop(version):
 
 
 def segments():
-    import tensorflow as tf
-
     return tf.math.segment_sum(placeholder(shape=[None, 3]), placeholder("int32", [None], "s"))
 
 
 def divided():
-    import tensorflow as tf
-
     return tf.cast(np.int32(1000) // placeholder("int32", [None]), tf.float32)
 
 
 def switch():
-    import tensorflow as tf
-
     return tf.where(placeholder("bool", [None, 4]), placeholder(shape=[None, 4], name="y"), 0.0)
 
 
 def rate_with_default():
-    import tensorflow as tf
-
     keep = tf.compat.v1.placeholder_with_default(np.float32(1), [], name="x")
     return tf.sqrt(keep) * placeholder(shape=[None, 3], name="y")
 
@@ -341,8 +259,6 @@ def rate_with_default():
 
 
 def table(keys, values, texts):
-    import tensorflow as tf
-
     raw = tf.raw_ops
     handle = raw.HashTableV2(key_dtype=tf.as_dtype(keys.dtype), value_dtype=tf.float32,
                              shared_name="t", name="table")  # fmt: skip
@@ -351,61 +267,43 @@ def table(keys, values, texts):
 
 
 def words():
-    import tensorflow as tf
-
     return tf.strings.to_hash_bucket_fast(placeholder("string", [None]), 1000)
 
 
 def words_any():
-    import tensorflow as tf
-
     return tf.strings.length(placeholder("string"))
 
 
 def words_compared():
-    import tensorflow as tf
-
     x = placeholder("string", [None, 1])
     return tf.cast(tf.equal(x, np.array(["red", "green"])), tf.float32)
 
 
 def words_cut():
-    import tensorflow as tf
-
     x = tf.raw_ops.StringSplitV2(input=tf.strings.lower(placeholder("string", [None])), sep="")
     return tf.strings.to_hash_bucket_fast(x.values, 99)
 
 
 def digits():
-    import tensorflow as tf
-
     return tf.strings.to_number(placeholder("string", [None, 3]))
 
 
 def raw_bytes():
-    import tensorflow as tf
-
     x = tf.io.decode_raw(placeholder("string", [None]), tf.uint8)
     return tf.cast(tf.reshape(x, [-1, 6, 4]), tf.float32)
 
 
 def base64_of_png():
-    import tensorflow as tf
-
     return tf.image.decode_png(tf.io.decode_base64(placeholder("string", [])))
 
 
 def zipped_raw():
-    import tensorflow as tf
-
     x = tf.io.decode_compressed(placeholder("string", [None]), "ZLIB")
     return tf.io.decode_raw(x, tf.int16)
 
 
 def picture(op, **attrs):
     def make():
-        import tensorflow as tf
-
         x = getattr(tf.raw_ops, op)(contents=placeholder("string"), **attrs)
         return tf.cast(x, tf.float32) / 255
 
@@ -415,8 +313,6 @@ def picture(op, **attrs):
 
 def pictures_in_a_loop(version):
     def make():
-        import tensorflow as tf
-
         def decoded(content):
             return tf.image.resize(tf.image.decode_jpeg(content, channels=3), [8, 8])
 
@@ -434,21 +330,15 @@ def pictures_in_a_loop(version):
 
 
 def sound():
-    import tensorflow as tf
-
     return tf.audio.decode_wav(placeholder("string", []), 1, 800).audio
 
 
 def examples_any():
-    import tensorflow as tf
-
     features = {"x": tf.io.FixedLenFeature([3], tf.float32)}
     return tf.io.parse_example(placeholder("string"), features)["x"]
 
 
 def csv():
-    import tensorflow as tf
-
     x, i, w = tf.io.decode_csv(placeholder("string", [None]), [[0.0], [0], [""]])
     found = tf.gather(random(3, 1), i)[:, 0] + x
     return found + tf.cast(tf.strings.length(w), tf.float32)
@@ -456,8 +346,6 @@ def csv():
 
 def examples(op):
     def make():
-        import tensorflow as tf
-
         v1 = tf.io
         features = {
             "x": v1.FixedLenFeature([3], tf.float32),
@@ -479,8 +367,6 @@ def examples(op):
 
 
 def pictures_in_an_example():
-    import tensorflow as tf
-
     found = tf.io.parse_single_example(
         placeholder("string", []), {"image": tf.io.FixedLenFeature([], tf.string)}
     )
@@ -500,8 +386,6 @@ def numbers_in_texts(kind, dtype="float32"):
     """Return a graph that makes numbers of texts, behind ops that cut or change these."""
 
     def make():
-        import tensorflow as tf
-
         x = placeholder("string", [None])
         texts = {
             "cut": lambda: tf.strings.split(x, ",").values,
@@ -523,15 +407,11 @@ def numbers_in_texts(kind, dtype="float32"):
 
 
 def columns_in_a_text():
-    import tensorflow as tf
-
     x = tf.strings.to_number(tf.strings.split(placeholder("string", [None]), ",").values)
     return tf.matmul(tf.reshape(x, [-1, 5]), random(5, 3))
 
 
 def images_by_their_kind():
-    import tensorflow as tf
-
     x = placeholder("string", [])
     return tf.cast(tf.image.decode_image(tf.io.decode_base64(x), channels=3), tf.float32)
 
@@ -540,8 +420,6 @@ def sparse_kind(kind, shape=None):
     """Return a graph that is fed with a sparse tensor in three parts."""
 
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.sparse_placeholder(tf.float32, shape, name="x")
         other = tf.compat.v1.sparse_placeholder(tf.float32, shape, name="y")
         return {
@@ -561,8 +439,6 @@ def sparse_kind(kind, shape=None):
 
 def ragged(kind):
     def make():
-        import tensorflow as tf
-
         values, splits = placeholder(shape=[None]), placeholder("int64", [None], "splits")
         rows = tf.RaggedTensor.from_row_splits(values, splits, validate=kind == "checked")
         return tf.reduce_sum(rows, 1) if kind == "sum" else rows.to_tensor()
@@ -605,8 +481,6 @@ def built(make) -> Graph:
     """Return the graph with the placeholders as inputs, in their order."""
 
     def body():
-        import tensorflow as tf
-
         tf.identity(make(), name="out")
 
     graph = build(body, (), ["out"])
@@ -694,8 +568,6 @@ def test_every_sample_of_a_fixed_batch_is_compared(in_process):
     assert run(graph, feeds[2]) == [np.float32(values[2])]
 
     def off_at_the_third():
-        import tensorflow as tf
-
         x = placeholder(shape=[1])
         return x * tf.where(tf.equal(x, np.float32(values[2])), 2.0, 1.0)
 

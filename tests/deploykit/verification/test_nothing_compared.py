@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core.errors import CrashError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import verify
-from tests.support import Containing, build, random, transform
+from tests.support import Containing, build, random, tf, transform
 
 OUTPUTS = {
     "values": lambda tf, y: y,
@@ -28,8 +28,6 @@ def times(factor: float, *kinds: str) -> Graph:
     """Return x times a factor and a matrix, with outputs of these kinds made of it."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
         y = tf.matmul(factor * x, random(3, 4))
         for kind in kinds:
@@ -74,8 +72,6 @@ def fetched(*values) -> Graph:
     """Return a graph without inputs, or with one that no output reads."""
 
     def body():
-        import tensorflow as tf
-
         tf.compat.v1.placeholder(tf.float32, [None], name="x")
         for place, value in enumerate(values):
             tf.identity(tf.constant(value) * 1, name=f"out{place}")
@@ -126,8 +122,6 @@ def emptied(kind: str, before: float, behind: float, beside: bool) -> Graph:
     """Return a graph with an output that is empty, or zero, whatever is fed."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
         y = tf.matmul(x, random(3, 4))
         if beside:
@@ -164,8 +158,6 @@ def test_an_optimized_detector_that_keeps_nothing_is_verified(transforms):
 @pytest.mark.usefixtures("in_process")
 def test_one_value_of_one_sample_is_not_enough():
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
         tf.reduce_sum(x, 1, name="out")
 
@@ -178,8 +170,6 @@ def test_one_value_of_one_sample_is_not_enough():
 @pytest.mark.usefixtures("in_process")
 def test_what_changes_from_run_to_run_cannot_be_compared():
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
         tf.add(x, tf.random.uniform([3]), name="out")
 
@@ -192,8 +182,6 @@ def dies(when: bool) -> Graph:
     """Return x + 1; with `when`, TensorFlow's process ends where it runs."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
         end = [tf.raw_ops.Abort(error_msg="now")] if when else []
         with tf.control_dependencies(end):
@@ -217,8 +205,6 @@ def test_it_is_said_on_which_of_the_two_tensorflow_died():
 def test_an_output_of_one_value_for_all_samples_is_compared_on_several_feeds():
     def mean(factor):
         def body():
-            import tensorflow as tf
-
             x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
             tf.reduce_mean(factor * x, name="out")
 

@@ -11,7 +11,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from deploykit.verification.samples import Dataset
-from tests.support import Containing, build, raises, random, says
+from tests.support import Containing, build, raises, random, says, tf
 
 X = random(20, 4)
 LABELS = np.arange(20) % 3
@@ -19,8 +19,6 @@ LABELS = np.arange(20) % 3
 
 def net():
     """A layer with a size of its own, so that 8 bits have something to do."""
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
     tf.nn.relu(tf.matmul(x, random(4, 3)), name="out")
 
@@ -32,8 +30,6 @@ def graph():
 
 def forms() -> dict[str, object]:
     """The same samples in all forms that need no file."""
-    import tensorflow as tf
-
     dataset = tf.data.Dataset.from_tensor_slices
     return {
         "arrays": {"x": X, "labels": LABELS},
@@ -79,8 +75,6 @@ def test_what_does_not_fit_is_said(graph, data, said):
 
 
 def test_datasets_that_cannot_be_taken(graph):
-    import tensorflow as tf
-
     dataset = tf.data.Dataset.from_tensor_slices(X)
     for wrong, said in ((dataset.repeat(), "never ends. Give dataset.take"),
                         (dataset.take(0), "no samples to take from the dataset")):  # fmt: skip
@@ -126,8 +120,6 @@ def test_quantizing_checks_its_data_once(graph, checks, tmp_path):
 
 
 def test_a_photo_is_announced(tmp_path, caplog):
-    import tensorflow as tf
-
     def photos():
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 6, 3], name="photo")
         tf.reduce_mean(x, [1, 2], name="out")

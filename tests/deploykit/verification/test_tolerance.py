@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.differences import compare
 from deploykit.verification.tolerance import computing_type, default_tolerance
-from tests.support import build, run, transform
+from tests.support import build, run, tf, transform
 
 STEPS = "fold_constants fold_batch_norms"
 CHANNELS = 16
@@ -17,8 +17,6 @@ class Net:
     """Convolutions with batch norms; what is `broken` is so in the layer in the middle."""
 
     def __init__(self, dtype: str, kind: str, depth: int, broken: str = ""):
-        import tensorflow as tf
-
         self.type, self.kind, self.depth, self.broken = tf.as_dtype(dtype), kind, depth, broken
         self.random = np.random.default_rng([depth, 7])
 
@@ -27,8 +25,6 @@ class Net:
         return self.random.normal(0, scale, shape).astype(self.type.as_numpy_dtype)
 
     def norm(self, y, layer):
-        import tensorflow as tf
-
         random, epsilon = self.random, 1e-3
         gamma, beta = random.uniform(0.5, 1.5, CHANNELS), random.normal(0, 0.2, CHANNELS)
         mean, variance = random.normal(0, 0.2, CHANNELS), random.uniform(0.5, 1.5, CHANNELS)
@@ -52,8 +48,6 @@ class Net:
         return y * tf.constant(scale, self.type) + tf.constant(beta - mean * scale, self.type)
 
     def __call__(self):
-        import tensorflow as tf
-
         y = tf.compat.v1.placeholder(self.type, [None, 10, 10, 3], name="x")
         for layer in range(self.depth):
             if "mobile" in self.kind and layer % 2:
@@ -74,8 +68,6 @@ def net(*what) -> Graph:
 
 def error(dtype, kind, depth, broken="") -> float:
     """Return the error of a folded net, which may be broken, over the bar."""
-    import tensorflow as tf
-
     graph = net(dtype, kind, depth)
     folded = transform(net(dtype, kind, depth, broken), STEPS)
     assert not any(node.op.startswith("FusedBatchNorm") for node in folded)
@@ -116,8 +108,6 @@ def test_bars():
 
 def typed(make, inputs=("x",)) -> str:
     def body():
-        import tensorflow as tf
-
         tf.identity(make(tf), name="out")
 
     return computing_type(build(body, inputs, ["out"]))

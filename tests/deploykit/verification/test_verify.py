@@ -12,7 +12,7 @@ from deploykit.transforms.core.running.differences import compare
 from deploykit.transforms.core.tensors import DType
 from deploykit.verification.tolerance import default_tolerance
 from deploykit.verification.verify import verify
-from tests.support import build, raises, random
+from tests.support import build, raises, random, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -21,8 +21,6 @@ def net(change=0.0, softmax=True, batch=None, output="float32") -> Graph:
     """Return a dense layer with large logits; `change` is added to one weight."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [batch, 6], name="x")
         weights = random(6, 4) * 0.01
         weights[2, 1] += change
@@ -172,8 +170,6 @@ def test_an_sqnr_is_judged_before_the_softmax(in_process):
 
     def body(noise):
         def make():
-            import tensorflow as tf
-
             x = tf.compat.v1.placeholder(tf.float32, [2, 8], name="x")
             logits = tf.matmul(x, (random(8, 99) + noise * random(8, 99, seed=1)) * 9)
             tf.nn.softmax(tf.identity(logits, name="logits"), name="out")

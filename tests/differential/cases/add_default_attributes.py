@@ -11,13 +11,11 @@ from tests.differential.graphs import (
     placeholder,
     without_attrs,
 )
-from tests.support import build, random
+from tests.support import build, random, tf
 
 
 def two_lrns() -> Graph:
     def make():
-        import tensorflow as tf
-
         x = placeholder(1, 2, 2, 6)
         bare = tf.raw_ops.LRN(input=x, name="bare")
         tf.raw_ops.LRN(input=bare, depth_radius=7, bias=2.0, alpha=3.0, beta=1.0, name="all_set")
@@ -28,8 +26,6 @@ def two_lrns() -> Graph:
 
 def old_layers() -> Graph:
     def make():
-        import tensorflow as tf
-
         x = placeholder(2, 5, 5, 3)
         y = conv(x, random(3, 3, 3, 4))
         y = tf.raw_ops.MaxPool(
@@ -49,8 +45,6 @@ def old_layers() -> Graph:
 
 def call_of_a_function() -> Graph:
     def make():
-        import tensorflow as tf
-
         x = placeholder(2, 3)
         tf.identity(tf.function(lambda a: tf.nn.relu(a) * 2.0)(x), name="out")
 
@@ -61,8 +55,6 @@ def call_of_a_function() -> Graph:
 
 def unknown_op() -> Graph:
     def make():
-        import tensorflow as tf
-
         tf.raw_ops.Relu(features=placeholder(2, 3), name="out")
 
     graph = build(make, ["x"], ["out"])

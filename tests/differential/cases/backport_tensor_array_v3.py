@@ -7,6 +7,7 @@ from deploykit.transforms.core.ops import op_defs
 from tests.differential.case import Case
 from tests.differential.cases.remove_nodes import chain, net
 from tests.differential.graphs import const, without_attrs
+from tests.support import tf
 
 NAME = "backport_tensor_array_v3"
 
@@ -29,8 +30,6 @@ def old(make: Callable, attrs=("identical_element_shapes",)) -> Callable[[], Gra
 
 
 def array(raw, name: str, size: int = 2):
-    import tensorflow as tf
-
     return raw.TensorArrayV3(size=const(size, f"{name}/size"), dtype=tf.float32,
                              element_shape=[3], name=name)  # fmt: skip
 
@@ -44,8 +43,6 @@ def filled(raw, x, name="array"):
 
 
 def write_and_read(raw, x):
-    import tensorflow as tf
-
     made = array(raw, "array")
     row = raw.Sum(input=x, axis=const(0, "axis"), name="row")
     flow = raw.TensorArrayWriteV3(handle=made.handle, index=const(1, "one"), value=row,
@@ -55,16 +52,12 @@ def write_and_read(raw, x):
 
 
 def scatter_and_gather(raw, x):
-    import tensorflow as tf
-
     handle, flow = filled(raw, x)
     raw.TensorArrayGatherV3(handle=handle, indices=const([1, 0], "order"), flow_in=flow,
                             dtype=tf.float32, element_shape=[3], name="out")  # fmt: skip
 
 
 def split_and_concat(raw, x):
-    import tensorflow as tf
-
     made = raw.TensorArrayV3(size=const(2, "size"), dtype=tf.float32, name="array")
     flow = raw.TensorArraySplitV3(handle=made.handle, value=x, lengths=const([1, 1], "l", "int64"),
                                   flow_in=made.flow, name="split")  # fmt: skip
@@ -74,8 +67,6 @@ def split_and_concat(raw, x):
 
 
 def size(raw, x):
-    import tensorflow as tf
-
     handle, flow = filled(raw, x)
     count = raw.TensorArraySizeV3(handle=handle, flow_in=flow, name="count")
     floats = raw.Cast(x=count, DstT=tf.float32, name="floats")
@@ -83,8 +74,6 @@ def size(raw, x):
 
 
 def close(raw, x):
-    import tensorflow as tf
-
     handle, flow = filled(raw, x)
     row = raw.TensorArrayReadV3(handle=handle, index=const(0, "zero"), flow_in=flow,
                                 dtype=tf.float32, name="row")  # fmt: skip
@@ -95,8 +84,6 @@ def close(raw, x):
 
 
 def gradient(raw, x):
-    import tensorflow as tf
-
     handle, flow = filled(raw, x)
     grad = raw.TensorArrayGradV3(handle=handle, flow_in=flow, source="g", name="grad")
     row = raw.Sum(input=x, axis=const(0, "axis"), name="row")

@@ -2,7 +2,7 @@
 
 from tests.differential.case import Case
 from tests.differential.graphs import const, conv, depthwise, placeholder
-from tests.support import build, random
+from tests.support import build, random, tf
 
 NAME = "flatten_atrous_conv"
 KEPT = ("attributes that are kept",)
@@ -14,8 +14,6 @@ def atrous(layer, paddings=((1, 2), (1, 2)), crops=((0, 1), (0, 1)), block=(2, 2
     """Return a layer between SpaceToBatchND and BatchToSpaceND."""
 
     def make():
-        import tensorflow as tf
-
         raw = tf.raw_ops
         y = raw.SpaceToBatchND(
             input=placeholder(*(shape or (1, *size, 2))), block_shape=const(block, "block"),

@@ -10,7 +10,7 @@ from tests.differential.graphs import (
     fashion_tf1,
     placeholder,
 )
-from tests.support import build, random
+from tests.support import build, random, tf
 
 ONE_FOLD = 1e-6  # float32 against float64 products, rounded once
 
@@ -19,8 +19,6 @@ def scaled(layer, *shape, scale, after=None):
     """Return a placeholder, a layer, a Mul by a Const, and what comes after it."""
 
     def make():
-        import tensorflow as tf
-
         y = layer(placeholder(*shape))
         y = tf.raw_ops.Mul(x=y, y=const(scale, "scale"), name="mul")
         if after is not None:
@@ -32,8 +30,6 @@ def scaled(layer, *shape, scale, after=None):
 
 def matmul(rows, columns, transpose_a=False):
     def layer(x):
-        import tensorflow as tf
-
         weights = const(random(rows, columns), "w")
         return tf.raw_ops.MatMul(a=x, b=weights, transpose_a=transpose_a, name="layer")
 
@@ -42,8 +38,6 @@ def matmul(rows, columns, transpose_a=False):
 
 def plus(kind):
     def after(y):
-        import tensorflow as tf
-
         op = getattr(tf.raw_ops, kind)
         return op(x=y, y=const(random(y.shape[-1], seed=4), "shift"), name="shifted")
 
@@ -51,8 +45,6 @@ def plus(kind):
 
 
 def plus_bias(y):
-    import tensorflow as tf
-
     return tf.raw_ops.BiasAdd(value=y, bias=const(random(y.shape[-1], seed=4), "b"), name="biased")
 
 
@@ -64,8 +56,6 @@ def layer_of_two() -> Graph:
     """Return two layers in a row, each with its scale."""
 
     def make():
-        import tensorflow as tf
-
         y = conv(placeholder(1, 6, 6, 2), random(3, 3, 2, 4), "one")
         y = tf.raw_ops.Mul(x=y, y=const(per_channel(4), "one/scale"), name="one/mul")
         y = depthwise(tf.nn.relu(y, name="relu"), random(2, 2, 4, 1), "two")
@@ -78,8 +68,6 @@ def computed_scale() -> Graph:
     """Return a convolution times what is fed."""
 
     def make():
-        import tensorflow as tf
-
         y = conv(placeholder(1, 4, 4, 2), random(3, 3, 2, 4))
         tf.raw_ops.Mul(x=y, y=placeholder(4, name="scale"), name="out")
 
@@ -90,8 +78,6 @@ def read_twice() -> Graph:
     """Return a convolution that the Mul and another node read."""
 
     def make():
-        import tensorflow as tf
-
         y = conv(placeholder(1, 4, 4, 2), random(3, 3, 2, 4))
         z = tf.raw_ops.Mul(x=y, y=const(per_channel(4), "scale"), name="mul")
         tf.raw_ops.AddV2(x=z, y=tf.raw_ops.Relu(features=y, name="relu"), name="out")
@@ -103,8 +89,6 @@ def computed_weights() -> Graph:
     """Return a convolution whose weights are fed."""
 
     def make():
-        import tensorflow as tf
-
         y = conv(placeholder(1, 4, 4, 2), placeholder(3, 3, 2, 4, name="w"))
         tf.raw_ops.Mul(x=y, y=const(per_channel(4), "scale"), name="out")
 

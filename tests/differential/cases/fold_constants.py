@@ -11,13 +11,11 @@ from tests.differential.graphs import (
     placeholder,
     two_layers,
 )
-from tests.support import build, random
+from tests.support import build, random, tf
 
 
 def net(make: Callable, *shape, outputs=("out",)) -> Callable[[], Graph]:
     def body():
-        import tensorflow as tf
-
         make(tf.raw_ops, placeholder(*(shape or (100,))))
 
     return lambda: build(body, ["x"], outputs)
@@ -29,16 +27,12 @@ def sum_of_constants(raw, x):
 
 
 def shape_of_a_constant(raw, x):
-    import tensorflow as tf
-
     shape = raw.Shape(input=const(random(1, 1, 3), "a"), name="shape")
     sizes = raw.Cast(x=shape, DstT=tf.float32, name="sizes")
     raw.Mul(x=sizes, y=x, name="out")
 
 
 def shape_of_the_placeholder(raw, x):
-    import tensorflow as tf
-
     sizes = raw.Cast(x=raw.Shape(input=x, name="shape"), DstT=tf.float32, name="sizes")
     raw.Mul(x=x, y=raw.Prod(input=sizes, axis=const(0, "axis"), name="size"), name="out")
 
@@ -78,8 +72,6 @@ def shapes_and_indices(raw, x):
 
 
 def integers(raw, x):
-    import tensorflow as tf
-
     count = raw.Range(start=const(0, "from"), limit=const(9, "to"), delta=const(2, "by"), name="r")
     y = raw.FloorDiv(x=count, y=const(2, "two"), name="halves")
     raw.AddV2(x=raw.Cast(x=y, DstT=tf.float32, name="cast"), y=x, name="out")
@@ -102,8 +94,6 @@ def several_outputs(raw, x):
 
 def random_values(raw, x):
     """Return noise of no strength: random ops must stay."""
-    import tensorflow as tf
-
     noise = raw.RandomUniform(shape=const([100], "form"), dtype=tf.float32, seed=1, name="noise")
     raw.AddV2(x=x, y=raw.Mul(x=noise, y=const(0.0, "zero"), name="none"), name="out")
 

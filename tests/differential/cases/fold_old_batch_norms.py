@@ -7,13 +7,11 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from tests.differential.case import Case
 from tests.differential.graphs import const, conv, depthwise, fashion_tf1, placeholder
-from tests.support import build, random
+from tests.support import build, random, tf
 
 
 def fused(y, name="bn", channels=None):
     """Add a FusedBatchNorm of version 1 in inference mode."""
-    import tensorflow as tf
-
     size = channels or y.shape[-1]
     gamma, beta, mean, variance = (
         const(random(size, seed=i, low=0.2), f"{name}/{n}")
@@ -29,8 +27,6 @@ def net(layer, *shape, inputs=("x",)):
     """Return a placeholder, layers with batch norms, and a Relu."""
 
     def make():
-        import tensorflow as tf
-
         tf.raw_ops.Relu(features=layer(placeholder(*shape)), name="out")
 
     return lambda: build(make, inputs, ["out"])
@@ -60,8 +56,6 @@ def concatenated(axis):
     """Return a batch norm of two convolutions side by side (axis 3) or one behind the other."""
 
     def layer(x):
-        import tensorflow as tf
-
         a = conv(x, random(1, 2, 2, 2), "one")
         b = conv(placeholder(*x.shape, name="y"), random(1, 2, 2, 2, seed=1), "two")
         y = tf.raw_ops.ConcatV2(values=[a, b], axis=const(axis, "axis"), name="concat")
@@ -74,8 +68,6 @@ def atrous(make_layer, weights):
     """Return a batch norm of a dilated convolution as TensorFlow 1 wrote it."""
 
     def layer(x):
-        import tensorflow as tf
-
         raw = tf.raw_ops
         block = const([2, 2], "block")
         y = raw.SpaceToBatchND(
@@ -90,8 +82,6 @@ def atrous(make_layer, weights):
 
 
 def not_constant(x):
-    import tensorflow as tf
-
     y = conv(x, random(2, 2, 2, 2))
     mean = tf.raw_ops.Mean(input=y, axis=const([0, 1, 2], "axes"), name="mean")
     return tf.raw_ops.FusedBatchNorm(
@@ -101,8 +91,6 @@ def not_constant(x):
 
 
 def no_layer(x):
-    import tensorflow as tf
-
     return fused(tf.raw_ops.Neg(x=x, name="minus"))
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from tests.differential.case import Case, Refusal
 from tests.differential.cases.remove_nodes import net
 from tests.differential.graphs import const
+from tests.support import tf
 
 NAME = "freeze_requantization_ranges"
 LOG = 'min_max_log_file="{folder}/log"'
@@ -15,8 +16,6 @@ def quantized(names=("range",)):
     """Return 32-bit numbers whose range is measured, as 8 bits and as floats; once a name."""
 
     def make(raw, x):
-        import tensorflow as tf
-
         low, high = const(-20.0, "low"), const(20.0, "high")
         wide = raw.QuantizeV2(input=x, min_range=low, max_range=high, T=tf.qint32, name="wide")
         results = []

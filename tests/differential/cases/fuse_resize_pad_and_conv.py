@@ -5,7 +5,7 @@ import functools
 from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import const, conv, placeholder, without_attrs
-from tests.support import build, random
+from tests.support import build, random, tf
 
 NAME = "fuse_resize_pad_and_conv"
 CONVOLUTIONS = "fuse_convolutions"  # the README's name for the three; the original knows it not
@@ -18,8 +18,6 @@ def before_conv(resize=None, pad=None, batch=1, weights=(1, 2, 2, 2), **attrs) -
     """Return a convolution behind a ResizeBilinear and a MirrorPad, where these have arguments."""
 
     def make():
-        import tensorflow as tf
-
         y = placeholder(batch, 2, 3, weights[2])
         if resize is not None:
             size = const([12, 4], "size")
@@ -42,8 +40,6 @@ def plain_padding() -> Graph:
     """Return a convolution behind a Pad, which fills up with zeros."""
 
     def make():
-        import tensorflow as tf
-
         paddings = const(((0, 0), (1, 1), (1, 1), (0, 0)), "paddings")
         y = tf.raw_ops.Pad(input=placeholder(1, 4, 4, 2), paddings=paddings, name="pad")
         conv(y, random(3, 3, 2, 2), "out")
@@ -62,8 +58,6 @@ def two_layers() -> Graph:
     """Return two layers, each with another of the forms in front."""
 
     def make():
-        import tensorflow as tf
-
         raw = tf.raw_ops
         y = raw.ResizeBilinear(images=placeholder(1, 4, 4, 2), size=const([8, 8], "size"))
         y = raw.Relu(features=conv(y, random(3, 3, 2, 4), "one"), name="relu")

@@ -3,15 +3,13 @@
 from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case, Refusal
 from tests.differential.graphs import const, placeholder
-from tests.support import build, random
+from tests.support import build, random, tf
 
 
 def small() -> Graph:
     """Return an Identity, a CheckNumerics and a device to remove."""
 
     def make():
-        import tensorflow as tf
-
         raw = tf.raw_ops
         x = raw.Identity(input=placeholder(2, 3), name="same")
         with tf.device("/CPU:0"):

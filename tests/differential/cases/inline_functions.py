@@ -5,7 +5,7 @@ from collections.abc import Callable
 from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import fashion_keras, placeholder
-from tests.support import build, random
+from tests.support import build, random, tf
 
 NAME, OURS = "inline_partitionedcall", "inline_functions"
 
@@ -18,8 +18,6 @@ def net(make: Callable, outputs=("out",)) -> Callable[[], Graph]:
 
 
 def layer(x):
-    import tensorflow as tf
-
     weights = tf.constant(random(6, 4), name="weights")
 
     @tf.function
@@ -30,8 +28,6 @@ def layer(x):
 
 
 def constants_inside(x):
-    import tensorflow as tf
-
     @tf.function
     def dense(a):
         return tf.nn.bias_add(tf.matmul(a, random(6, 4)), random(4))
@@ -40,8 +36,6 @@ def constants_inside(x):
 
 
 def two_results(x):
-    import tensorflow as tf
-
     @tf.function
     def both(a, b):
         return a + b, a * b
@@ -51,8 +45,6 @@ def two_results(x):
 
 
 def two_calls(x):
-    import tensorflow as tf
-
     @tf.function
     def halve(a):
         return tf.nn.relu(a) / 2.0
@@ -61,8 +53,6 @@ def two_calls(x):
 
 
 def argument_is_result(x):
-    import tensorflow as tf
-
     @tf.function
     def same(a, b):
         return b, a
@@ -72,8 +62,6 @@ def argument_is_result(x):
 
 
 def no_call(x):
-    import tensorflow as tf
-
     tf.nn.relu(x, name="out")
 
 

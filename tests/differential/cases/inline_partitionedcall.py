@@ -11,13 +11,13 @@ from tests.differential.cases.inline_functions import (
     two_results,
 )
 from tests.differential.graphs import fashion_keras
+from tests.support import tf
 
 NAME = "inline_partitionedcall"
 
 
 def two_outputs(x):
     """Return a call whose results are both outputs of the graph's own nodes, and one waits."""
-    import tensorflow as tf
 
     @tf.function
     def both(a):

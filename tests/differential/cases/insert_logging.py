@@ -3,7 +3,7 @@
 from tests.differential.case import Case, Refusal
 from tests.differential.cases.remove_nodes import net
 from tests.differential.graphs import const, fashion_tf1
-from tests.support import random
+from tests.support import random, tf
 
 NAME = "insert_logging"
 
@@ -28,16 +28,12 @@ def first_ports(raw, x):
 
 
 def waiting(raw, x):
-    import tensorflow as tf
-
     y = raw.Relu(features=x, name="relu")
     with tf.control_dependencies([y]):
         raw.Neg(x=y, name="out")
 
 
 def table(raw, x):
-    import tensorflow as tf
-
     made = raw.HashTableV2(key_dtype=tf.int64, value_dtype=tf.float32, name="table")
     keys, values = const([0, 1], "keys", tf.int64), const([2.0, 3.0], "values")
     fill = raw.InitializeTableV2(table_handle=made, keys=keys, values=values, name="fill")

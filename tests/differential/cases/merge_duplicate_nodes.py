@@ -5,13 +5,11 @@ from collections.abc import Callable
 from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import const, fashion_keras, fashion_tf1, placeholder, two_layers
-from tests.support import build, random
+from tests.support import build, random, tf
 
 
 def net(make: Callable, outputs=("out",)) -> Callable[[], Graph]:
     def body():
-        import tensorflow as tf
-
         make(tf.raw_ops, placeholder(2, 3))
 
     return lambda: build(body, ["x"], outputs)
@@ -41,8 +39,6 @@ def output_is_kept(raw, x):
 
 def nearly_equal(raw, x):
     """Constants that differ in type, shape or value, and ops that differ in an attribute."""
-    import tensorflow as tf
-
     a = const([1.0, 2.0, 3.0], "a")
     b = const([[1.0, 2.0, 3.0]], "b")
     c = raw.Cast(x=const([1, 2, 3], "c"), DstT=tf.float32, name="cast")
@@ -54,8 +50,6 @@ def nearly_equal(raw, x):
 
 
 def random_values(raw, x):
-    import tensorflow as tf
-
     shape = const([2, 3], "shape")
     zero = const(0.0, "zero")
     noise = [
@@ -66,8 +60,6 @@ def random_values(raw, x):
 
 
 def two_devices(raw, x):
-    import tensorflow as tf
-
     with tf.device("/CPU:0"):
         a = raw.Relu(features=x, name="a")
     raw.Mul(x=a, y=raw.Relu(features=x, name="b"), name="out")

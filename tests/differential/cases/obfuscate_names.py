@@ -4,7 +4,7 @@ from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.cases.remove_nodes import fan_out, net, reader_with_control, second_port
 from tests.differential.graphs import fashion_keras, fashion_tf1, placeholder, two_layers
-from tests.support import build
+from tests.support import build, tf
 
 NAME = "obfuscate_names"
 
@@ -13,8 +13,6 @@ def long(count: int, outputs=("out",)):
     """Return that many nodes in a chain, some of which are outputs."""
 
     def make():
-        import tensorflow as tf
-
         y = placeholder(1)
         for number in range(count):
             name = outputs[number - count] if number >= count - len(outputs) else f"node_{number}"

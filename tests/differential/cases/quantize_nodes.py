@@ -2,7 +2,7 @@
 
 from tests.differential.case import Case, Refusal
 from tests.differential.graphs import const, conv, placeholder
-from tests.support import build, random
+from tests.support import build, random, tf
 
 NAME = "quantize_nodes"
 STEPS = 6 / 255  # of a layer; a sum of two has twice as many
@@ -16,8 +16,6 @@ def net(make, *shape, inputs=("x",), outputs=("out",)):
     """Return a graph of what `make` does with TensorFlow's raw ops and a placeholder."""
 
     def whole():
-        import tensorflow as tf
-
         make(tf.raw_ops, placeholder(*shape))
 
     return lambda: build(whole, inputs, outputs)
@@ -33,8 +31,6 @@ def matmul(m, n, k, low=-1.0, high=1.0):
 
 def both_fed():
     def make():
-        import tensorflow as tf
-
         tf.raw_ops.MatMul(a=placeholder(2, 4), b=placeholder(4, 3, name="y"), name="out")
 
     return build(make, ["x", "y"], ["out"])
@@ -125,8 +121,6 @@ def concat_v2(raw, x):
 
 
 def whole_numbers(raw, x):
-    import tensorflow as tf
-
     count = placeholder(2, 6, name="count", dtype="int32")
     y = raw.Relu(features=raw.Reshape(tensor=count, shape=const([3, 4], "form"), name="flat"))
     raw.Add(x=tf.cast(y, tf.float32), y=x, name="out")

@@ -12,7 +12,7 @@ from tests.differential.graphs import (
     placeholder,
     two_layers,
 )
-from tests.support import build, random
+from tests.support import build, random, tf
 
 NAME = "quantize_weights"
 OURS = "quantize_weights(per_channel=false)"
@@ -22,8 +22,6 @@ def sum_with(value, dtype=None):
     """Return the sum of what is fed and a Const."""
 
     def make():
-        import tensorflow as tf
-
         c = const(value, "w", dtype)
         x = placeholder(*c.shape, dtype=c.dtype.name)
         tf.raw_ops.AddV2(x=x, y=c, name="out")
@@ -35,8 +33,6 @@ def product_with(value, dtype=None):
     """Return the product of what is fed and the weights in a Const: a matrix, or one column."""
 
     def make():
-        import tensorflow as tf
-
         w = const(value if value.ndim > 1 else value[:, np.newaxis], "w", dtype)
         x = placeholder(2, w.shape[0], dtype=w.dtype.name)
         tf.raw_ops.MatMul(a=x, b=w, name="out")
@@ -48,8 +44,6 @@ def layers():
     """Return a convolution, a depthwise one and a matrix product, all large enough."""
 
     def make():
-        import tensorflow as tf
-
         raw = tf.raw_ops
         y = conv(placeholder(2, 6, 6, 16), random(3, 3, 16, 32))
         y = depthwise(raw.Relu(features=y, name="relu"), random(3, 3, 32, 4), "depthwise")
@@ -63,8 +57,6 @@ def layers():
 
 def shared_weights():
     def make():
-        import tensorflow as tf
-
         w = const(random(40, 40), "w")
         y = tf.raw_ops.MatMul(a=placeholder(3, 40), b=w, name="one")
         tf.raw_ops.MatMul(a=y, b=w, transpose_b=True, name="out")

@@ -3,15 +3,13 @@
 from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import const, fashion_keras, fashion_tf1, placeholder, two_layers
-from tests.support import build, random
+from tests.support import build, random, tf
 
 
 def waits() -> Graph:
     """Return nodes that wait for one, for two, for a NoOp and for a constant."""
 
     def make():
-        import tensorflow as tf
-
         raw = tf.raw_ops
         x = placeholder(2, 3)
         first, second = raw.Relu(features=x, name="first"), raw.Neg(x=x, name="second")

@@ -9,13 +9,11 @@ from tests.differential.graphs import (
     placeholder,
     two_layers,
 )
-from tests.support import build, random
+from tests.support import build, random, tf
 
 
 def several_devices() -> Graph:
     def make():
-        import tensorflow as tf
-
         with tf.device("/device:GPU:0"):
             x = placeholder(2, 5, 5, 3)
             with tf.device("/job:worker/task:1/device:CPU:0"):

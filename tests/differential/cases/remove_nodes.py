@@ -11,15 +11,13 @@ from tests.differential.graphs import (
     placeholder,
     two_layers,
 )
-from tests.support import build, random
+from tests.support import build, random, tf
 
 
 def net(make: Callable, inputs=("x",), outputs=("out",)) -> Callable[[], Graph]:
     """Return a case's graph from a function of TensorFlow's raw ops and a placeholder."""
 
     def body():
-        import tensorflow as tf
-
         make(tf.raw_ops, placeholder(2, 3))
 
     return lambda: build(body, inputs, outputs)
@@ -59,8 +57,6 @@ def second_port(raw, x):
 
 
 def reader_with_control(raw, x):
-    import tensorflow as tf
-
     y = raw.Identity(input=raw.Relu(features=x, name="relu"), name="same")
     with tf.control_dependencies([y]):
         raw.Neg(x=x, name="out")

@@ -3,14 +3,12 @@
 from tests.differential.case import Case, Refusal
 from tests.differential.cases.remove_nodes import net
 from tests.differential.graphs import const, fashion_keras, two_layers
-from tests.support import random
+from tests.support import random, tf
 
 NAME = "rename_op"
 
 
 def sums(raw, x):
-    import tensorflow as tf
-
     y = raw.AddV2(x=x, y=const(random(3), "a"), name="first")
     with tf.control_dependencies([x]):
         y = raw.AddV2(x=y, y=x, name="second")

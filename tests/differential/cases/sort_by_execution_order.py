@@ -3,7 +3,7 @@
 from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import const, fashion_keras, fashion_tf1, placeholder, two_layers
-from tests.support import build, random
+from tests.support import build, random, tf
 
 
 def backwards(graph: Graph) -> Graph:
@@ -13,8 +13,6 @@ def backwards(graph: Graph) -> Graph:
 
 def sum_of_two() -> Graph:
     def make():
-        import tensorflow as tf
-
         tf.raw_ops.AddV2(x=placeholder(2, 3, name="x"), y=placeholder(2, 3, name="y"), name="out")
 
     return backwards(build(make, ["x", "y"], ["out"]))
@@ -22,8 +20,6 @@ def sum_of_two() -> Graph:
 
 def line() -> Graph:
     def make():
-        import tensorflow as tf
-
         y = placeholder(2, 3)
         for number in range(20):
             y = tf.raw_ops.Sin(x=y, name=f"n{number}")
@@ -33,8 +29,6 @@ def line() -> Graph:
 
 def tree() -> Graph:
     def make():
-        import tensorflow as tf
-
         leaves = [const(random(3, seed=i), f"leaf{i}") for i in range(7)] + [placeholder(3)]
         while len(leaves) > 1:
             level = len(leaves)
@@ -48,8 +42,6 @@ def tree() -> Graph:
 
 def common_ancestor() -> Graph:
     def make():
-        import tensorflow as tf
-
         raw = tf.raw_ops
         a = raw.Relu(features=placeholder(3), name="a")
         b = raw.Neg(x=a, name="b")
@@ -64,8 +56,6 @@ def while_loop() -> Graph:
     """Return a loop of TensorFlow 1, whose nodes form a cycle."""
 
     def make():
-        import tensorflow as tf
-
         tf.compat.v1.disable_control_flow_v2()
         try:
             i = tf.compat.v1.while_loop(

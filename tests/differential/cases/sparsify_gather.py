@@ -8,7 +8,7 @@ import numpy as np
 from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import const, placeholder
-from tests.support import build, random
+from tests.support import build, random, tf
 
 NAME = "sparsify_gather"
 SMALL = np.array([[0.2], [1e-6], [1.2], [0.001], [-0.5], [0.0]], np.float32)
@@ -18,8 +18,6 @@ def net(make: Callable) -> Callable[[], Graph]:
     """Return a graph whose ids, 0 to 3, wait for group_deps; only then are the tables full."""
 
     def body():
-        import tensorflow as tf
-
         raw = tf.raw_ops
         ready = raw.NoOp(name="group_deps")
         x = placeholder(4)
@@ -66,8 +64,6 @@ def of_variables(parts: int = 0):
     """Return what gathers from a variable of TensorFlow 1, whole or in parts, and how it saves."""
 
     def make(raw, ids):
-        import tensorflow as tf
-
         v1 = tf.compat.v1
         values = np.concatenate([SMALL, random(6, 1)])
         options = {"use_resource": False, "initializer": v1.constant_initializer(values)}
@@ -87,8 +83,6 @@ def checkpoint(make: Callable) -> Callable[[Path], None]:
     """Return what saves the variables of a graph."""
 
     def write(folder: Path) -> None:
-        import tensorflow as tf
-
         v1 = tf.compat.v1
         with tf.Graph().as_default():
             make(tf.raw_ops, tf.constant([0], tf.int64))

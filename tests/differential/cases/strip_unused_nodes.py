@@ -9,15 +9,13 @@ from tests.differential.graphs import (
     placeholder,
     two_layers,
 )
-from tests.support import build, random
+from tests.support import build, random, tf
 
 
 def classifier(inputs, outputs=("out",)):
     """Return a net behind a preprocessing, and a loss that nobody needs."""
 
     def make():
-        import tensorflow as tf
-
         raw = tf.raw_ops
         image = raw.Cast(x=placeholder(4, name="raw", dtype="uint8"), DstT=tf.float32, name="image")
         y = raw.Mul(x=image, y=const(1 / 255, "scale"), name="scaled")
@@ -32,8 +30,6 @@ def classifier(inputs, outputs=("out",)):
 
 def two_sums() -> Graph:
     def make():
-        import tensorflow as tf
-
         raw = tf.raw_ops
         a = raw.AddV2(x=placeholder(2, 3, name="x"), y=const(random(2, 3), "c"), name="a")
         b = raw.Cast(x=placeholder(4, name="y", dtype="int32"), DstT=tf.float32, name="b")
@@ -47,8 +43,6 @@ def waits_for_a_branch() -> Graph:
     """Return an output that waits for a node which it does not read."""
 
     def make():
-        import tensorflow as tf
-
         raw = tf.raw_ops
         x = placeholder(2, 3)
         aside = raw.Neg(x=x, name="aside")

@@ -5,6 +5,7 @@ from tests.differential.cases.remove_nodes import net
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const
 from tests.differential.judging import does_not_run, keeps
+from tests.support import tf
 
 BACKPORT = "backport_concatv2"
 
@@ -14,8 +15,6 @@ def wide_axis(raw, x):
 
 
 def waits(raw, x):
-    import tensorflow as tf
-
     checked = raw.CheckNumerics(tensor=x, message="no", name="checked")
     axis = const(1, "axis")
     with tf.control_dependencies([checked]):

@@ -5,14 +5,13 @@ from tests.differential.cases.remove_nodes import net
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const
 from tests.differential.judging import does_not_run, keeps
+from tests.support import tf
 
 BACKPORT = "backport_tensor_array_v3"
 
 
 def loop(raw, x):
     """Return a loop of TensorFlow 1, which takes the handle through an Enter."""
-    import tensorflow as tf
-
     tf.compat.v1.disable_control_flow_v2()
     try:
         a = tf.TensorArray(tf.float32, 2, element_shape=[3]).unstack(x)
@@ -26,8 +25,6 @@ def loop(raw, x):
 
 
 def passed_on(raw, x):
-    import tensorflow as tf
-
     handle, flow = filled(raw, x)
     raw.TensorArrayReadV3(handle=raw.Identity(input=handle, name="same"), index=const(1, "one"),
                           flow_in=flow, dtype=tf.float32, name="out")  # fmt: skip

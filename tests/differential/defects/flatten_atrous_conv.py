@@ -4,7 +4,7 @@ from tests.differential.cases.flatten_atrous_conv import atrous, conv2d
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const, conv, without_attrs
 from tests.differential.judging import aborts, is_wrong, keeps, makes, stays
-from tests.support import random
+from tests.support import random, tf
 
 NAME = "flatten_atrous_conv"
 ONE_LAYER = 6e-6
@@ -14,15 +14,11 @@ GONE = {"SpaceToBatchND": 0, "BatchToSpaceND": 0}
 
 
 def read_weights(x):
-    import tensorflow as tf
-
     w = const(random(2, 2, 2, 1), "w")
     return conv(x, tf.raw_ops.Identity(input=w, name="w/read"))
 
 
 def computed_weights(x):
-    import tensorflow as tf
-
     w = tf.raw_ops.AddV2(x=const(random(2, 2, 2, 1), "a"), y=const(random(1), "b"), name="w")
     return conv(x, w)
 

@@ -7,7 +7,7 @@ from tests.differential.cases import fold_batch_norms as scales
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const, conv, placeholder
 from tests.differential.judging import aborts, fails, gives, is_wrong, keeps, leaves, makes, stays
-from tests.support import build, random
+from tests.support import build, random, tf
 
 FOLD = "fold_batch_norms"
 ONE_FOLD = 6e-6
@@ -24,8 +24,6 @@ def scaled(scale, layer=conv_layer, shape=(1, 1, 6, 2), after=None):
 
 def matmul_transposed(rows, columns):
     def layer(x):
-        import tensorflow as tf
-
         weights = const(random(columns, rows), "w")
         return tf.raw_ops.MatMul(a=x, b=weights, transpose_b=True, name="layer")
 
@@ -36,8 +34,6 @@ def two_scales() -> Graph:
     """Return a layer with a scale per channel, and one with a single number."""
 
     def make():
-        import tensorflow as tf
-
         y = conv(placeholder(1, 6, 6, 2), random(3, 3, 2, 4), "one")
         y = tf.raw_ops.Mul(x=y, y=const(random(4, low=0.5), "one/scale"), name="one/mul")
         y = conv(tf.nn.relu(y, name="relu"), random(2, 2, 4, 4), "two")
@@ -48,8 +44,6 @@ def two_scales() -> Graph:
 
 def of_type(dtype):
     def make():
-        import tensorflow as tf
-
         x = placeholder(2, 4, 4, 2, dtype=dtype)
         y = conv(x, const(random(2, 2, 2, 4).astype(dtype), "w"))
         y = tf.raw_ops.Mul(x=y, y=const(random(4, low=0.5).astype(dtype), "scale"), name="mul")
@@ -62,8 +56,6 @@ def channels_first() -> Graph:
     """Return an NCHW convolution times a vector that lies along the columns."""
 
     def make():
-        import tensorflow as tf
-
         y = conv(placeholder(1, 2, 5, 5), random(2, 2, 2, 4), data_format="NCHW")
         tf.raw_ops.Mul(x=y, y=const(random(4, low=0.5), "scale"), name="out")
 
@@ -80,8 +72,6 @@ def weights_are_waited_for() -> Graph:
     """Return the NoOp that TensorFlow 2 leaves behind for each variable that it freezes."""
 
     def make():
-        import tensorflow as tf
-
         y = conv(placeholder(1, 1, 6, 2), const(random(1, 2, 2, 2), "w"))
         y = tf.raw_ops.Mul(x=y, y=const(random(2, low=0.5), "scale"), name="mul")
         graph = tf.compat.v1.get_default_graph()
@@ -95,8 +85,6 @@ def weights_are_waited_for() -> Graph:
 
 def shared_weights() -> Graph:
     def make():
-        import tensorflow as tf
-
         x, w = placeholder(1, 4, 4, 2), const(random(1, 1, 2, 2), "w")
         y = tf.raw_ops.Mul(x=conv(x, w, "one"), y=const(random(2, low=0.5), "scale"), name="mul")
         conv(y, w, "out")
@@ -106,8 +94,6 @@ def shared_weights() -> Graph:
 
 def shared_scale() -> Graph:
     def make():
-        import tensorflow as tf
-
         scale = const(random(2, low=0.5), "scale")
         y = conv(tf.raw_ops.AddV2(x=placeholder(1, 4, 4, 2), y=scale, name="sum"),
                  random(1, 1, 2, 2))  # fmt: skip
@@ -118,8 +104,6 @@ def shared_scale() -> Graph:
 
 def turned_round() -> Graph:
     def make():
-        import tensorflow as tf
-
         y = conv_layer(placeholder(1, 1, 6, 2))
         tf.raw_ops.Mul(x=const(random(2, low=0.5), "scale"), y=y, name="out")
 
@@ -128,8 +112,6 @@ def turned_round() -> Graph:
 
 def divided() -> Graph:
     def make():
-        import tensorflow as tf
-
         y = conv_layer(placeholder(1, 1, 6, 2))
         tf.raw_ops.RealDiv(x=y, y=const(random(2, low=0.5), "scale"), name="out")
 
@@ -137,34 +119,24 @@ def divided() -> Graph:
 
 
 def read_weights(x):
-    import tensorflow as tf
-
     w = tf.raw_ops.Identity(input=const(random(1, 2, 2, 2), "w"), name="w/read")
     return conv(x, w)
 
 
 def biased(x):
-    import tensorflow as tf
-
     return tf.raw_ops.BiasAdd(value=conv_layer(x), bias=const(random(2), "b"), name="biased")
 
 
 def shifted(x):
-    import tensorflow as tf
-
     return tf.raw_ops.AddV2(x=conv_layer(x), y=const(random(2), "b"), name="shifted")
 
 
 def conv3d(x):
-    import tensorflow as tf
-
     w = const(random(2, 2, 2, 2, 3), "w")
     return tf.raw_ops.Conv3D(input=x, filter=w, strides=[1] * 5, padding="SAME", name="layer")
 
 
 def transposed_conv(x):
-    import tensorflow as tf
-
     return tf.raw_ops.Conv2DBackpropInput(
         input_sizes=const([1, 8, 8, 3], "sizes"), filter=const(random(2, 2, 3, 2), "w"),
         out_backprop=x, strides=[1, 2, 2, 1], padding="SAME", name="layer",

@@ -4,15 +4,13 @@ from deploykit.transforms.core.graph import Graph
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const, placeholder
 from tests.differential.judging import fails, gives, keeps, leaves, makes
-from tests.support import build, ops, random
+from tests.support import build, ops, random, tf
 
 CONSTANTS = "fold_constants"
 
 
 def fed_inside() -> Graph:
     def make():
-        import tensorflow as tf
-
         y = tf.raw_ops.Relu(features=placeholder(2, 3), name="relu")
         w = tf.raw_ops.Neg(x=const(random(3), "w"), name="minus")
         tf.raw_ops.Mul(x=y, y=w, name="out")
@@ -24,8 +22,6 @@ def read_and_waited_for() -> Graph:
     """Return large weights behind an Identity, with the NoOp that TensorFlow 2 leaves behind."""
 
     def make():
-        import tensorflow as tf
-
         w = const(random(200, 200), "w")
         with tf.control_dependencies([w.op]):
             done = tf.raw_ops.NoOp(name="done")
@@ -39,8 +35,6 @@ def read_and_waited_for() -> Graph:
 
 def with_default() -> Graph:
     def make():
-        import tensorflow as tf
-
         rate = tf.raw_ops.PlaceholderWithDefault(input=const(0.5, "half"), shape=[], name="rate")
         tf.raw_ops.Mul(x=placeholder(2, 3), y=rate, name="out")
 
@@ -53,8 +47,6 @@ def size(graph: Graph) -> int:
 
 def dense() -> Graph:
     def make():
-        import tensorflow as tf
-
         w = const(random(64, 32), "w")
         tf.raw_ops.MatMul(a=placeholder(2, 64), b=w, name="out")
 

@@ -16,7 +16,7 @@ from tests.differential.judging import (
     leaves,
     stays,
 )
-from tests.support import build, random
+from tests.support import build, random, tf
 
 OLD = "fold_old_batch_norms"
 ONE_FOLD = 6e-6
@@ -26,8 +26,6 @@ def fused(version, between=None, **attrs):
     """Return a convolution, perhaps something between, and a batch norm."""
 
     def make():
-        import tensorflow as tf
-
         y = conv(placeholder(2, 3, 6, 2), random(1, 2, 2, 2))
         y = y if between is None else between(y)
         tf.raw_ops.Relu(features=norm(y, version, **attrs), name="out")
@@ -36,8 +34,6 @@ def fused(version, between=None, **attrs):
 
 
 def norm(y, version="", name="bn", width=2, parameters=None, **attrs):
-    import tensorflow as tf
-
     gamma, beta, mean, variance = parameters or (
         const(random(width, seed=i, low=0.2), f"{name}/{i}") for i in range(4)
     )
@@ -49,15 +45,11 @@ def norm(y, version="", name="bn", width=2, parameters=None, **attrs):
 
 
 def bias(y):
-    import tensorflow as tf
-
     return tf.raw_ops.BiasAdd(value=y, bias=const(random(2), "b"), name="biased")
 
 
 def layer_read_twice() -> Graph:
     def make():
-        import tensorflow as tf
-
         y = conv(placeholder(2, 3, 6, 2), random(1, 2, 2, 2))
         tf.raw_ops.Sub(x=norm(y), y=y, name="out")
 
@@ -72,8 +64,6 @@ def layer_is_fetched() -> Graph:
 
 def one_weights() -> Graph:
     def make():
-        import tensorflow as tf
-
         x, w = placeholder(2, 3, 6, 2), const(random(1, 2, 2, 2), "w")
         a, b = norm(conv(x, w, "one"), name="a"), norm(conv(x, w, "two"), name="b")
         tf.raw_ops.Sub(x=a, y=b, name="c")
@@ -84,8 +74,6 @@ def one_weights() -> Graph:
 
 def one_norm_for_two() -> Graph:
     def make():
-        import tensorflow as tf
-
         x = placeholder(2, 3, 6, 2)
         values = [const(random(2, seed=i, low=0.2), f"p{i}") for i in range(4)]
         a = norm(conv(x, random(1, 2, 2, 2), "one"), name="a", parameters=values)
@@ -111,8 +99,6 @@ def of_another_width() -> Graph:
 
 def mean_is_read() -> Graph:
     def make():
-        import tensorflow as tf
-
         y = norm(conv(placeholder(2, 3, 6, 2), random(1, 2, 2, 2)))
         tf.raw_ops.AddV2(x=y, y=y.op.outputs[1], name="out")
 
@@ -121,8 +107,6 @@ def mean_is_read() -> Graph:
 
 def one_input_concatenated() -> Graph:
     def make():
-        import tensorflow as tf
-
         x = placeholder(1, 1, 6, 2)
         a, b = conv(x, random(1, 2, 2, 2), "one"), conv(x, random(1, 2, 2, 2, seed=1), "two")
         y = tf.raw_ops.ConcatV2(values=[a, b], axis=const(3, "axis"), name="concat")

@@ -13,7 +13,7 @@ from tests.differential.judging import (
     makes,
     stays,
 )
-from tests.support import build, random
+from tests.support import build, random, tf
 
 THREE, RESIZE, PAD = "fuse_resize_pad_and_conv", "fuse_resize_and_conv", "fuse_pad_and_conv"
 CONVOLUTIONS = "fuse_convolutions"
@@ -24,8 +24,6 @@ def padded(paddings, shape=(1, 4, 4, 2), dtype=None, **attrs):
     """Return a convolution behind a MirrorPad."""
 
     def make():
-        import tensorflow as tf
-
         y = tf.raw_ops.MirrorPad(
             input=placeholder(*shape), paddings=const(paddings, "paddings", dtype),
             mode="REFLECT", name="pad",
@@ -43,8 +41,6 @@ EXPLICIT = {"padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 0, 0, 1, 0, 0]
 
 def of_bytes():
     def make():
-        import tensorflow as tf
-
         x = placeholder(1, 4, 4, 2, dtype="uint8")
         y = tf.raw_ops.ResizeBilinear(images=x, size=const([8, 8], "size"), name="resize")
         conv(y, random(1, 2, 2, 2), "out")

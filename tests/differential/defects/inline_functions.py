@@ -3,13 +3,12 @@
 from tests.differential.cases.inline_functions import net as calls
 from tests.differential.defects.defect import Defect
 from tests.differential.judging import keeps, leaves
+from tests.support import tf
 
 INLINE = "inline_partitionedcall"
 
 
 def second_output(x):
-    import tensorflow as tf
-
     @tf.function
     def positions(a):
         return tf.math.top_k(a, 3)[1]
@@ -18,8 +17,6 @@ def second_output(x):
 
 
 def nested(x):
-    import tensorflow as tf
-
     @tf.function
     def inner(a):
         return tf.nn.relu(a)
@@ -32,8 +29,6 @@ def nested(x):
 
 
 def stateful(x):
-    import tensorflow as tf
-
     @tf.function
     def checked(a):
         with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(a < 2.0), [a])]):

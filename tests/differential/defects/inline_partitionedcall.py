@@ -5,13 +5,12 @@ from tests.differential.cases.inline_functions import net as calls
 from tests.differential.defects.defect import Defect
 from tests.differential.defects.inline_functions import nested, second_output
 from tests.differential.judging import does_not_run, fails, gives, keeps, leaves, makes
+from tests.support import tf
 
 INLINE = "inline_partitionedcall"
 
 
 def call_with_a_device(x):
-    import tensorflow as tf
-
     @tf.function
     def halve(a):
         return tf.nn.relu(a) / 2.0
@@ -32,8 +31,6 @@ def on_the_device(before: Graph, after: Graph) -> bool:
 
 
 def waited_for(x):
-    import tensorflow as tf
-
     @tf.function
     def checked(a):
         return tf.nn.relu(a)

@@ -4,13 +4,12 @@ from tests.differential.cases.remove_nodes import net, second_port
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const
 from tests.differential.judging import does_not_run, keeps, makes, refuses, stays
+from tests.support import tf
 
 LOG = "insert_logging"
 
 
 def nothing(raw, x):
-    import tensorflow as tf
-
     with tf.control_dependencies([raw.NoOp(name="nothing")]):
         raw.Neg(x=x, name="out")
 

@@ -20,7 +20,7 @@ from tests.differential.judging import (
     refuses,
     stays,
 )
-from tests.support import build, random
+from tests.support import build, random, tf
 
 NAME = "quantize_nodes"
 ONE_OP = 0.024  # half a step for each operand and the result, twice: see its own tests
@@ -79,8 +79,6 @@ def fed_relu():
 
 def whole_and_float():
     def make():
-        import tensorflow as tf
-
         count = tf.cast(placeholder(3, 5, name="count", dtype="int32"), tf.float32, name="cast")
         tf.raw_ops.Relu(features=tf.raw_ops.Sub(x=placeholder(3, 5), y=count), name="out")
 

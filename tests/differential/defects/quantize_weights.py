@@ -8,7 +8,7 @@ from tests.differential.cases.remove_nodes import net
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const, placeholder
 from tests.differential.judging import gives, is_wrong, keeps, leaves, makes, refuses
-from tests.support import build, random
+from tests.support import build, random, tf
 
 QUANTIZE = "quantize_weights"
 ONE_RANGE = "quantize_weights(per_channel=false)"
@@ -28,8 +28,6 @@ def constant_is_output() -> Graph:
 
 def positions(raw, x):
     """Return a table of positions that is stored as floats."""
-    import tensorflow as tf
-
     table = const(np.arange(2048, dtype=np.float32), "table")
     whole = raw.Cast(x=table, DstT=tf.int32, name="positions")
     floats = raw.Cast(x=whole, DstT=tf.float32, name="floats")
@@ -42,8 +40,6 @@ def batch_norm() -> Graph:
     """Return a batch norm of 1,024 channels whose variances differ as those of real nets do."""
 
     def make():
-        import tensorflow as tf
-
         variance = (10 ** random(1024, low=-4, high=2)).astype(np.float32)
         values = {"offset": random(1024), "mean": random(1024, seed=1), "variance": variance}
         parts = {name: const(value, name) for name, value in values.items()}
@@ -56,8 +52,6 @@ def batch_norm() -> Graph:
 
 def weights_with_a_device() -> Graph:
     def make():
-        import tensorflow as tf
-
         x = placeholder(2, 64)
         with tf.device("/CPU:0"), tf.control_dependencies([x]):
             w = const(random(64, 32), "w")

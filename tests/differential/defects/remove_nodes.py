@@ -4,7 +4,7 @@ from tests.differential.cases.remove_nodes import net
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const
 from tests.differential.judging import gives, is_wrong, makes, stays
-from tests.support import random
+from tests.support import random, tf
 
 REMOVE = "remove_nodes"
 
@@ -14,8 +14,6 @@ def constant_first(raw, x):
 
 
 def waits(raw, x):
-    import tensorflow as tf
-
     done = raw.CheckNumerics(tensor=x, message="no", name="checked")
     with tf.control_dependencies([done]):
         y = raw.Identity(input=x, name="same")
@@ -24,8 +22,6 @@ def waits(raw, x):
 
 def branch(raw, x):
     """Return a branch of TensorFlow 1: an Identity of a Switch says which side is taken."""
-    import tensorflow as tf
-
     tf.compat.v1.disable_control_flow_v2()
     try:
         y = tf.compat.v1.cond(

@@ -7,7 +7,7 @@ from tests.differential.cases.sparsify_gather import SMALL
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const, placeholder
 from tests.differential.judging import does_not_run, fails, keeps, stays
-from tests.support import build, random
+from tests.support import build, random, tf
 
 SPARSIFY = "sparsify_gather"
 CLOSE = 1e-5
@@ -17,8 +17,6 @@ def net(make: Callable, dtype="int64", group="") -> Callable[[], Graph]:
     """Return a graph of ids, 0 to 3, which wait for a group that may fill tables."""
 
     def body():
-        import tensorflow as tf
-
         raw = tf.raw_ops
         x = placeholder(4)
         with tf.control_dependencies([raw.NoOp(name=group)] if group else []):

@@ -14,7 +14,7 @@ from tests.deploykit.conftest import command_line
 from tests.serving.echo_model import echo
 from tests.serving.served import Served, free_port
 from tests.serving.small_models import half_plus
-from tests.support import Containing, raises, says, shows
+from tests.support import Containing, raises, says, shows, tf
 
 WAYS = ["tensorflow grpc", "v2 grpc", "v2 http"]
 EACH = pytest.mark.parametrize("way", WAYS)
@@ -38,8 +38,6 @@ def values(datatype: str, rows: int) -> np.ndarray:
 
 def lengths(folder) -> None:
     """Write a model that returns the lengths of strings [N]."""
-    import tensorflow as tf
-
     module = tf.Module()
     module.run = tf.function(lambda x: {"y": tf.strings.length(x)})
     tf.saved_model.save(module, str(folder / "1"), {

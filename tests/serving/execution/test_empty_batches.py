@@ -16,7 +16,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.tensors import DType
 from tests.serving.served import Served, free_port
-from tests.support import build, says, shows, transform
+from tests.support import build, says, shows, tf, transform
 from tests.transforms.int8_nets import C, calibrated, feeds_of, image, layer, relu
 from tests.transforms.layer_matrix import Runner
 
@@ -71,8 +71,6 @@ def int8(folder: Path) -> Graph:
     """
 
     def make():
-        import tensorflow as tf
-
         y = relu(layer("conv", image(), "first", channels=5))
         y = tf.reshape(relu(layer("conv", y, "second", channels=4)), [-1, 72 * 4])
         layer("matmul", y, "dense", channels=3)
@@ -93,8 +91,6 @@ def int8(folder: Path) -> Graph:
 
 
 def save(graph: Graph, folder: Path) -> None:
-    import tensorflow as tf
-
     v1 = tf.compat.v1
     with tf.Graph().as_default() as loaded, v1.Session(graph=loaded) as session:
         tf.import_graph_def(graph.to_graph_def(), name="")

@@ -5,12 +5,11 @@ import pytest
 from deploykit.serving.execution.free_shapes import free_inputs
 from deploykit.serving.protocol.signatures import Signature, Tensor
 from deploykit.transforms.core.protos import MetaGraphDef
+from tests.support import tf
 
 
 def free(make, shape) -> bool:
     """Tell whether x is free in what `make` builds of it."""
-    import tensorflow as tf
-
     with tf.Graph().as_default() as graph:
         make(tf.compat.v1.placeholder(tf.float32, shape, name="x"))
     meta = MetaGraphDef(graph_def=graph.as_graph_def())
@@ -22,8 +21,6 @@ def free(make, shape) -> bool:
 
 def called(make):
     """Return what does the same in a function, called by another one."""
-    import tensorflow as tf
-
     return lambda x: tf.function(lambda y: tf.function(make)(y) + 1.0)(x)
 
 
@@ -32,8 +29,6 @@ def half_plus_two(x):
 
 
 def dense(x):
-    import tensorflow as tf
-
     return tf.matmul(x + 1.0, tf.ones([1, 2]))
 
 
@@ -57,8 +52,6 @@ def test_free_inputs(make, shape, expected, way):
 
 
 def test_an_input_that_nothing_reads_and_a_function_that_is_missing():
-    import tensorflow as tf
-
     assert free(lambda x: tf.ones([]), [None, 1])
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder(tf.float32, [1], name="x")

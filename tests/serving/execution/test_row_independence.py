@@ -11,6 +11,7 @@ from deploykit.serving.execution.row_independence import unmixed
 from deploykit.serving.execution.row_kinds import Rows
 from deploykit.serving.protocol.signatures import Signature, Tensor
 from deploykit.transforms.core.protos import MetaGraphDef
+from tests.support import tf
 
 SHAPE, ROWS = (None, 6, 4), (2, 1, 4)  # the rows of the parts
 CHAINS, SEED = 160, 26
@@ -23,8 +24,6 @@ def constant(*shape):
 @functools.cache
 def keeping():
     """Return steps from [rows, 6, 4] to the same that compute each row alone."""
-    import tensorflow as tf
-
     flat = tf.reshape
     dense = functools.partial(tf.matmul, b=constant(4, 4))
 
@@ -88,8 +87,6 @@ def keeping():
 @functools.cache
 def ending():
     """Return steps to another shape that compute each row alone."""
-    import tensorflow as tf
-
     return {
         "largest": lambda x: tf.math.top_k(x, 2).values,
         "their places": lambda x: tf.math.top_k(x, 2).indices,
@@ -102,7 +99,6 @@ def ending():
 @functools.cache
 def mixing():
     """Return steps whose rows depend on other rows, on how many there are, or on chance."""
-    import tensorflow as tf
 
     def trained(x):
         found = tf.compat.v1.nn.fused_batch_norm(
@@ -191,8 +187,6 @@ def chains():
 @functools.cache
 def built():
     """Return each chain's graph, its outputs for a batch, and those for its parts, joined."""
-    import tensorflow as tf
-
     batch = np.random.default_rng(1).normal(0, 1, (sum(ROWS), *SHAPE[1:])).astype(np.float32)
     parts = np.split(batch, np.cumsum(ROWS)[:-1])
     metas, wholes, apart = {}, {}, {}

@@ -15,7 +15,7 @@ from deploykit.transforms.core.protos import SavedModel
 from deploykit.transforms.core.running.child import call
 from tests.deploykit.freezing.test_bad_checkpoints import BAD, written
 from tests.serving.small_models import half_plus
-from tests.support import Containing, raises
+from tests.support import Containing, raises, tf
 
 WORDS = np.array([b"dog", b"fish", b"cat"], object)
 
@@ -36,8 +36,6 @@ def answers(folder: Path, allowed: tuple[str, ...]) -> list[int]:
 
 def model(folder: Path, form: str, vocabulary: Path | None = None) -> Path:
     """Write a model that numbers words; without a vocabulary of others, with one of its own."""
-    import tensorflow as tf
-
     own = folder / "words.txt"
     own.write_text("cat\ndog\n")
     saved = folder / "model"
@@ -112,7 +110,6 @@ def test_a_model_does_not_read_that_of_others(form, tmp_path):
 
 def test_a_file_that_a_branch_reads_is_none_of_the_models():
     """A function that is not inlined does not tell which file it is given."""
-    import tensorflow as tf
 
     def filled():
         table = tf.raw_ops.HashTableV2(key_dtype=tf.string, value_dtype=tf.int64)

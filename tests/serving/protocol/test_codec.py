@@ -12,7 +12,7 @@ from deploykit.serving.protocol.codec import MAX_FILLED_BYTES, decode, decode_al
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import TensorProto
 from deploykit.transforms.core.tensors import type_name, value_field
-from tests.support import raises
+from tests.support import raises, tf
 
 NUMBERS = [number for number in range(1, 26) if number not in (20, 21)]
 TYPES = [str(type_name(number)) for number in NUMBERS]
@@ -70,8 +70,6 @@ def tensors(draw, shapes=SHAPES) -> TensorProto:
 
 
 def numpy(number: int):
-    import tensorflow as tf
-
     return tf.dtypes.as_dtype(number).as_numpy_dtype
 
 
@@ -81,8 +79,6 @@ def all_of(protos):
 
 def oracle(proto: TensorProto):
     """Return what the C++ reads, or None where it refuses."""
-    import tensorflow as tf
-
     try:
         return tf.io.parse_tensor(proto.SerializeToString(), tf.dtypes.as_dtype(proto.dtype))
     except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError):

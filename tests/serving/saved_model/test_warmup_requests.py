@@ -24,7 +24,7 @@ from deploykit.transforms.core.errors import GraphError, VerificationError
 from deploykit.transforms.core.protos import SignatureDef
 from deploykit.transforms.core.tensors import DType, decode
 from deploykit.transforms.core.tfrecord import masked_crc
-from tests.support import Containing, raises
+from tests.support import Containing, raises, tf
 
 FEEDS = [
     {"x": np.full((1, 2), n, np.float32), "ids": np.array([[n]], np.int32),
@@ -50,8 +50,6 @@ def written(folder, found) -> None:
 
 
 def test_tensorflow_reads_the_file(tmp_path):
-    import tensorflow as tf
-
     written(tmp_path, requests("m", "s", signature(PREDICT), FEEDS))
     records = list(tf.data.TFRecordDataset(str(tmp_path / FILE)).as_numpy_iterator())
     assert len(records) == 3
@@ -70,8 +68,6 @@ def test_tensorflow_reads_the_file(tmp_path):
 
 @pytest.mark.parametrize(("method", "log"), [(CLASSIFY, "classify_log"), (REGRESS, "regress_log")])
 def test_examples(method, log, tmp_path):
-    import tensorflow as tf
-
     written(tmp_path, requests("m", "s", signature(method), FEEDS))
     found = list(read_requests(tmp_path))
     assert [each.WhichOneof("log_type") for each in found] == [log] * 3

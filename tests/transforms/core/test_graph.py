@@ -8,7 +8,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, split
 from deploykit.transforms.core.pattern import Any, Const, Op
 from deploykit.transforms.core.protos import GraphDef
-from tests.support import Containing, build, raises, says
+from tests.support import Containing, build, raises, says, tf
 
 
 def node(name, *inputs, op="Relu"):
@@ -146,8 +146,6 @@ def test_sort_is_stable_and_deterministic():
 
 def test_a_while_loop_of_tensorflow_1_sorts():
     def body():
-        import tensorflow as tf
-
         tf.compat.v1.disable_control_flow_v2()
         try:
             x = tf.compat.v1.placeholder(tf.float32, [], name="x")
@@ -202,8 +200,6 @@ def test_an_edit_of_a_copy_never_shows_in_another(seed):
 
 def test_versions_and_library_are_kept_and_bytes_are_the_same_twice():
     def body():
-        import tensorflow as tf
-
         @tf.function
         def twice(x):
             return x + x

@@ -9,7 +9,7 @@ import pytest
 from deploykit.rewriting.catalogue import describe
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import GraphError, PipelineError
-from tests.support import Containing, build, ops, says, transform
+from tests.support import Containing, build, ops, says, tf, transform
 
 NUMBERS = count()
 
@@ -48,8 +48,6 @@ def module(tmp_path, monkeypatch):
 
 
 def net():
-    import tensorflow as tf
-
     tf.nn.relu6(tf.compat.v1.placeholder(tf.float32, [2], "x"), "y")
 
 

@@ -10,7 +10,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import AttrValue, TensorProto
 from deploykit.transforms.core.tensors import DType, decode, encode
-from tests.support import raises, says
+from tests.support import raises, says, tf
 
 TYPES = ["float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8",
          "uint16", "uint32", "uint64", "bool", "complex64", "complex128"]  # fmt: skip
@@ -23,8 +23,6 @@ def values(name: str) -> np.ndarray:
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize("form", ["different", "equal", "scalar", "empty"])
 def test_round_trip_equals_tensorflows(name, form):
-    import tensorflow as tf
-
     array = values(name)
     array = {"different": array, "equal": np.full_like(array, array[0, 2]),
              "scalar": array[1, 1], "empty": array[:0]}[form]  # fmt: skip
@@ -39,8 +37,6 @@ def test_round_trip_equals_tensorflows(name, form):
 
 
 def test_strings():
-    import tensorflow as tf
-
     array = np.array([b"a", b"\xff\x00"], object)
     assert decode(encode(array)).tolist() == array.tolist()
     assert tf.make_ndarray(encode(array)).tolist() == array.tolist()

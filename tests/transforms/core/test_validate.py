@@ -15,7 +15,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import op_defs
 from deploykit.transforms.core.protos import AttrValue, FunctionDefLibrary, GraphDef
 from deploykit.transforms.core.tensors import DType
-from tests.support import raises, says
+from tests.support import raises, says, tf
 
 FLOAT, INT = DType("float32"), DType("int32")
 
@@ -351,8 +351,6 @@ def test_accepts(graph):
 
 
 def test_accepts_what_tensorflow_writes():
-    import tensorflow as tf
-
     @tf.function
     def model(x):
         total = tf.while_loop(lambda i, s: i < 3, lambda i, s: (i + 1, s * x), (0, x))[1]

@@ -14,15 +14,13 @@ from deploykit.hardware.machine import usable_cores
 from deploykit.transforms.core.engines.openvino_model import Compiling
 from deploykit.transforms.core.errors import GraphError, LoadError
 from deploykit.transforms.core.running.child import ResourceLimits
-from tests.support import build, raises, random, run
+from tests.support import build, raises, random, run, tf
 
 OPENVINO = RunConfig(engine="openvino")
 BATCHES = tuple((random(4, 8, seed=n), random(4, 8, seed=n + 9)) for n in range(3))
 
 
 def net():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
     y = tf.compat.v1.placeholder(tf.float32, [None, 8], name="y")
     hidden = tf.nn.relu(tf.matmul(x, tf.constant(random(8, 8), name="weights")), name="hidden")
@@ -116,8 +114,6 @@ def test_what_openvino_cannot_run_is_told_by_name(job, graph):
         wrong.run(0, 1)
 
     def words():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
         tf.strings.length(tf.strings.as_string(x), name="y")
 

@@ -9,14 +9,12 @@ from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.errors import LoadError, VerificationError
 from deploykit.transforms.core.running.child import Worker
 from deploykit.verification.engines import engine_check
-from tests.support import Containing, build, raises, random, says, shows
+from tests.support import Containing, build, raises, random, says, shows, tf
 
 WRONG = "tests.deploykit.benchmarking.engines.wrong:{}"
 
 
 def net():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
     hidden = tf.nn.relu(tf.matmul(x, tf.constant(random(8, 8))), name="hidden")
     tf.matmul(hidden, tf.constant(random(8, 5, seed=1)), name="out")
@@ -24,8 +22,6 @@ def net():
 
 def choosing():
     """The k highest of values that a rounding puts in another order."""
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
     scores = tf.matmul(x, tf.constant(random(8, 40) * 1e-3) + 5.0, name="scores")
     found = tf.math.top_k(scores, 6, name="best")
@@ -144,8 +140,6 @@ def test_an_engine_that_dies_refuses_the_graph(graph, instead):
 
 def test_a_refused_graph_is_told_by_its_ops():
     def words():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
         tf.strings.length(tf.strings.as_string(x), name="y")
 
@@ -172,8 +166,6 @@ def test_what_follows_a_choice_is_compared_in_front_of_it_and_behind(instead):
 
 def test_answers_that_say_nothing_are_told(caplog):
     def constant():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
         tf.nn.relu(-tf.abs(x) - 1.0, name="out")
 

@@ -8,12 +8,10 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.tensors import DType
-from tests.support import build, random, transform
+from tests.support import build, random, tf, transform
 
 
 def body():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, 8, 9, 4], name="x")
     y = tf.nn.conv2d(x, random(3, 2, 4, 6), 2, "SAME", name="conv")
     y = tf.nn.depthwise_conv2d(y, random(3, 3, 6, 2), [1, 1, 1, 1], "VALID")
@@ -44,7 +42,6 @@ def test_by_hand():
 
 def test_as_tensorflow_counts_them():
     """For the ops that its profiler knows, at batch 1."""
-    import tensorflow as tf
     from tensorflow.python.framework import ops
 
     graph = build(body)
@@ -62,8 +59,6 @@ def test_as_tensorflow_counts_them():
 
 def test_transposed_matmuls():
     def body():
-        import tensorflow as tf
-
         a, b = (tf.compat.v1.placeholder(tf.float32, [2, 3, 4], name) for name in "ab")
         tf.matmul(a, b, transpose_a=True)
 
@@ -73,8 +68,6 @@ def test_transposed_matmuls():
 
 def test_layers_of_unknown_shape_are_counted_apart():
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, None, None, 4], name="x")
         y = tf.nn.conv2d(x, random(3, 3, 4, 6), 1, "SAME", name="conv")
         tf.matmul(tf.ensure_shape(tf.reduce_mean(y, [1, 2]), [1, 6]), random(6, 10))

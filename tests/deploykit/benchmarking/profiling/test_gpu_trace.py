@@ -19,7 +19,7 @@ from deploykit.benchmarking.profiling.roofline import Peak
 from deploykit.benchmarking.profiling.trace import trace
 from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.display.documents import document
-from tests.support import Containing, build, random
+from tests.support import Containing, build, random, tf
 
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
 LAUNCH_US, KERNEL_US = 10, 3000
@@ -28,8 +28,6 @@ KERNEL = "void cutlass::Kernel<cutlass_80_simt_sgemm, (int)4>(Params)"
 
 
 def layers():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
     y = tf.nn.relu(tf.matmul(x, random(8, 16), name="block/dense"), name="relu")
     tf.nn.softmax(tf.matmul(y, random(16, 4), name="head"), name="out")
@@ -178,8 +176,6 @@ def test_layers_are_held_against_the_peak_of_their_own_type(profiled):
 
 
 def test_the_trace_shows_kernels_by_name_once(runner):
-    import tensorflow as tf
-
     options = tf.compat.v1.RunOptions(
         trace_level=tf.compat.v1.RunOptions.FULL_TRACE, output_partition_graphs=True
     )

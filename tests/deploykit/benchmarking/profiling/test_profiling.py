@@ -17,7 +17,7 @@ from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker
-from tests.support import build, raises, random
+from tests.support import build, raises, random, tf
 
 BY_HAND = {  # at batch 1
     "Conv2D": 2 * (16 * 16 * 16) * (3 * 3 * 8),
@@ -27,8 +27,6 @@ BY_HAND = {  # at batch 1
 
 
 def layers():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, 16, 16, 8], name="x")
     y = tf.nn.conv2d(x, random(3, 3, 8, 16), 1, "SAME", name="conv")
     y = tf.nn.relu(tf.nn.bias_add(y, random(16)), name="conv_relu")
@@ -38,16 +36,12 @@ def layers():
 
 
 def folded_layer():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
     weights = tf.matmul(random(4, 3), random(3, 5), name="of_constants")
     tf.nn.relu(tf.matmul(x, weights, name="dense"), name="out")
 
 
 def loop():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
     _, y = tf.while_loop(
         lambda i, _: i < 5, lambda i, y: (i + 1, tf.matmul(y, random(4, 4), name="step")), (0, x)
@@ -56,8 +50,6 @@ def loop():
 
 
 def call():
-    import tensorflow as tf
-
     @tf.function(experimental_attributes={"_noinline": True})
     def function(x):
         return tf.matmul(x, random(4, 4), name="inside")
@@ -67,8 +59,6 @@ def call():
 
 
 def eight_bits():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 4], name="x")
     image = tf.raw_ops.QuantizeV2(input=x, min_range=-1.0, max_range=1.0, T=tf.quint8)
     weights = tf.raw_ops.QuantizeV2(
@@ -88,8 +78,6 @@ def eight_bits():
 
 
 def two_devices():
-    import tensorflow as tf
-
     x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
     with tf.device("/cpu:1"):
         y = tf.matmul(tf.nn.relu(x), random(4, 6), name="there")
@@ -104,8 +92,6 @@ def job(tmp_path, body, *shape: int) -> Job:
 
 
 def run(runner: TensorFlowRunner) -> list[Event]:
-    import tensorflow as tf
-
     options = tf.compat.v1.RunOptions(
         trace_level=tf.compat.v1.RunOptions.FULL_TRACE, output_partition_graphs=True
     )
@@ -249,8 +235,6 @@ def test_what_a_called_function_runs_counts_once(tmp_path):
 
 
 def test_a_layer_on_another_device_knows_what_it_was_sent(tmp_path):
-    import tensorflow as tf
-
     runner = TensorFlowRunner(job(tmp_path, two_devices, 5, 4))
     runner.config.device_count["CPU"] = 2
     runner.session = tf.compat.v1.Session(graph=runner.graph, config=runner.config)

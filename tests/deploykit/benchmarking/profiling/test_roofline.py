@@ -8,6 +8,7 @@ from deploykit.benchmarking.session_config import config
 from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.errors import LimitError
 from deploykit.transforms.core.running.child import call
+from tests.support import tf
 
 PEAK = Peak(gflops=100.0, gigabytes=10.0, matrix=1024, array_bytes=1 << 27)
 
@@ -22,8 +23,6 @@ def test_a_peak_is_measured_in_a_child_with_its_threads():
 
 
 def test_it_leaves_no_graph_behind():
-    import tensorflow as tf
-
     before = len(tf.compat.v1.get_default_graph().as_graph_def().node)
     assert peak(RunConfig()).matrix
     assert len(tf.compat.v1.get_default_graph().as_graph_def().node) == before
@@ -31,8 +30,6 @@ def test_it_leaves_no_graph_behind():
 
 def rates(precision: str, count: int):
     """Measure this machine as a GPU is: several operations a call, and arrays as large as fit."""
-    import tensorflow as tf
-
     with tf.Graph().as_default(), tf.compat.v1.Session(config=config(RunConfig())) as session:
         memory = roofline._gpu_memory_rate(session)
         return roofline._matmul_rate(session, precision, count), memory
@@ -40,8 +37,6 @@ def rates(precision: str, count: int):
 
 def test_several_operations_a_call_have_the_rate_of_one(monkeypatch):
     """A call that costs more than its operation would say less than the device does."""
-    import tensorflow as tf
-
     monkeypatch.setattr(roofline, "_SIZES", (256,))
     monkeypatch.setattr(roofline, "_GPU_ARRAY_BYTES", (64 << 20, 32 << 20))
 

@@ -8,7 +8,7 @@ import pytest
 
 import deploykit
 from deploykit.transforms.core.errors import UnverifiedError, VerificationError
-from tests.support import Containing, random, run
+from tests.support import Containing, random, run, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -116,7 +116,6 @@ def test_random_layers_draw_in_every_call(package, kept, form, tmp_path):
 
 def test_a_trace_that_differs_is_reported_with_its_layer(tmp_path, monkeypatch):
     import keras
-    import tensorflow as tf
 
     def call(_, x):
         flat = tf.reshape(x, [tf.shape(x)[0], 64])

@@ -13,7 +13,7 @@ from deploykit.input.samples import open_samples
 from deploykit.photos.image_files import png
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.conftest import deploykit as deploykit
-from tests.support import Containing, build, raises
+from tests.support import Containing, build, raises, tf
 
 CLASSES = 4
 FLOWERS = ("tulip", "rose", "daisy", "iris")  # in the order of the model's scores
@@ -23,8 +23,6 @@ def classifier(classes=CLASSES):
     """Return a graph whose scores of a photo [1, 1, 1] are highest at the class of its value."""
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 1, 1, 1], name="x")
         values = tf.reshape(x, [-1, 1])
         tf.nn.softmax(-tf.abs(values - np.arange(classes, dtype=np.float32)), name="out")
@@ -156,8 +154,6 @@ def test_texts_are_names_and_numbers_are_numbers(graph, labels):
 
 @pytest.mark.parametrize("one_hot", [False, True])
 def test_a_dataset_of_keras_knows_its_folders(graph, labels, one_hot):
-    import tensorflow as tf
-
     given = np.arange(4)
     given = np.eye(4, dtype=np.float32)[given] if one_hot else given
     x = np.zeros((4, 1, 1, 1), np.float32)

@@ -8,7 +8,7 @@ import pytest
 from deploykit.input.samples import open_alike, open_samples
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.input.labelling.test_class_numbers import classifier, photos
-from tests.support import build, raises
+from tests.support import build, raises, tf
 
 COUNT = 24
 X = np.arange(COUNT, dtype=np.float32)[:, None]
@@ -17,8 +17,6 @@ SOURCES = np.array([("day", "night", "fog")[n % 3] for n in range(COUNT)], objec
 
 def net():
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 1], name="x")
         tf.identity(x * 2, name="out")
 
@@ -41,8 +39,6 @@ def test_groups_stay_with_their_samples(graph, tmp_path, form, name, group_by):
         lines = [f"x,{name}", *(f"{x[0]},{s}" for x, s in zip(X, SOURCES, strict=True))]
         (tmp_path / "data.csv").write_text("\n".join(lines) + "\n")
     elif form == "dataset":
-        import tensorflow as tf
-
         data = tf.data.Dataset.from_tensor_slices({"x": X, name: SOURCES.astype(str)}).batch(5)
     given = path if form in ("npz", "csv") else data
     found = open_samples(given, graph, group_by=group_by)
@@ -72,8 +68,6 @@ def test_a_column_of_csv_files_without_names(graph, tmp_path):
 
 def test_an_input_of_the_name_is_no_group():
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 1], name="group")
         tf.identity(x, name="out")
 

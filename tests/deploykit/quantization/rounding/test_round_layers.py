@@ -15,7 +15,7 @@ from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.transforms.core.int8.weights import saturates
 from deploykit.transforms.core.running.differences import compare
 from tests.deploykit.quantization.test_calibrated_graph import FORMS, residual_net
-from tests.support import Containing, build, random, run
+from tests.support import Containing, build, random, run, tf
 from tests.transforms.int8_nets import C, image, layer, relu
 
 
@@ -31,8 +31,6 @@ def mixed_net():
     """Return a net of all kinds of layers, some without a bias."""
 
     def body():
-        import tensorflow as tf
-
         y = relu(layer("conv", image(), "stem", bias=False))
         y = relu(layer("depthwise", y, "depthwise", channels=C))
         y = relu(layer("conv", y, "strided", channels=12, strides=[1, 2, 2, 1]))
@@ -108,8 +106,6 @@ def test_layers_that_share_a_bias_get_their_own(in_process, tmp_path):
     """One constant of zeros is the bias of two layers, whose corrections differ."""
 
     def body():
-        import tensorflow as tf
-
         zeros = tf.constant(np.zeros(C, np.float32), name="zeros")
         y = relu(layer("conv", image(), "stem"))
         parts = [

@@ -35,7 +35,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from tests.deploykit.benchmarking.made_up_results import measurement, result
-from tests.support import Containing, build, random
+from tests.support import Containing, build, random, tf
 
 BATCH = 2
 LOADED = "measured on a loaded machine: other processes used 1.9 of 2 cores"
@@ -45,14 +45,10 @@ def residual_net():
     """Return convolutions, of which the third adds the first to its own, and a dense layer."""
 
     def conv(x, shape, name):
-        import tensorflow as tf
-
         y = tf.nn.conv2d(x, random(*shape, low=0), 1, "SAME", name=name)
         return tf.nn.bias_add(y, random(shape[-1], low=0), name=f"{name}_biased")
 
     def body():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 4], name="x")
         first = tf.nn.relu(conv(x, (3, 3, 4, 8), "first"), name="first_relu")
         inner = tf.nn.relu(conv(first, (3, 3, 8, 4), "inner"), name="inner_relu")

@@ -18,7 +18,7 @@ from deploykit.quantization.timing.token_parts import choose_parts, in_parts, la
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.samples import Dataset
 from tests.real import encoder
-from tests.support import build, error, ops, random
+from tests.support import build, error, ops, random, tf
 
 SIZE = encoder.TINY
 ASKED = RunConfig(batch=1)
@@ -29,8 +29,6 @@ def net(typed: bool = False, tokens: int | None = SIZE.tokens) -> Graph:
     """Return an encoder; `typed`: it also reads the types of tokens, as BERT does."""
 
     def make():
-        import tensorflow as tf
-
         names = ("mask", "ids", "types")[: 3 if typed else 2]
         mask, ids, *types = (
             tf.compat.v1.placeholder(tf.int32, (None, tokens), name=name) for name in names
@@ -165,8 +163,6 @@ def test_time_is_put_aside_for_it(monkeypatch):
 
 def images() -> Graph:
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, (None, 8, 8, 3), name="x")
         y = tf.reshape(tf.nn.conv2d(x, random(3, 3, 3, 4), 1, "SAME"), [-1, 256])
         tf.identity(y @ random(256, 3), name="out")
@@ -184,8 +180,6 @@ def rows(tokens: int | None) -> Graph:
     """Return products of each token's channels: of a known number of tokens in no sequence."""
 
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, (None, tokens), name="x")
         tf.identity(x @ random(8, 3), name="out")
 

@@ -20,7 +20,7 @@ from deploykit.transforms.core.int8.isa import flags
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.fuse_resize_pad_and_conv import fuse_before_conv
 from deploykit.transforms.use_onednn_kernels import KERNELS as FLOAT_KERNELS
-from tests.support import Containing, build, random, transform
+from tests.support import Containing, build, random, tf, transform
 from tests.transforms.layer_matrix import (
     OUT,
     C,
@@ -39,21 +39,15 @@ QUICK = 12  # cases of each transform in the quick suite
 
 
 def mirrored(case: Case, y):
-    import tensorflow as tf
-
     rows = np.array(case.around(((2, 1), (0, 3)), (0, 0)), np.int32)
     return tf.raw_ops.MirrorPad(input=y, paddings=rows, mode="REFLECT", name="pad")
 
 
 def resized(case: Case, y):
-    import tensorflow as tf
-
     return tf.raw_ops.ResizeBilinear(images=y, size=[11, 8], name="resize")
 
 
 def padded(case: Case, y):
-    import tensorflow as tf
-
     rows = np.array(case.around(((1, 1), (1, 1)), (0, 0)), np.int32)
     return tf.raw_ops.Pad(input=y, paddings=rows, name="pad")
 
@@ -63,15 +57,11 @@ def _blocks(case: Case, pads) -> tuple[list[int], list]:
 
 
 def split(case: Case, y):
-    import tensorflow as tf
-
     block, pads = _blocks(case, [(2, 3), (2, 2)])
     return tf.raw_ops.SpaceToBatchND(input=y, block_shape=block, paddings=pads, name="split")
 
 
 def merged(case: Case, y):
-    import tensorflow as tf
-
     block, crops = _blocks(case, [(0, 1), (0, 0)])
     y = tf.raw_ops.BatchToSpaceND(input=y, block_shape=block, crops=crops, name="merge")
     return biased(case, y)
@@ -79,8 +69,6 @@ def merged(case: Case, y):
 
 def read_again(case: Case, y):
     """A layer with a sign behind the layer, which takes a shift back."""
-    import tensorflow as tf
-
     layout = "NCHW" if case.first else "NHWC"
     channels = OUT if case.kind == "conv" else 2 * C
     y = tf.nn.bias_add(y, tf.constant(random(channels, seed=3), case.dtype), layout)
@@ -272,8 +260,6 @@ PAIRS = [
 
 def summed(op: str, shapes) -> Graph:
     def make():
-        import tensorflow as tf
-
         x, y = (
             tf.compat.v1.placeholder(tf.float32, shape, name=name)
             for name, shape in zip("xy", shapes, strict=True)

@@ -13,15 +13,13 @@ from deploykit.transforms.core.engines.engines import check_engine, lacking
 from deploykit.transforms.core.engines.openvino_model import Compiling, OpenVinoModel
 from deploykit.transforms.core.errors import GraphError, LoadError
 from deploykit.transforms.core.tensors import numpy_type
-from tests.support import build, raises, random, run, says
+from tests.support import build, raises, random, run, says, tf
 
 TYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
          "float16", "bfloat16", "float32")  # fmt: skip
 
 
 def placeholder(dtype="float32", shape=(None, 3), name="x"):
-    import tensorflow as tf
-
     return tf.compat.v1.placeholder(dtype, shape, name=name)
 
 
@@ -42,22 +40,16 @@ def equal(make, feeds, inputs=("x",), outputs=("out",)) -> None:
 
 
 def dense():
-    import tensorflow as tf
-
     tf.matmul(placeholder(), tf.constant(random(3, 2)), name="out")
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_types_are_kept(dtype):
-    import tensorflow as tf
-
     values = np.array([[1, 0, 1], [0, 0, 1]]).astype(numpy_type(dtype))
     equal(lambda: tf.identity(placeholder(dtype), name="out"), {"x": values})
 
 
 def test_types_of_results_are_kept():
-    import tensorflow as tf
-
     def make():
         x = placeholder()
         tf.argmax(x, 1, name="place")
@@ -74,8 +66,6 @@ def test_batches(batch):
 
 @pytest.mark.parametrize("name", ["a/b", "a.b", "a-b_1", "8080", "h.8000/y"])
 def test_odd_names(name):
-    import tensorflow as tf
-
     result = "out." + name.replace("/", "_")
     equal(
         lambda: tf.nn.relu(placeholder(name=name), name=result), {name: random(2, 3)}, [name],
@@ -84,8 +74,6 @@ def test_odd_names(name):
 
 
 def test_ports_and_outputs_named_twice():
-    import tensorflow as tf
-
     def make():
         tf.raw_ops.Split(axis=1, value=placeholder(shape=(None, 4)), num_split=2, name="s")
 
@@ -93,8 +81,6 @@ def test_ports_and_outputs_named_twice():
 
 
 def test_an_input_that_nothing_depends_on():
-    import tensorflow as tf
-
     def make():
         placeholder(name="idle")
         tf.nn.relu(placeholder(), name="out")
@@ -105,8 +91,6 @@ def test_an_input_that_nothing_depends_on():
 
 
 def test_a_scalar():
-    import tensorflow as tf
-
     equal(lambda: tf.add(placeholder(shape=()), 1.0, name="out"), {"x": np.array(3, np.float32)})
 
 
@@ -170,28 +154,20 @@ def test_wrong_arrays_are_refused(feeds, message):
 
 
 def test_whole_numbers_beyond_32_bits_are_refused():
-    import tensorflow as tf
-
     _, model = compiled(lambda: tf.identity(placeholder("int64"), name="out"))
     with raises(GraphError, "openvino-whole-numbers", name="x", value=1099511627776):
         model.run({"x": np.array([[1, 2, 1 << 40]])})
 
 
 def add(dtype):
-    import tensorflow as tf
-
     return lambda: tf.raw_ops.AddV2(x=placeholder(dtype), y=tf.ones([3], dtype), name="out")
 
 
 def text():
-    import tensorflow as tf
-
     tf.identity(placeholder("string"), name="out")
 
 
 def unknown():
-    import tensorflow as tf
-
     tf.raw_ops.ReverseSequence(
         input=placeholder(), seq_lengths=tf.constant([1, 2], tf.int64), seq_dim=1, name="first"
     )
@@ -221,8 +197,6 @@ def test_what_it_has_no_op_for_is_named():
 
 
 def called():
-    import tensorflow as tf
-
     @tf.function
     def twice(x):
         return tf.nn.relu(x) * 2
@@ -231,15 +205,11 @@ def called():
 
 
 def branched():
-    import tensorflow as tf
-
     x = placeholder()
     tf.identity(tf.cond(tf.reduce_sum(x) > 0, lambda: x + 1, lambda: x * 2), name="out")
 
 
 def looped():
-    import tensorflow as tf
-
     (_, y) = tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (0, placeholder()))
     tf.identity(y, name="out")
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from deploykit.transforms.core.int8 import input_moments
 from deploykit.transforms.core.int8.input_moments import InputMoments
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
+from tests.support import tf
 
 SHAPE = (2, 9, 8, 3)
 

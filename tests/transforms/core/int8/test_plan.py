@@ -8,7 +8,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.form import Form
 from deploykit.transforms.core.int8.plan import Plan, plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
-from tests.support import Containing, build, random
+from tests.support import Containing, build, random, tf
 from tests.transforms.int8_nets import C, feeds_of, image, layer, ranges_of, relu
 
 
@@ -28,8 +28,6 @@ def joined() -> Graph:
     """Return three branches that are joined in two steps."""
 
     def make():
-        import tensorflow as tf
-
         x = image()
         a, b, c = (
             relu(layer("conv", x, n, weights=random(3, 3, C, 4, seed=ord(n))), f"{n}/relu")

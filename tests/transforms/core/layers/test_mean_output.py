@@ -5,7 +5,7 @@ import pytest
 
 from deploykit.transforms.core.layers.biases import mean_output
 from deploykit.transforms.core.node import Node
-from tests.support import random
+from tests.support import random, tf
 
 CONV = {"strides": [1] * 4, "padding": "VALID"}
 CASES = {
@@ -20,8 +20,6 @@ CASES = {
 
 @pytest.mark.parametrize(("op", "shape", "attrs"), CASES.values(), ids=CASES)
 def test_it_is_what_tensorflow_computes(op, shape, attrs):
-    import tensorflow as tf
-
     weights, means = random(*shape, seed=1), random(6, seed=2)
     if op == "MatMul":
         expected = tf.matmul(means[np.newaxis], weights, **attrs)

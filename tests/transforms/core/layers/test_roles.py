@@ -14,7 +14,7 @@ from deploykit.transforms.core.layers.roles import Roles
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.differences import compare
 from deploykit.transforms.core.tensors import DType
-from tests.support import build, run, transform
+from tests.support import build, run, tf, transform
 
 FORMS = [
     "quantize_weights(minimum_size=16)",
@@ -40,8 +40,6 @@ class Maker:
 
     def fed(self, *shape, whole_below=None):
         """Return an input: normal values, or whole numbers."""
-        import tensorflow as tf
-
         name = f"{self.name}/x{len(self.feeds)}"
         value = self.rng.normal(size=shape).astype(np.float32)
         if whole_below is not None:
@@ -51,8 +49,6 @@ class Maker:
 
     def held(self, *shape, values=None):
         """Return a constant; what lies along an axis differs in size, though not by much."""
-        import tensorflow as tf
-
         if values is None:
             values = self.rng.normal(size=shape)
             for axis, size in enumerate(shape):
@@ -177,8 +173,6 @@ def gru_cell(m, tf):
 
 @contextmanager
 def control_flow(version: int):
-    import tensorflow as tf
-
     v1 = tf.compat.v1
     (v1.enable_control_flow_v2 if version == 2 else v1.disable_control_flow_v2)()
     try:
@@ -553,8 +547,6 @@ KINDS = {"layers": LAYERS, "tables": TABLES, "others": OTHERS}
 @functools.cache
 def net(kind: str, seed: int) -> tuple[Graph, dict[str, np.ndarray]]:
     """Return one graph of all cases of a kind, each with an output of its name, and what is fed."""
-    import tensorflow as tf
-
     cases = KINDS[kind]
     makers = [Maker(name, seed) for name in cases]
 
@@ -655,8 +647,6 @@ def test_channels_are_what_makes_outputs_of_their_own(seed):
 @pytest.mark.parametrize("is_allowed", [False, True])
 def test_the_batch_norm_of_old_files_keeps_its_vectors(form, is_allowed, monkeypatch):
     """TensorFlow takes this op in graphs of old producers alone, so it has a graph of its own."""
-    import tensorflow as tf
-
     maker = Maker("old", 0)
     make = fused_batch_norm("FusedBatchNorm")
     before = build(lambda: tf.identity(make(maker, tf), name="old/y"), maker.feeds, ["old/y"])

@@ -10,7 +10,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import AttrValue, GraphDef
 from deploykit.transforms.core.running.importing import ImportCheck, light_form
-from tests.support import raises
+from tests.support import raises, tf
 
 CONSTANTS = [
     np.arange(6, dtype=np.int32),
@@ -168,8 +168,6 @@ def tensorflow():
 
 
 def python_takes(graph):
-    import tensorflow as tf
-
     copy = GraphDef()
     copy.CopyFrom(graph)
     with tf.Graph().as_default():

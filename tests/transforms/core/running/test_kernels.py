@@ -11,6 +11,7 @@ from deploykit.transforms.core.ops import op_defs
 from deploykit.transforms.core.running.constants import TENSORFLOW_OPS, compute
 from deploykit.transforms.core.running.kernels import KERNELS, MAX_BYTES
 from deploykit.transforms.core.tensors import numpy_type
+from tests.support import tf
 
 MAX_ULP = 4
 FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -218,8 +219,6 @@ DECLINED = {
 @functools.cache
 def by_tensorflow():
     """The node and TensorFlow's own result of each case, from one graph in one session."""
-    import tensorflow as tf
-
     from deploykit.transforms.core.graph import Graph
     from deploykit.transforms.core.running.session import Session
 

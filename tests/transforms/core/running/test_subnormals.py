@@ -11,7 +11,7 @@ from deploykit.transforms.core.running import constants
 from deploykit.transforms.core.running.kernels import KERNELS, MOVING_OPS
 from deploykit.transforms.core.running.subnormals import has_subnormals
 from deploykit.transforms.core.tensors import numpy_type
-from tests.support import build, call_here, run, transform
+from tests.support import build, call_here, run, tf, transform
 
 FLOATS = ("float32", "float64", "bfloat16", "float16")
 FLUSHED = FLOATS[:3]
@@ -29,8 +29,6 @@ def edges(dtype: str) -> np.ndarray:
 
 def calls(op: str, dtype: str, step: int):
     """Yield an op on every step-th pair of numbers, and on all at once, in each way it takes."""
-    import tensorflow as tf
-
     function, x = getattr(tf.raw_ops, op), edges(dtype)
     names = list(inspect.signature(function).parameters)
     if op == "Cast":
@@ -76,8 +74,6 @@ def differ(found: np.ndarray, expected: np.ndarray, signs: bool) -> np.ndarray:
 @pytest.mark.parametrize("step", [31, pytest.param(1, marks=pytest.mark.slow)])
 def test_what_is_folded_is_what_tensorflow_computes(in_process, op, dtype, step):
     def body():
-        import tensorflow as tf
-
         for number, value in enumerate(calls(op, dtype, step)):
             tf.raw_ops.Identity(input=value, name=f"out{number}")
 
@@ -129,8 +125,6 @@ def test_what_only_moves_is_left_to_numpy(monkeypatch):
     monkeypatch.setattr(constants, "call", call)
 
     def body():
-        import tensorflow as tf
-
         x = tf.constant(np.array([[1e-40, -1e-40], [0, 1]], np.float32))
         moved = tf.tile(tf.transpose(tf.reshape(tf.concat([x, x], 0), [4, 2])), [2, 1])
         tf.identity(

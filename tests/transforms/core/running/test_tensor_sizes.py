@@ -4,14 +4,12 @@ import pytest
 
 from deploykit.transforms.core.errors import LimitError
 from deploykit.transforms.core.running.tensor_sizes import refuse_large_tensors, too_large_nodes
-from tests.support import raises
+from tests.support import raises, tf
 
 MOST = 1000
 
 
 def doubled(step, start):
-    import tensorflow as tf
-
     with tf.Graph().as_default() as graph:
         value = tf.constant(start, name="start")
         for number in range(12):
@@ -47,8 +45,6 @@ def test_what_doubles_is_found_with_all_that_needs_it(step, start):
 
 
 def test_wide_numbers_as_text():
-    import tensorflow as tf
-
     with tf.Graph().as_default() as graph:
         tf.strings.as_string(tf.constant(1.0), width=10_000, name="wide")
         tf.strings.as_string(tf.constant(1.0), name="narrow")
@@ -56,8 +52,6 @@ def test_wide_numbers_as_text():
 
 
 def test_what_a_const_holds_and_unknown_sizes_do_not_count():
-    import tensorflow as tf
-
     with tf.Graph().as_default() as graph:
         tf.constant([1.0] * MOST)
         tf.exp(tf.compat.v1.placeholder(tf.float32, [None, 10_000]))

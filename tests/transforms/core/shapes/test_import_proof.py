@@ -14,7 +14,7 @@ from deploykit.transforms.core.protos import AttrValue, GraphDef
 from deploykit.transforms.core.shapes import import_proof
 from deploykit.transforms.core.shapes.import_proof import PROVEN, check_import, prove_import
 from deploykit.transforms.core.tensors import DType
-from tests.support import raises
+from tests.support import raises, tf
 from tests.transforms.core.running.test_importing import SHAPES, SOUND, chained, made, relu
 
 TRIED, IMPORTED = 6000, 40  # graphs of each op, and how many of the proven ones are imported
@@ -135,8 +135,6 @@ def candidate(chance, op):
 
 def inferred(graph):
     """Return the shape that TensorFlow infers of each node's first output. ValueError: none."""
-    import tensorflow as tf
-
     content = GraphDef.FromString(b"".join(graph.serialized()))
     with tf.Graph().as_default() as imported:
         tf.import_graph_def(tf.compat.v1.GraphDef.FromString(content.SerializeToString()), name="")

@@ -4,15 +4,13 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.tensors import DType
-from tests.support import build, random
+from tests.support import build, random, tf
 
 
 def test_sizes_that_are_computed_in_floats_are_known():
     """TensorFlow does not infer these."""
 
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 6, 4], name="x")
         size = tf.cast(tf.cast(tf.shape(x)[1:3], tf.float32) * 1.5, tf.int32)
         tf.raw_ops.ResizeBilinear(images=x, size=size, name="out")
@@ -22,8 +20,6 @@ def test_sizes_that_are_computed_in_floats_are_known():
 
 def test_other_ports_are_known_only_where_they_are_alike():
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [1, 8, 8, 4], name="x")
         tf.split(x, 2, 3, name="split")
         tf.raw_ops.FusedBatchNormV3(x=x, scale=random(4), offset=random(4), mean=random(4),
@@ -64,8 +60,6 @@ def test_what_tensorflow_would_refuse_is_unknown():
 
 def test_a_loop_ends():
     def make():
-        import tensorflow as tf
-
         tf.compat.v1.disable_control_flow_v2()
         x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
         tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2.0), (0, x))

@@ -3,7 +3,7 @@ import pytest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.shapes.rules import RULES
-from tests.support import build, random, run
+from tests.support import build, random, run, tf
 
 
 def sizes(tf, x, *more):
@@ -130,8 +130,6 @@ def cases(shape) -> tuple[Graph, dict]:
     inferred = {}
 
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, shape, name="x")
         s = tf.compat.v1.placeholder(tf.float32, [shape[0], 6], name="s")
         for number, case in enumerate(CASES.values()):
@@ -184,8 +182,6 @@ def test_every_kind_of_rule_is_tried(open_batch):
 
 def test_channels_first():
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, [None, 4, 8, 9], name="x")
         y = tf.raw_ops.Conv2D(input=x, filter=random(3, 3, 4, 5), strides=[1, 1, 2, 3],
                               padding="SAME", data_format="NCHW")  # fmt: skip
@@ -202,8 +198,6 @@ def test_channels_first():
 
 def test_what_is_not_known():
     def make():
-        import tensorflow as tf
-
         x = tf.compat.v1.placeholder(tf.float32, name="x")
         y = tf.compat.v1.placeholder(tf.int32, [3], name="y")
         z = tf.compat.v1.placeholder(tf.int32, [None], name="z")
