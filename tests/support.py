@@ -1,11 +1,12 @@
 """What the tests share: graphs built with TensorFlow's own ops, runs, comparisons, golden texts."""
 
 import contextlib
+import functools
 import importlib
 import os
 import re
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,37 @@ class _TensorFlow:
 tf: Any = _TensorFlow()
 
 
+@contextlib.contextmanager
+def building(inputs: Iterable[str] = (), outputs: Iterable[str] = ()) -> Iterator[Graph]:
+    """Yield a Graph that the block builds with TensorFlow's ops; it has nodes when the block ends.
+
+    with building(["x"], ["out"]) as graph:
+        tf.nn.relu(tf.compat.v1.placeholder(tf.float32, [2], "x"), name="out")
+    """
+    graph = Graph()
+    with tf.Graph().as_default() as made:
+        yield graph
+    vars(graph).update(vars(Graph.from_graph_def(made.as_graph_def(), inputs, outputs)))
+
+
 def build(make: Callable[[], object], inputs=(), outputs=()) -> Graph:
     """Call `make` inside a new tf.Graph, and return what it built."""
-    with tf.Graph().as_default() as graph:
+    with building(inputs, outputs) as graph:
         make()
-    return Graph.from_graph_def(graph.as_graph_def(), inputs, outputs)
+    return graph
+
+
+def built(inputs=(), outputs=()) -> Callable[[Callable[..., object]], Callable[..., Graph]]:
+    """Decorate a function that builds a graph with TensorFlow's ops: it then returns that graph."""
+
+    def decorate(make: Callable[..., object]) -> Callable[..., Graph]:
+        @functools.wraps(make)
+        def graph_of(*arguments: Any, **named: Any) -> Graph:
+            return build(lambda: make(*arguments, **named), inputs, outputs)
+
+        return graph_of
+
+    return decorate
 
 
 def random(*shape: int, seed: int = 0, low: float = -1.0, high: float = 1.0) -> np.ndarray:

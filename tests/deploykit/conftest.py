@@ -18,11 +18,10 @@ from deploykit.freezing import initializers, resaving
 from deploykit.freezing.variable_updates import repeated_calls
 from deploykit.transforms.core.display.log_format import log_to_stderr
 from deploykit.transforms.core.errors import CodedError
-from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import ResourceLimits
 from deploykit.verification import verify
 from tests.documents import pinned
-from tests.support import build, call_here, random, tf
+from tests.support import built, call_here, random, tf
 
 FASHION = Path(__file__).parents[2] / "models" / "fashion"
 
@@ -101,19 +100,16 @@ def in_process(monkeypatch):
         monkeypatch.setattr(module, "call", call_here)
 
 
-def small_graph() -> Graph:
+@built(["x"], ["out"])
+def small_graph():
     """Return a convolution, its batch norm as single ops, a dense layer and a softmax."""
-
-    def body():
-        x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
-        y = tf.raw_ops.Conv2D(
-            input=x, filter=random(3, 3, 3, 64), strides=[1, 2, 2, 1], padding="SAME", name="conv"
-        )
-        y = tf.nn.relu(y * random(64, seed=1, low=0.5) + random(64, seed=2))
-        y = tf.matmul(tf.reduce_mean(y, [1, 2]), random(64, 10, seed=3)) + random(10, seed=4)
-        tf.nn.softmax(tf.identity(y, name="logits"), name="out")
-
-    return build(body, ["x"], ["out"])
+    x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
+    y = tf.raw_ops.Conv2D(
+        input=x, filter=random(3, 3, 3, 64), strides=[1, 2, 2, 1], padding="SAME", name="conv"
+    )
+    y = tf.nn.relu(y * random(64, seed=1, low=0.5) + random(64, seed=2))
+    y = tf.matmul(tf.reduce_mean(y, [1, 2]), random(64, 10, seed=3)) + random(10, seed=4)
+    tf.nn.softmax(tf.identity(y, name="logits"), name="out")
 
 
 @pytest.fixture(scope="session")

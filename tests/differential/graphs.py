@@ -11,7 +11,7 @@ from deploykit.transforms.core.ops import output_types
 from deploykit.transforms.core.running.session import static_shapes
 from deploykit.verification.sample_inputs import made_up_feeds
 from tests.deploykit.conftest import FASHION
-from tests.support import build, random, tf
+from tests.support import building, built, random, tf
 
 
 def placeholder(*shape, name="x", dtype="float32"):
@@ -50,55 +50,47 @@ def without_attrs(graph: Graph, name: str, *attrs: str) -> Graph:
 def marked() -> Graph:
     """Return a product and a LeakyRelu, each with an attribute that no op declares."""
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         weights = const(random(3, 3), "w")
         y = tf.raw_ops.MatMul(a=placeholder(2, 3), b=weights, transpose_b=True, name="product")
         tf.raw_ops.LeakyRelu(features=y, alpha=0.5, name="out")
-
-    graph = build(make, ["x"], ["out"])
     for name in ("product", "out"):
         graph.replace(graph[name], graph[name].with_attrs(_mark=name))
     return graph
 
 
-def colocated() -> Graph:
+@built(["x"], ["out"])
+def colocated():
     """Return two nodes that are to run where a third one runs."""
-
-    def make():
-        raw = tf.raw_ops
-        first = raw.Relu(features=placeholder(2, 3), name="first")
-        with tf.Graph.colocate_with(tf.compat.v1.get_default_graph(), first):
-            second = raw.Neg(x=first, name="second")
-            raw.Mul(x=second, y=first, name="out")
-
-    return build(make, ["x"], ["out"])
+    raw = tf.raw_ops
+    first = raw.Relu(features=placeholder(2, 3), name="first")
+    with tf.Graph.colocate_with(tf.compat.v1.get_default_graph(), first):
+        second = raw.Neg(x=first, name="second")
+        raw.Mul(x=second, y=first, name="out")
 
 
-def two_layers() -> Graph:
+@built(["x"], ["out"])
+def two_layers():
     """Return a small convolution net with everything that tidying up changes.
 
     An Identity behind each constant, a device, control inputs, a duplicate and an unused branch.
     """
-
-    def make():
-        raw = tf.raw_ops
-        x = placeholder(2, 8, 8, 3)
-        with tf.device("/CPU:0"):
-            w = raw.Identity(input=const(random(3, 3, 3, 16), "w"), name="w/read")
-            y = conv(x, w, "conv")
-        with tf.control_dependencies([y]):
-            scale = raw.Identity(input=const(random(16, seed=1, low=0.5), "scale"), name="s")
-        y = raw.Relu(features=raw.Mul(x=y, y=scale, name="mul"), name="relu")
-        same = raw.Relu(features=raw.Mul(x=y, y=scale, name="a"), name="a/relu")
-        twin = raw.Relu(features=raw.Mul(x=y, y=scale, name="b"), name="b/relu")
-        y = raw.AddV2(x=same, y=twin, name="sum")
-        checked = raw.CheckNumerics(tensor=y, message="no", name="checked")
-        mean = raw.Mean(input=checked, axis=const([1, 2], "axes"), name="mean")
-        dense = raw.MatMul(a=mean, b=const(random(16, 64, seed=2), "dense/w"), name="dense")
-        raw.BiasAdd(value=dense, bias=const(random(64, seed=3), "dense/b"), name="out")
-        raw.Softmax(logits=y, name="unused")
-
-    return build(make, ["x"], ["out"])
+    raw = tf.raw_ops
+    x = placeholder(2, 8, 8, 3)
+    with tf.device("/CPU:0"):
+        w = raw.Identity(input=const(random(3, 3, 3, 16), "w"), name="w/read")
+        y = conv(x, w, "conv")
+    with tf.control_dependencies([y]):
+        scale = raw.Identity(input=const(random(16, seed=1, low=0.5), "scale"), name="s")
+    y = raw.Relu(features=raw.Mul(x=y, y=scale, name="mul"), name="relu")
+    same = raw.Relu(features=raw.Mul(x=y, y=scale, name="a"), name="a/relu")
+    twin = raw.Relu(features=raw.Mul(x=y, y=scale, name="b"), name="b/relu")
+    y = raw.AddV2(x=same, y=twin, name="sum")
+    checked = raw.CheckNumerics(tensor=y, message="no", name="checked")
+    mean = raw.Mean(input=checked, axis=const([1, 2], "axes"), name="mean")
+    dense = raw.MatMul(a=mean, b=const(random(16, 64, seed=2), "dense/w"), name="dense")
+    raw.BiasAdd(value=dense, bias=const(random(64, seed=3), "dense/b"), name="out")
+    raw.Softmax(logits=y, name="unused")
 
 
 @functools.cache

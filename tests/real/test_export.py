@@ -12,7 +12,7 @@ from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import normal
 from tests.real import tensorflow_2_20
-from tests.support import build, ops, random, run, tf
+from tests.support import building, ops, random, run, tf
 
 pytestmark = pytest.mark.slow
 
@@ -75,11 +75,9 @@ def test_fashion_in_8_bits(fashion, tmp_path):
 def test_a_loop(tmp_path):
     """An op of it has an attribute (Tshape) that 2.20 does not know yet."""
 
-    def body():
+    with building(["x"], ["y"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
         tf.identity(tf.map_fn(lambda row: row * 2.0, x), name="y")
-
-    graph = build(body, ["x"], ["y"])
     found = deploykit.export(graph, tmp_path, name="m")
     assert_alike(graph, found.folder, {"x": random(4, 3)}, tmp_path)
     broken = found.folder / "saved_model.pb"

@@ -9,7 +9,7 @@ import numpy as np
 from deploykit.transforms.core.errors import CrashError, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
-from tests.support import build, random, tf
+from tests.support import building, random, tf
 
 H, W, C, OUT = 7, 6, 4, 6
 TYPES = ("float32", "float64", "float16", "bfloat16")
@@ -111,10 +111,8 @@ def biased(case: Case, y):
 def net(case: Case, before=lambda case, y: y, behind=biased) -> Graph:
     """Return a layer with what lies around it; None where TensorFlow refuses to build it."""
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         tf.identity(behind(case, layer(case, before(case, image(case)))), name="out")
-
-    graph = build(make, ["x"], ["out"])
     graph.prune()
     return graph
 

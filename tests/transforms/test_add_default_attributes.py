@@ -6,7 +6,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import op_defs
 from deploykit.transforms.core.protos import FunctionDefLibrary
-from tests.support import assert_golden, build, error, raises, random, tf, transform
+from tests.support import assert_golden, building, error, raises, random, tf, transform
 from tests.transforms.examples import Example
 
 LRN_DEFAULTS = {"depth_radius": 5, "bias": 1.0, "alpha": 1.0, "beta": 0.5}
@@ -15,13 +15,11 @@ LRN_DEFAULTS = {"depth_radius": 5, "bias": 1.0, "alpha": 1.0, "beta": 0.5}
 def two_lrns() -> Graph:
     """Return two LRN nodes, one with all attributes and one without any that has a default."""
 
-    def make():
+    with building(["x"], ["bare"]) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[1, 2, 2, 8], name="x")
         full = {"depth_radius": 3, "bias": 2.0, "alpha": 0.5, "beta": 0.75}
         first = tf.raw_ops.LRN(input=x, **full, name="full")
         tf.raw_ops.LRN(input=first, name="bare")
-
-    graph = build(make, ["x"], ["bare"])
     return without_defaults(graph, "bare")
 
 

@@ -1,26 +1,23 @@
 import pytest
 
-from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, error, ops, random, tf, transform
+from tests.support import assert_golden, built, error, ops, random, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 4, seed=1)}
 
 
-def concat(axis=1, axis_type="int32", computed=False, wait=False) -> Graph:
-    def make():
-        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
-        y = tf.raw_ops.Neg(x=x, name="y")
-        z = tf.raw_ops.Abs(x=x, name="z")
-        double = x * 2.0
-        place = tf.constant(axis, axis_type, name="axis")
-        if computed:
-            place = tf.raw_ops.Abs(x=place, name="computed")
-        with tf.control_dependencies([z] if wait else []):
-            made = tf.raw_ops.ConcatV2(values=[x, y, double], axis=place, name="concat")
-        tf.raw_ops.Relu(features=made, name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def concat(axis=1, axis_type="int32", computed=False, wait=False):
+    x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
+    y = tf.raw_ops.Neg(x=x, name="y")
+    z = tf.raw_ops.Abs(x=x, name="z")
+    double = x * 2.0
+    place = tf.constant(axis, axis_type, name="axis")
+    if computed:
+        place = tf.raw_ops.Abs(x=place, name="computed")
+    with tf.control_dependencies([z] if wait else []):
+        made = tf.raw_ops.ConcatV2(values=[x, y, double], axis=place, name="concat")
+    tf.raw_ops.Relu(features=made, name="out")
 
 
 @pytest.mark.golden("backport_concatv2/concat")

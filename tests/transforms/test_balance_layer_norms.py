@@ -8,7 +8,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
 from deploykit.transforms.shift_activations import through as THROUGH
-from tests.support import assert_golden, build, error, ops, random, says, tf, transform
+from tests.support import assert_golden, building, error, ops, random, says, tf, transform
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import ranges_of
 
@@ -32,11 +32,10 @@ def dense(x, name, channels=C, seed=3):
 
 
 def net(make, shape=(None, 3, C)) -> Graph:
-    def body():
+    with building(["x"], ["out"]) as whole:
         x = tf.compat.v1.placeholder(tf.float32, shape, name="x")
         tf.identity(make(tf, tf.abs(x)), name="out")
-
-    graph = transform(build(body, ["x"], ["out"]), "remove_nodes(op=Identity, op=StopGradient)")
+    graph = transform(whole, "remove_nodes(op=Identity, op=StopGradient)")
     graph.prune()
     return graph
 

@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.shift_activations import through as THROUGH
-from tests.support import assert_golden, build, error, ops, random, tf
+from tests.support import assert_golden, building, error, ops, random, tf
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import ranges_of
 
@@ -82,12 +82,10 @@ OTHERS = {
 
 
 def net(make) -> Graph:
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, TOKENS, C], name="x")
         y = make(tf, tf.reshape(tf.abs(x), [-1, C]))
         tf.abs(tf.nn.bias_add(y, random(4, seed=5)), name="out")
-
-    graph = build(body, ["x"], ["out"])
     graph.prune()
     return graph
 

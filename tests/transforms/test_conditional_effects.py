@@ -13,7 +13,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import acts
 from deploykit.transforms.core.protos import AttrValue
 from deploykit.transforms.core.tensors import DType
-from tests.support import build, run, tf, transform
+from tests.support import built, run, tf, transform
 
 
 def old_branch(tf, c, x, inner):
@@ -85,27 +85,24 @@ def prints(tf, x):
     tf.raw_ops.PrintV2(input=tf.constant("printed"))
 
 
-def nested(chain, effect) -> Graph:
+@built(["c", "x"], ["out"])
+def nested(chain, effect):
     """Return a graph with an effect inside constructs, outermost first."""
+    v1 = tf.compat.v1
 
-    def make():
-        v1 = tf.compat.v1
+    def inner(level, c, x):
+        if level == len(chain):
+            effect(tf, x)
+            return x * 2.0
+        if chain[level] in OLD:
+            v1.disable_control_flow_v2()
+        try:
+            return chain[level](tf, c, x, lambda x, c=c: inner(level + 1, c, x))
+        finally:
+            v1.enable_control_flow_v2()
 
-        def inner(level, c, x):
-            if level == len(chain):
-                effect(tf, x)
-                return x * 2.0
-            if chain[level] in OLD:
-                v1.disable_control_flow_v2()
-            try:
-                return chain[level](tf, c, x, lambda x, c=c: inner(level + 1, c, x))
-            finally:
-                v1.enable_control_flow_v2()
-
-        c, x = v1.placeholder(tf.bool, [], name="c"), v1.placeholder(tf.float32, [], name="x")
-        tf.identity(inner(0, c, x), name="out")
-
-    return build(make, ["c", "x"], ["out"])
+    c, x = v1.placeholder(tf.bool, [], name="c"), v1.placeholder(tf.float32, [], name="x")
+    tf.identity(inner(0, c, x), name="out")
 
 
 def outcomes(graph: Graph, capfd) -> list[tuple[object, int]]:

@@ -12,7 +12,7 @@ from deploykit.transforms.core.int8.plan import OPS
 from deploykit.transforms.core.int8.weights import restored, weight_codes
 from deploykit.transforms.core.layers.layers import WEIGHTS
 from deploykit.transforms.core.node import Node
-from tests.support import assert_golden, build, ops, random, run, tf, transform
+from tests.support import assert_golden, building, ops, random, run, tf, transform
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import C, calibrated, image, layer, ranges_of, relu
 
@@ -24,15 +24,13 @@ def corrected(graph: Graph, path: str, more: str = "isa=avx2") -> Graph:
 def net(kind="conv", bias=True, transposed=False, **attrs) -> Graph:
     """Return one layer that sees nothing but its input, so its means follow from the input's."""
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = image((None, C) if kind == "matmul" else (None, 9, 8, C))
         if transposed:
             y = tf.raw_ops.MatMul(a=x, b=random(5, C), transpose_b=True, name="layer")
         else:
             y = layer(kind, x, "layer", bias=bias, **attrs)
         tf.identity(y, name="out")
-
-    graph = build(make, ["x"], ["out"])
     graph.prune()
     return graph
 
@@ -114,13 +112,11 @@ def test_a_layer_without_bias_gets_one_behind_it(tmp_path):
 
 
 def test_a_shared_bias_stays_for_others(tmp_path):
-    def make():
+    with building(["x"], ["out"]) as graph:
         bias = tf.constant(random(C), name="bias")
         y = tf.nn.conv2d(image(), random(3, 3, C, C), 1, "SAME", name="layer")
         y = tf.nn.bias_add(y, bias, name="biased")
         tf.add(relu(y), bias, name="out")
-
-    graph = build(make, ["x"], ["out"])
     result = corrected(graph, calibrated(graph, tmp_path))
     assert np.array_equal(result["bias"].value, graph["bias"].value)
     assert result["biased"].inputs[1] == "layer/corrected_bias"

@@ -5,7 +5,7 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import FunctionDef
-from tests.support import build, ops, random, tf, transform
+from tests.support import building, ops, random, tf, transform
 from tests.transforms.int8_nets import ranges_of
 
 # Parameters for the transforms that need some, or would do nothing to the graph below.
@@ -46,7 +46,7 @@ NOT_IDEMPOTENT = {
 def content() -> bytes:
     """Return a small net with a bit of everything, as bytes: no transform may share its nodes."""
 
-    def body():
+    with building(["x", "switch"], ["out", "logits"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [2, 8, 8, 3], name="x")
         switch = tf.compat.v1.placeholder_with_default(False, [], name="switch")
         y = tf.raw_ops.Conv2D(
@@ -59,8 +59,6 @@ def content() -> bytes:
             y = tf.matmul(tf.reduce_mean(y, [1, 2]), random(16, 10, seed=3)) + random(10, seed=4)
         tf.nn.softmax(y, name="out")
         tf.identity(y, name="logits")
-
-    graph = build(body, ["x", "switch"], ["out", "logits"])
     graph.replace(graph["hidden"], graph["hidden"].with_attrs(_mark=1))
     graph.versions.producer, graph.versions.min_consumer = 1987, 12
     function = FunctionDef()

@@ -6,33 +6,38 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from tests.support import assert_golden, build, error, ops, random, run, tf, transform
+from tests.support import (
+    assert_golden,
+    building,
+    built,
+    error,
+    ops,
+    random,
+    run,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth); sums may be in another order
 
 
-def net(equation="abc,cd->abd", x=(None, 4, 6), weights=(6, 5), swapped=False) -> Graph:
+@built(["x"], ["out"])
+def net(equation="abc,cd->abd", x=(None, 4, 6), weights=(6, 5), swapped=False):
     """Return an Einsum of an input and constant weights."""
-
-    def make():
-        rows = tf.compat.v1.placeholder(tf.float32, x, name="x")
-        operands = [tf.abs(rows), tf.constant(random(*weights), name="weights")]
-        operands = operands[:: -1 if swapped else 1]
-        y = tf.raw_ops.Einsum(inputs=operands, equation=equation, name="product")
-        tf.abs(y, name="out")
-
-    return build(make, ["x"], ["out"])
+    rows = tf.compat.v1.placeholder(tf.float32, x, name="x")
+    operands = [tf.abs(rows), tf.constant(random(*weights), name="weights")]
+    operands = operands[:: -1 if swapped else 1]
+    y = tf.raw_ops.Einsum(inputs=operands, equation=equation, name="product")
+    tf.abs(y, name="out")
 
 
-def batched(x=(None, 4, 6), weights=(6, 5), op="BatchMatMulV2", **attrs) -> Graph:
-    def make():
-        rows = tf.compat.v1.placeholder(tf.float32, x, name="x")
-        constant = tf.constant(random(*weights), name="weights")
-        y = getattr(tf.raw_ops, op)(x=tf.abs(rows), y=constant, name="product", **attrs)
-        tf.abs(y, name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def batched(x=(None, 4, 6), weights=(6, 5), op="BatchMatMulV2", **attrs):
+    rows = tf.compat.v1.placeholder(tf.float32, x, name="x")
+    constant = tf.constant(random(*weights), name="weights")
+    y = getattr(tf.raw_ops, op)(x=tf.abs(rows), y=constant, name="product", **attrs)
+    tf.abs(y, name="out")
 
 
 def fed(graph: Graph, *open_sizes: int) -> dict[str, np.ndarray]:
@@ -109,7 +114,7 @@ BIASES = {
 def test_weights_of_heads_become_one_matrix(axis, bias, adj_y):
     rows = 8 if axis == "part" else 4
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.abs(tf.compat.v1.placeholder(tf.float32, (None, rows, WIDE), name="x"))
         new_axis = tf.expand_dims(x, 1) if axis == "expand" else NEW_AXES[axis](x)
         shape = (HEADS, MADE, WIDE) if adj_y else (HEADS, WIDE, MADE)
@@ -117,8 +122,7 @@ def test_weights_of_heads_become_one_matrix(axis, bias, adj_y):
         if BIASES[bias] is not None:
             y = y + random(*BIASES[bias], seed=2)
         tf.abs(y, name="out")
-
-    result = equal(transform(build(make, ["x"], ["out"]), "fold_constants"))
+    result = equal(transform(graph, "fold_constants"))
     result.prune()
     counts = ops(result)
     assert (counts["MatMul"], counts["Transpose"]) == (1, 1)
@@ -127,12 +131,11 @@ def test_weights_of_heads_become_one_matrix(axis, bias, adj_y):
 
 
 def test_a_product_of_heads_that_others_read_keeps_its_bias_behind_it():
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.abs(tf.compat.v1.placeholder(tf.float32, (None, 4, WIDE), name="x"))
         y = tf.raw_ops.BatchMatMulV2(x=x[:, None], y=random(HEADS, WIDE, MADE))
         tf.add(y + random(HEADS, 1, MADE), tf.abs(y), name="out")
-
-    result = equal(transform(build(make, ["x"], ["out"]), "fold_constants"))
+    result = equal(transform(graph, "fold_constants"))
     assert "BiasAdd" not in ops(result)
 
 
@@ -151,11 +154,10 @@ def test_an_empty_batch_stays_empty():
 
 
 def test_tensordot_reads_rows_by_constant_sizes():
-    def make():
+    with building(["x"], ["out"]) as net:
         x = tf.compat.v1.placeholder(tf.float32, (None, 4, 6), name="x")
         tf.abs(tf.tensordot(tf.abs(x), tf.constant(random(6, 5)), [[2], [0]]), name="out")
-
-    graph = transform(build(make, ["x"], ["out"]), "fold_constants")
+    graph = transform(net, "fold_constants")
     result = equal(graph)
     result.prune()
     assert ops(result) == {"Placeholder": 1, "Abs": 2, "Const": 3, "Reshape": 2, "MatMul": 1}
@@ -206,24 +208,21 @@ def test_left_alone(graph, reason):
 def test_products_of_several_types_are_left_alone(kinds):
     """As Keras' `model.quantize("int8")` writes EinsumDense."""
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(kinds[0], (None, 4, 6), name="x")
         weights = tf.ones((6, 5), kinds[1])
         tf.raw_ops.BatchMatMulV3(x=x, y=weights, Tout=kinds[2], name="out")
-
-    graph = build(make, ["x"], ["out"])
     graph.prune()
     assert str(transform(graph, "flatten_products")) == str(graph)
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 def test_a_product_that_names_its_types_one_by_one(kind):
-    def make():
+    with building(["x"], ["out"]) as net:
         x = tf.compat.v1.placeholder(kind, (None, 4, 6), name="x")
         weights = tf.constant(random(6, 5), kind)
         tf.raw_ops.BatchMatMulV3(x=x, y=weights, Tout=kind, name="out")
-
-    graph = transform(build(make, ["x"], ["out"]), "fold_constants flatten_products")
+    graph = transform(net, "fold_constants flatten_products")
     assert ops(graph)["MatMul"] == 1
     assert run(graph, {"x": random(2, 4, 6).astype(kind)})[0].shape == (2, 4, 5)
 

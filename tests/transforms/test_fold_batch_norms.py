@@ -6,7 +6,18 @@ import pytest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from tests.support import Containing, assert_golden, build, error, ops, random, run, tf, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    build,
+    building,
+    error,
+    ops,
+    random,
+    run,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth), one layer
@@ -145,12 +156,10 @@ CASES = [
 def layer_with_norm(layer, norm, between) -> tuple[Graph, dict[str, np.ndarray]]:
     make, shape, channels = LAYERS[layer]
 
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, shape, name="x")
         y = NORMS[norm](bias(between, make(x), channels), channels)
         tf.nn.relu(y, name="out")
-
-    graph = build(body, ["x"], ["out"])
     if norm.startswith("global"):
         as_global_normalization(graph, scaled=norm == "global")
     return graph, {"x": random(*shape, seed=9)}
@@ -207,12 +216,10 @@ def test_a_shift_by_one_value_for_all_channels_folds(layer, shape):
     """Keras's hard sigmoid adds 3 to what a convolution makes."""
     make, input_shape, channels = LAYERS[layer]
 
-    def body():
+    with building(["x"], ["out"]) as before:
         x = tf.compat.v1.placeholder(tf.float32, input_shape, name="x")
         y = bias("bias", make(x), channels) + np.full(shape, 3, np.float32)
         tf.nn.relu6(y, name="out")
-
-    before = build(body, ["x"], ["out"])
     after = transform(before, "fold_batch_norms")
     assert set(ops(after)) == {"Placeholder", "Const", before["layer"].op, "BiasAdd", "Relu6"}
     assert error(before, after, {"x": random(*input_shape, seed=9)}) <= BAR
@@ -266,11 +273,9 @@ def zero_variance(y):
     ],
 )
 def test_left_alone(step, reason):
-    def body():
+    with building(["x"], ["out"]) as before:
         x = tf.compat.v1.placeholder(tf.float32, (2, 5, 5, 4), name="x")
         tf.identity(step(conv2d(x)), name="out")
-
-    before = build(body, ["x"], ["out"])
     before.prune()
     after = before.copy()
     from deploykit.transforms.fold_batch_norms import fold_batch_norms
@@ -297,12 +302,10 @@ def test_nchw_vector_over_the_width_is_left_alone_and_channels_fold():
 @pytest.mark.parametrize("node", ["layer", "norm"])
 @pytest.mark.parametrize("role", ["inputs", "outputs"])
 def test_fed_and_fetched_nodes_keep_their_values(node, role):
-    def body():
+    with building(["x"], ["out"]) as before:
         x = tf.compat.v1.placeholder(tf.float32, (2, 5, 5, 4), name="x")
         y = tf.multiply(conv2d(x), vectors(6)[0], name="norm")
         tf.nn.relu(tf.nn.bias_add(y, vectors(6)[1]), name="out")
-
-    before = build(body, ["x"], ["out"])
     setattr(before, role, (*getattr(before, role), node))
     after = transform(before, "fold_batch_norms")
     feeds = {"x": random(2, 5, 5, 4)}
@@ -312,26 +315,22 @@ def test_fed_and_fetched_nodes_keep_their_values(node, role):
 
 
 def test_fed_statistics_are_not_folded():
-    def body():
+    with building(["x", "scale"], ["out"]) as before:
         x = tf.compat.v1.placeholder(tf.float32, (2, 5, 5, 4), name="x")
         scale = tf.constant(vectors(6)[0], name="scale")
         tf.identity(conv2d(x) * scale, name="out")
-
-    before = build(body, ["x", "scale"], ["out"])
     after = transform(before, "fold_batch_norms")
     feeds = {"x": random(2, 5, 5, 4), "scale": random(6, seed=7)}
     assert error(before, after, feeds) == 0
 
 
 def test_shared_weights_get_a_copy_of_their_own():
-    def body():
+    with building(["x"], ["out"]) as before:
         x = tf.compat.v1.placeholder(tf.float32, (2, 6), name="x")
         w = tf.constant(random(6, 6), name="w")
         first = tf.matmul(x, w, name="first") * vectors(6)[0]
         second = tf.matmul(x, w, name="second") * vectors(6)[1]
         tf.concat([first, second, tf.matmul(x, w)], 1, name="out")
-
-    before = build(body, ["x"], ["out"])
     after = transform(before, "fold_batch_norms")
     assert "Mul" not in ops(after)
     np.testing.assert_array_equal(after["w"].value, before["w"].value)
@@ -341,7 +340,7 @@ def test_shared_weights_get_a_copy_of_their_own():
 def test_control_edges_of_tf2_freezing_stop_nothing():
     """A NoOp waits for every weight and for the layer itself; an Identity waits for the NoOp."""
 
-    def body():
+    with building(["x"], ["out"]) as before:
         x = tf.compat.v1.placeholder(tf.float32, (2, 5, 5, 4), name="x")
         w = tf.identity(tf.constant(random(3, 3, 4, 6), name="w"), name="read")
         scale = tf.identity(tf.constant(vectors(6)[0]), name="read_scale")
@@ -353,8 +352,6 @@ def test_control_edges_of_tf2_freezing_stop_nothing():
             barrier = tf.no_op()
         with tf.control_dependencies([barrier]):
             tf.identity(y, name="out")
-
-    before = build(body, ["x"], ["out"])
     after = transform(before, "fold_batch_norms")
     assert "Mul" not in ops(after)
     assert error(before, after, {"x": random(2, 5, 5, 4)}) <= BAR
@@ -379,12 +376,11 @@ def test_other_float_types(dtype):
 
 
 def test_folded_weights_that_overflow_are_left_alone():
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, (2, 6), name="x")
         w = tf.constant(np.full((6, 6), 1e38, np.float32) * random(6, 6))
         tf.identity(tf.matmul(x, w) * tf.constant([1e30] * 6), name="out")
-
-    assert "Mul" in ops(transform(build(body, ["x"], ["out"]), "fold_batch_norms"))
+    assert "Mul" in ops(transform(graph, "fold_batch_norms"))
 
 
 @pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
@@ -419,11 +415,9 @@ def test_a_batch_norm_without_a_layer_becomes_one_mul_and_one_add(data_format, b
 
 
 def test_a_batch_norm_in_training_without_a_layer_is_left_alone():
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [2, 3, 4, 6], name="x")
         tf.nn.relu(training(x), name="out")
-
-    graph = build(body, ["x"], ["out"])
     after = transform(graph, "fold_batch_norms")
     assert "FusedBatchNormV3" in ops(after)
 

@@ -18,6 +18,7 @@ from tests.support import (
     Containing,
     assert_golden,
     build,
+    building,
     error,
     ops,
     raises,
@@ -156,11 +157,9 @@ def repeated(step, value):
 def test_nothing_above_the_limit_is_computed(case):
     """Neither as a result nor on the way to one, and what is folded stays within the limits."""
 
-    def body():
+    with building(["x"], ["out"]) as graph:
         value = TOO_LARGE[case](tf)
         placeholder(), tf.identity(tf.reshape(value, [-1])[0], name="out")
-
-    graph = build(body, ["x"], ["out"])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = folded(graph)
     assert size(result) <= size(graph) + SLACK * len(graph)
@@ -219,11 +218,10 @@ def test_parameters(parameters, reason):
 
 
 def test_the_shape_of_a_constant_is_cast():
-    def body():
+    with building(["x"], ["out"]) as graph:
         shape = tf.shape(tf.constant(np.zeros((1, 1, 3), np.float32)))
         tf.multiply(placeholder(shape=[3]), tf.cast(shape, tf.float32), name="out")
-
-    result = folded(build(body, ["x"], ["out"]))
+    result = folded(graph)
     assert ops(result) == {"Const": 1, "Placeholder": 1, "Mul": 1}
 
 
@@ -248,11 +246,9 @@ def test_output_shapes_that_are_none(noted):
 
 
 def test_names_that_are_the_beginnings_of_others():
-    def body():
+    with building(["placeholder", "placeholder_1"], ["out"]) as graph:
         first, second = placeholder("placeholder"), placeholder("placeholder_1")
         tf.add(first * (tf.constant(1.0) + 2), second, name="out")
-
-    graph = build(body, ["placeholder", "placeholder_1"], ["out"])
     result = folded(graph)
     assert ops(result) == {"Placeholder": 2, "Const": 1, "Mul": 1, "AddV2": 1}
     feeds = {"placeholder": random(2, 4), "placeholder_1": random(2, 4, seed=1)}
@@ -274,13 +270,12 @@ def test_names_that_are_the_beginnings_of_others():
 )
 @pytest.mark.parametrize("kind", ["int32", "int64"])
 def test_shapes_of_placeholders(shape, expected, kind):
-    def body():
+    with building(["x"], ["shape", "size", "rank"]) as graph:
         x = placeholder(shape=shape)
         for name, op in (("shape", tf.raw_ops.Shape), ("size", tf.raw_ops.Size)):
             op(input=x, out_type=tf.as_dtype(kind), name=name)
         tf.raw_ops.Rank(input=x, name="rank")
-
-    result = folded(build(body, ["x"], ["shape", "size", "rank"]))
+    result = folded(graph)
     found = {n.name: n.value.tolist() for n in result if n.op == "Const"}
     assert found == expected
     assert {n.attr("dtype") for n in result if n.op == "Const"} <= {kind, "int32"}
@@ -300,23 +295,20 @@ def test_in_old_graphs_a_scalar_is_a_shape_that_was_not_given():
 
 @pytest.mark.parametrize(("index", "is_folded"), [(0, False), (1, True), (2, True)])
 def test_a_known_size_of_an_open_shape(index, is_folded):
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = placeholder(shape=[None, 4, 3])
         tf.reshape(x, [-1, tf.shape(x)[index]], name="out")
-
-    graph = build(body, ["x"], ["out"])
     result = folded(graph)
     assert ("StridedSlice" in ops(result)) is not is_folded
     assert error(graph, result, {"x": random(5, 4, 3)}) == 0
 
 
 def test_a_shape_that_waits_keeps_waiting():
-    def body():
+    with building(["x"], ["shape"]) as graph:
         x = placeholder()
         with tf.control_dependencies([tf.debugging.assert_positive(x)]):
             tf.shape(x, name="shape")
-
-    result = folded(build(body, ["x"], ["shape"]))
+    result = folded(graph)
     assert result["shape"].op == "Const"
     assert len(result["shape"].control_inputs) == 1
 
@@ -351,14 +343,12 @@ def test_what_tensorflow_2_freezes_does_not_grow():
 
 
 def test_identities_of_a_shared_constant_read_it():
-    def body():
+    with building(["x"], ["end"]) as graph:
         w = tf.constant(random(64, 64), name="w")
         x = placeholder(shape=[1, 64])
         out = tf.matmul(x @ tf.identity(w), tf.identity(tf.identity(w)), name="out")
         with tf.control_dependencies([tf.identity(w)]):
             tf.identity(out, name="end")
-
-    graph = build(body, ["x"], ["end"])
     result = folded(graph)
     assert ops(result) == {"Const": 1, "Placeholder": 1, "MatMul": 2, "Identity": 1}
     assert result["out"].inputs == ("matmul", "w")
@@ -366,13 +356,11 @@ def test_identities_of_a_shared_constant_read_it():
 
 
 def test_an_identity_that_is_fetched_keeps_its_name():
-    def body():
+    with building(["x"], ["alone", "one_of_two", "out"]) as graph:
         tf.identity(tf.constant(random(64, 64)), name="alone")
         shared = tf.constant(random(64, 64), name="shared")
         tf.identity(shared, name="one_of_two")
         tf.add(placeholder(shape=[64]), shared, name="out")
-
-    graph = build(body, ["x"], ["alone", "one_of_two", "out"])
     result = folded(graph)
     assert (result["alone"].op, result["one_of_two"].op) == ("Const", "Identity")
     assert size(result) <= size(graph)
@@ -400,14 +388,12 @@ def test_a_view_of_a_large_constant_replaces_it_only_when_nobody_else_reads_it()
 
 
 def test_two_large_results_of_one_constant_do_not_double_it():
-    def body():
+    with building(["x"], ["out", "other", "third"]) as graph:
         w = tf.constant(random(4, 500))
         x = placeholder()
         tf.matmul(x, tf.transpose(tf.transpose(w)) + tf.multiply(w, 2, name="twice"), name="out")
         tf.add(x[:, :1], tf.negative(w, name="minus")[0], name="other")
         tf.matmul(x, w, name="third")
-
-    graph = build(body, ["x"], ["out", "other", "third"])
     result = folded(graph)
     assert size(result) <= size(graph) + SLACK
     assert result["twice"].op == "Mul"
@@ -415,12 +401,11 @@ def test_two_large_results_of_one_constant_do_not_double_it():
 
 
 def test_a_small_result_does_not_keep_a_large_one_from_folding():
-    def body():
+    with building(["x"], ["out"]) as graph:
         w = tf.constant(random(64, 64), name="w")
         doubled = tf.multiply(w, 2, name="doubled")
         tf.add(placeholder(shape=[64]) + doubled, tf.reduce_max(w, name="max"), name="out")
-
-    result = folded(build(body, ["x"], ["out"]))
+    result = folded(graph)
     assert (result["doubled"].op, result["max"].op) == ("Const", "Const")
     assert "w" not in result
 
@@ -446,13 +431,12 @@ def test_what_blows_up_is_left_alone_but_what_it_reads_is_folded(op):
 
 
 def test_a_few_bytes_do_not_ask_for_gigabytes():
-    def body():
+    with building(["x"], ["out"]) as graph:
         huge = tf.fill([1 << 20, 1 << 12], 1.0, name="huge")
         x = placeholder(shape=[])
         tf.add(x, tf.exp(tf.sqrt(huge, name="root"), name="exp"), name="out")
         tf.reduce_sum(tf.eye(1 << 15, name="eye"), name="sum")
-
-    result = folded(build(body, ["x"], ["out"]))
+    result = folded(graph)
     assert ops(result) == {"Fill": 1, "Sqrt": 1, "Exp": 1, "Const": 2, "Placeholder": 1, "AddV2": 1}
     assert result.skipped[0] == Containing("'exp'", "cannot be computed")
 
@@ -483,12 +467,10 @@ def test_devices_and_types_are_kept():
 
 @pytest.mark.parametrize("fetched", ["p", "p:1"])
 def test_ops_with_several_outputs(fetched):
-    def body():
+    with building(["x"], ["out", fetched]) as graph:
         x = placeholder(shape=[2])
         first, _, third = tf.split(tf.constant(random(6)), 3, name="p")
         tf.add(x * first, third, name="out")
-
-    graph = build(body, ["x"], ["out", fetched])
     result = folded(graph)
     if fetched == "p":
         assert (result["p"].op, result["p/output_2"].op) == ("Const", "Const")

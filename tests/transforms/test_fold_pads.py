@@ -6,39 +6,36 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.shapes import static_shapes
-from tests.support import Containing, assert_golden, build, error, ops, random, tf, transform
+from tests.support import Containing, assert_golden, built, error, ops, random, tf, transform
 from tests.transforms.examples import Example
 
 LAYERS = {"conv2d": 4, "depthwise": 4, "conv3d": 5}
 
 
-def net(kind="conv2d", size=9, kernel=3, pads=(1, 1), value=None, **attrs) -> Graph:
+@built(["x"], ["out"])
+def net(kind="conv2d", size=9, kernel=3, pads=(1, 1), value=None, **attrs):
     """Return a layer whose image has the same zeros set before and after each spatial axis."""
-
-    def make():
-        rank = LAYERS[kind]
-        spatial = range(2, rank) if attrs.get("data_format") == "NCHW" else range(1, rank - 1)
-        shape = [size if axis in spatial else 3 for axis in range(rank)]
-        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=shape, name="x")
-        y = tf.raw_ops.Neg(x=x, name="neg")
-        paddings = tf.constant([pads if axis in spatial else (0, 0) for axis in range(rank)])
-        if value is None:
-            y = tf.raw_ops.Pad(input=y, paddings=paddings, name="pad")
-        else:
-            y = tf.raw_ops.PadV2(input=y, paddings=paddings, constant_values=value, name="pad")
-        stride = attrs.pop("stride", 1)
-        strides = [stride if axis in spatial else 1 for axis in range(rank)]
-        weights = tf.constant(random(*[kernel] * (rank - 2), 3, 2), name="weights")
-        op = {
-            "conv2d": tf.raw_ops.Conv2D,
-            "depthwise": tf.raw_ops.DepthwiseConv2dNative,
-            "conv3d": tf.raw_ops.Conv3D,
-        }[kind]
-        options = {"strides": strides, "padding": "VALID"} | attrs
-        y = op(input=y, filter=weights, **options, name="layer")
-        tf.raw_ops.Relu(features=y, name="out")
-
-    return build(make, ["x"], ["out"])
+    rank = LAYERS[kind]
+    spatial = range(2, rank) if attrs.get("data_format") == "NCHW" else range(1, rank - 1)
+    shape = [size if axis in spatial else 3 for axis in range(rank)]
+    x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=shape, name="x")
+    y = tf.raw_ops.Neg(x=x, name="neg")
+    paddings = tf.constant([pads if axis in spatial else (0, 0) for axis in range(rank)])
+    if value is None:
+        y = tf.raw_ops.Pad(input=y, paddings=paddings, name="pad")
+    else:
+        y = tf.raw_ops.PadV2(input=y, paddings=paddings, constant_values=value, name="pad")
+    stride = attrs.pop("stride", 1)
+    strides = [stride if axis in spatial else 1 for axis in range(rank)]
+    weights = tf.constant(random(*[kernel] * (rank - 2), 3, 2), name="weights")
+    op = {
+        "conv2d": tf.raw_ops.Conv2D,
+        "depthwise": tf.raw_ops.DepthwiseConv2dNative,
+        "conv3d": tf.raw_ops.Conv3D,
+    }[kind]
+    options = {"strides": strides, "padding": "VALID"} | attrs
+    y = op(input=y, filter=weights, **options, name="layer")
+    tf.raw_ops.Relu(features=y, name="out")
 
 
 def feeds(graph: Graph) -> dict[str, np.ndarray]:

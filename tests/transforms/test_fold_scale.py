@@ -6,7 +6,18 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.shapes import static_shapes
-from tests.support import Containing, assert_golden, build, error, ops, random, run, tf, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    build,
+    building,
+    error,
+    ops,
+    random,
+    run,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth), one layer
@@ -99,14 +110,12 @@ def test_padding_keeps_the_shift_as_one_add(kind, before):
 
 
 def test_a_window_of_one_pixel_sees_no_padding():
-    def make():
+    with building(["x"], ["out"]) as graph:
         y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=SHAPES["conv2d"], name="x")
         weights = tf.constant(random(1, 1, C, 2), name="weights")
         y = normalise(y)
         strides = [1, 2, 2, 1]
         tf.raw_ops.Conv2D(input=y, filter=weights, strides=strides, padding="SAME", name="out")
-
-    graph = build(make, ["x"], ["out"])
     result = transform(graph, "fold_scale")
     assert {"Mul", "AddV2"}.isdisjoint(ops(result))
     assert result.outputs == ("out",)
@@ -129,13 +138,11 @@ def test_one_number_behind_a_layer_folds(kind):
 
 
 def test_what_lies_between_two_layers_goes_into_the_first():
-    def make():
+    with building(["x"], ["out"]) as graph:
         y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=SHAPES["conv2d"], name="x")
         first = tf.nn.conv2d(y, random(1, 1, C, C), 1, "VALID", name="first")
         y = layer("conv2d", normalise(first), padding="SAME")
         tf.raw_ops.Relu(features=y, name="out")
-
-    graph = build(make, ["x"], ["out"])
     result = transform(graph, "fold_scale")
     assert ops(result) == {"Placeholder": 1, "Const": 3, "Conv2D": 2, "BiasAdd": 1, "Relu": 1}
     assert error(graph, result, feeds(graph)) <= 2e-6 + BAR
@@ -274,14 +281,12 @@ def test_what_is_fed_or_fetched_keeps_its_value(role):
 
 
 def test_shared_weights_get_a_copy_of_their_own():
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=(4, 3), name="x")
         weights = tf.constant(random(3, 5), name="weights")
         a = tf.matmul(x * SCALE, weights, name="a")
         b = tf.matmul(x * SHIFT, weights, name="b")
         tf.raw_ops.Pack(values=[a, b, tf.matmul(x, weights, name="c")], name="out")
-
-    graph = build(make, ["x"], ["out"])
     result = transform(graph, "fold_scale")
     assert "Mul" not in ops(result)
     np.testing.assert_array_equal(result["weights"].value, graph["weights"].value)

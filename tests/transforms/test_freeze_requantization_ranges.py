@@ -3,36 +3,33 @@ import pytest
 
 from deploykit.transforms.core.errors import FileError, GraphError, PipelineError
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, ops, random, run, says, tf, transform
+from tests.support import assert_golden, built, ops, random, run, says, tf, transform
 from tests.transforms.examples import Example
 
 LOGGING = 'insert_logging(op=RequantizationRange, show_name=true, message="__requant_min_max:")'
 MARK = "2026-01-01 00:00:00.1: I logging_ops.cc:121] "
 
 
-def quantized() -> Graph:
+@built(["x"], ["out"])
+def quantized():
     """Return a quantized matrix product whose range is measured at each run."""
-
-    def make():
-        raw = tf.raw_ops
-        x = raw.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
-        a = raw.QuantizeV2(input=x, min_range=-1.0, max_range=1.0, T=tf.quint8, name="a")
-        w = raw.QuantizeV2(input=random(4, 3), min_range=-1.0, max_range=1.0, T=tf.quint8, name="w")
-        product = raw.QuantizedMatMul(
-            a=a[0], b=w[0], min_a=a[1], max_a=a[2], min_b=w[1], max_b=w[2],
-            Toutput=tf.qint32, name="product",
-        )  # fmt: skip
-        measured = raw.RequantizationRange(
-            input=product[0], input_min=product[1], input_max=product[2], name="range"
-        )
-        small = raw.Requantize(
-            input=product[0], input_min=product[1], input_max=product[2],
-            requested_output_min=measured[0], requested_output_max=measured[1],
-            out_type=tf.quint8, name="small",
-        )  # fmt: skip
-        raw.Dequantize(input=small[0], min_range=small[1], max_range=small[2], name="out")
-
-    return build(make, ["x"], ["out"])
+    raw = tf.raw_ops
+    x = raw.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
+    a = raw.QuantizeV2(input=x, min_range=-1.0, max_range=1.0, T=tf.quint8, name="a")
+    w = raw.QuantizeV2(input=random(4, 3), min_range=-1.0, max_range=1.0, T=tf.quint8, name="w")
+    product = raw.QuantizedMatMul(
+        a=a[0], b=w[0], min_a=a[1], max_a=a[2], min_b=w[1], max_b=w[2],
+        Toutput=tf.qint32, name="product",
+    )  # fmt: skip
+    measured = raw.RequantizationRange(
+        input=product[0], input_min=product[1], input_max=product[2], name="range"
+    )
+    small = raw.Requantize(
+        input=product[0], input_min=product[1], input_max=product[2],
+        requested_output_min=measured[0], requested_output_max=measured[1],
+        out_type=tf.quint8, name="small",
+    )  # fmt: skip
+    raw.Dequantize(input=small[0], min_range=small[1], max_range=small[2], name="out")
 
 
 def record(low, high, name: str = "range") -> str:

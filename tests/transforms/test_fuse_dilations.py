@@ -5,40 +5,47 @@ import pytest
 
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
-from tests.support import Containing, assert_golden, build, error, ops, random, tf, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    building,
+    built,
+    error,
+    ops,
+    random,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth), one layer
 SIZES = {"conv2d": (2, 9, 7, 3), "depthwise": (2, 9, 7, 3), "conv3d": (2, 6, 6, 6, 3)}
 
 
+@built(["x"], ["out"])
 def net(kind="conv2d", block=(2, 2), paddings=((2, 3), (2, 3)), crops=((0, 1), (0, 1)), **attrs):
     """Return a convolution between SpaceToBatchND and BatchToSpaceND; as here, that is SAME."""
-
-    def make():
-        shape = SIZES[kind] if attrs.get("data_format") != "NCHW" else (2, 3, 9, 7)
-        y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=shape, name="x")
-        block_shape = tf.constant(block, name="block")
-        y = tf.raw_ops.SpaceToBatchND(
-            input=y, block_shape=block_shape, paddings=tf.constant(paddings, name="p"), name="split"
-        )
-        rank = len(SIZES[kind])
-        multiplier = {"conv2d": 4, "depthwise": 2, "conv3d": 4}[kind]
-        kernel = (3, 3, 3)[: rank - 2]
-        weights = tf.constant(random(*kernel, 3, multiplier), name="weights")
-        options = {"strides": [1] * rank, "padding": "VALID", "name": "layer"} | attrs
-        op = {
-            "conv2d": tf.raw_ops.Conv2D,
-            "depthwise": tf.raw_ops.DepthwiseConv2dNative,
-            "conv3d": tf.raw_ops.Conv3D,
-        }[kind]
-        y = op(input=y, filter=weights, **options)
-        y = tf.raw_ops.BatchToSpaceND(
-            input=y, block_shape=block_shape, crops=tf.constant(crops, name="c"), name="merge"
-        )
-        tf.raw_ops.Relu(features=y, name="out")
-
-    return build(make, ["x"], ["out"])
+    shape = SIZES[kind] if attrs.get("data_format") != "NCHW" else (2, 3, 9, 7)
+    y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=shape, name="x")
+    block_shape = tf.constant(block, name="block")
+    y = tf.raw_ops.SpaceToBatchND(
+        input=y, block_shape=block_shape, paddings=tf.constant(paddings, name="p"), name="split"
+    )
+    rank = len(SIZES[kind])
+    multiplier = {"conv2d": 4, "depthwise": 2, "conv3d": 4}[kind]
+    kernel = (3, 3, 3)[: rank - 2]
+    weights = tf.constant(random(*kernel, 3, multiplier), name="weights")
+    options = {"strides": [1] * rank, "padding": "VALID", "name": "layer"} | attrs
+    op = {
+        "conv2d": tf.raw_ops.Conv2D,
+        "depthwise": tf.raw_ops.DepthwiseConv2dNative,
+        "conv3d": tf.raw_ops.Conv3D,
+    }[kind]
+    y = op(input=y, filter=weights, **options)
+    y = tf.raw_ops.BatchToSpaceND(
+        input=y, block_shape=block_shape, crops=tf.constant(crops, name="c"), name="merge"
+    )
+    tf.raw_ops.Relu(features=y, name="out")
 
 
 def feeds(graph: Graph) -> dict[str, np.ndarray]:
@@ -48,12 +55,11 @@ def feeds(graph: Graph) -> dict[str, np.ndarray]:
 def conv1d(padding="SAME") -> Graph:
     """Return a dilated Conv1D as TensorFlow writes it."""
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=(2, 12, 3), name="x")
         y = tf.nn.convolution(x, random(3, 3, 4), padding=padding, dilations=[2], name="layer")
         tf.raw_ops.Relu(features=y, name="out")
-
-    return transform(build(make, ["x"], ["out"]), "fold_constants")
+    return transform(graph, "fold_constants")
 
 
 # What stands around the layer -> what its padding becomes.

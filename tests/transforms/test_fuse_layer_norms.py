@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
-from tests.support import assert_golden, build, error, ops, random, tf, transform
+from tests.support import assert_golden, building, error, ops, random, tf, transform
 from tests.transforms.examples import Example
 
 C = 6
@@ -45,7 +45,7 @@ PARTLY = {
 
 
 def net(form="by parts", shape=(None, 3, C), axis=-1, epsilon=1e-5, dtype="float32") -> Graph:
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(dtype, shape, name="x")
         y = tf.abs(x, name="row")
         mean = tf.reduce_mean(y, axis, keepdims=True, name="mean")
@@ -54,8 +54,6 @@ def net(form="by parts", shape=(None, 3, C), axis=-1, epsilon=1e-5, dtype="float
         root = tf.math.rsqrt(variance + tf.constant(epsilon, dtype), name="root")
         z = (FORMS | OTHERS | PARTLY)[form](tf, y, mean, root)
         tf.abs(z, name="out")
-
-    graph = build(make, ["x"], ["out"])
     graph.prune()
     return graph
 

@@ -5,7 +5,17 @@ import pytest
 
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from tests.support import assert_golden, build, error, ops, random, run, tf, transform
+from tests.support import (
+    assert_golden,
+    building,
+    built,
+    error,
+    ops,
+    random,
+    run,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 
 X = {"x": random(1, 6, 5, 3, seed=9)}
@@ -13,23 +23,20 @@ PADDINGS = ((0, 0), (2, 1), (0, 3), (0, 0))
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth), one layer
 
 
-def net(resize=None, pad=None, conv=None, batch=1) -> Graph:
+@built(["x"], ["out"])
+def net(resize=None, pad=None, conv=None, batch=1):
     """Return a Conv2D behind a ResizeBilinear and a MirrorPad, where their arguments are given."""
-
-    def make():
-        y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[batch, 6, 5, 3], name="x")
-        if resize is not None:
-            options = {"images": y, "size": tf.constant([11, 8], name="size")} | resize
-            y = tf.raw_ops.ResizeBilinear(**options, name="resize")
-        if pad is not None:
-            options = {"paddings": tf.constant(PADDINGS, name="paddings"), "mode": "REFLECT"} | pad
-            y = tf.raw_ops.MirrorPad(input=y, **options, name="pad")
-        weights = tf.constant(random(3, 2, 3, 4), name="weights")
-        options = {"strides": [1, 1, 1, 1], "padding": "VALID"} | (conv or {})
-        y = tf.raw_ops.Conv2D(input=y, filter=weights, **options, name="conv")
-        tf.raw_ops.Relu(features=y, name="out")
-
-    return build(make, ["x"], ["out"])
+    y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[batch, 6, 5, 3], name="x")
+    if resize is not None:
+        options = {"images": y, "size": tf.constant([11, 8], name="size")} | resize
+        y = tf.raw_ops.ResizeBilinear(**options, name="resize")
+    if pad is not None:
+        options = {"paddings": tf.constant(PADDINGS, name="paddings"), "mode": "REFLECT"} | pad
+        y = tf.raw_ops.MirrorPad(input=y, **options, name="pad")
+    weights = tf.constant(random(3, 2, 3, 4), name="weights")
+    options = {"strides": [1, 1, 1, 1], "padding": "VALID"} | (conv or {})
+    y = tf.raw_ops.Conv2D(input=y, filter=weights, **options, name="conv")
+    tf.raw_ops.Relu(features=y, name="out")
 
 
 CONVS = [{}, {"padding": "SAME"}, {"strides": [1, 2, 1, 1]}]
@@ -82,14 +89,12 @@ def test_half_pixel_centers_is_left_alone():
 
 
 def test_images_of_bytes_are_left_alone():
-    def make():
+    with building(["x"], ["conv"]) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.uint8, shape=X["x"].shape, name="x")
         y = tf.raw_ops.ResizeBilinear(images=x, size=tf.constant([11, 8]), name="resize")
         y = tf.raw_ops.MirrorPad(input=y, paddings=PADDINGS, mode="REFLECT", name="pad")
         weights = tf.constant(random(3, 2, 3, 4), name="weights")
         tf.raw_ops.Conv2D(input=y, filter=weights, strides=[1] * 4, padding="SAME", name="conv")
-
-    graph = build(make, ["x"], ["conv"])
     check_left_alone("fuse_resize_pad_and_conv", graph, "'resize' makes float32 out of uint8")
 
 

@@ -6,7 +6,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from tests.support import assert_golden, build, error, ops, random, says, tf, transform
+from tests.support import assert_golden, building, error, ops, random, says, tf, transform
 from tests.transforms.examples import Example
 from tests.transforms.test_inline_functions import as_everywhere
 
@@ -19,7 +19,7 @@ def calls(outer_op: str = "PartitionedCall", inner_op: str = "PartitionedCall") 
     The inner one gives the second output of TopKV2, which the original tool takes for the first.
     """
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [4, 6], name="x")
 
         @tf.function
@@ -33,8 +33,6 @@ def calls(outer_op: str = "PartitionedCall", inner_op: str = "PartitionedCall") 
             return indices - values
 
         tf.identity(outer(x), name="out")
-
-    graph = build(make, ["x"], ["out"])
     graph.prune()
     for node in graph:
         if node.op == "PartitionedCall":

@@ -7,6 +7,8 @@ from tests.support import (
     Containing,
     assert_golden,
     build,
+    building,
+    built,
     error,
     ops,
     raises,
@@ -20,28 +22,22 @@ from tests.transforms.examples import Example
 X = {"x": random(2, 4, seed=1)}
 
 
-def sums() -> Graph:
+@built(["x"], ["out"])
+def sums():
     """Return a graph of six nodes that are read and one that is not."""
-
-    def make():
-        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
-        first = tf.raw_ops.AddV2(x=x, y=tf.constant(random(4), name="a"), name="add_first")
-        second = tf.raw_ops.AddV2(x=first, y=x, name="add_second")
-        product = tf.raw_ops.Mul(x=second, y=tf.constant(random(2, 1), name="b"), name="product")
-        tf.raw_ops.Relu(features=product, name="out")
-
-    return build(make, ["x"], ["out"])
+    x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
+    first = tf.raw_ops.AddV2(x=x, y=tf.constant(random(4), name="a"), name="add_first")
+    second = tf.raw_ops.AddV2(x=first, y=x, name="add_second")
+    product = tf.raw_ops.Mul(x=second, y=tf.constant(random(2, 1), name="b"), name="product")
+    tf.raw_ops.Relu(features=product, name="out")
 
 
-def halves(*read: int) -> Graph:
+@built(["x"], ["out"])
+def halves(*read: int):
     """Return a Split in three of which these outputs are read."""
-
-    def make():
-        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 6], name="x")
-        parts = tf.raw_ops.Split(axis=1, value=x, num_split=3, name="parts")
-        tf.raw_ops.AddN(inputs=[parts[port] for port in read], name="out")
-
-    return build(make, ["x"], ["out"])
+    x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 6], name="x")
+    parts = tf.raw_ops.Split(axis=1, value=x, num_split=3, name="parts")
+    tf.raw_ops.AddN(inputs=[parts[port] for port in read], name="out")
 
 
 def printing(graph: Graph) -> list[str]:
@@ -114,13 +110,11 @@ def test_only_outputs_that_are_read_are_printed(read, capfd):
 
 
 def test_a_control_input_alone_is_no_reader():
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
         waited = tf.raw_ops.Relu(features=x, name="waited")
         with tf.control_dependencies([waited, tf.no_op(name="nothing")]):
             tf.raw_ops.Neg(x=x, name="out")
-
-    graph = build(make, ["x"], ["out"])
     result = transform(graph, "insert_logging(op=Relu, op=NoOp)")
     assert printing(result) == []
     assert result.skipped == [
@@ -179,15 +173,14 @@ def test_left_alone(make, reason):
 
 
 def test_a_call_of_a_function_prints_too():
-    def make():
+    with building(["x"], ["out"]) as graph:
+
         @tf.function
         def twice(a):
             return a * 2.0
 
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
         tf.identity(twice(x), name="out")
-
-    graph = build(make, ["x"], ["out"])
     result = transform(graph, "insert_logging(op=PartitionedCall)")
     assert ops(result)["Print"] == 1
     assert error(graph, result, X) == 0

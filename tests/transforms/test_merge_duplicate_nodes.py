@@ -6,27 +6,35 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from deploykit.transforms.merge_duplicate_nodes import merge_duplicate_nodes
-from tests.support import Containing, assert_golden, build, error, ops, random, run, tf, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    building,
+    built,
+    error,
+    ops,
+    random,
+    run,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 3, seed=9)}
 
 
-def twice() -> Graph:
+@built(["x"], ["out"])
+def twice():
     """Return a graph that computes relu(x @ w + b) twice, from constants that are equal."""
-
-    def make():
-        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
-        results = []
-        for i in range(2):
-            w, b = tf.constant(random(3, 4), name=f"w{i}"), tf.constant(random(4), name=f"b{i}")
-            layer = tf.raw_ops.MatMul(a=x, b=w, name=f"layer{i}")
-            biased = tf.raw_ops.BiasAdd(value=layer, bias=b, name=f"biased{i}")
-            results.append(tf.raw_ops.Relu(features=biased, name=f"result{i}"))
-        other = tf.raw_ops.Neg(x=results[1], name="other")
-        tf.raw_ops.Pack(values=[*results, other], name="out")
-
-    return build(make, ["x"], ["out"])
+    x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
+    results = []
+    for i in range(2):
+        w, b = tf.constant(random(3, 4), name=f"w{i}"), tf.constant(random(4), name=f"b{i}")
+        layer = tf.raw_ops.MatMul(a=x, b=w, name=f"layer{i}")
+        biased = tf.raw_ops.BiasAdd(value=layer, bias=b, name=f"biased{i}")
+        results.append(tf.raw_ops.Relu(features=biased, name=f"result{i}"))
+    other = tf.raw_ops.Neg(x=results[1], name="other")
+    tf.raw_ops.Pack(values=[*results, other], name="out")
 
 
 @pytest.mark.golden("merge_duplicate_nodes/twice")
@@ -43,7 +51,7 @@ def test_the_values_stay():
 
 
 def test_several_outputs_and_control_inputs():
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
         found = [tf.raw_ops.TopKV2(input=x, k=tf.constant(2), name=f"top{i}") for i in range(3)]
         with tf.control_dependencies([top.values for top in found]):
@@ -55,8 +63,6 @@ def test_several_outputs_and_control_inputs():
         both = tf.raw_ops.AddV2(x=a, y=b, name="sum")
         indices = tf.raw_ops.Cast(x=found[2].indices, DstT=tf.float32, name="indices")
         tf.raw_ops.Mul(x=both, y=indices, name="out")
-
-    graph = build(make, ["x"], ["out"])
     result = transform(graph, "merge_duplicate_nodes")
     assert ops(result)["TopKV2"] == ops(result)["Neg"] == 1
     assert result["indices"].inputs == ("top0:1",)
@@ -221,12 +227,10 @@ def test_the_check_catches_a_merge_that_does_not_look_at_attributes(monkeypatch)
     monkeypatch.setattr(module, "_have_equal_attrs", lambda a, b: True)
     monkeypatch.setattr(module, "_attrs_hash", lambda node: 0)
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
         scaled = [tf.raw_ops.Mul(x=x, y=tf.constant(v), name=f"by{v}") for v in (2.0, 3.0)]
         tf.raw_ops.Sub(x=scaled[0], y=scaled[1], name="out")
-
-    graph = build(make, ["x"], ["out"])
     result = transform(graph, "merge_duplicate_nodes")
     assert not run(result, X)[0].any()
     assert error(graph, result, X) > 0.1

@@ -3,21 +3,19 @@ import pytest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.obfuscate_names import obfuscate_names
-from tests.support import assert_golden, build, error, random, tf, transform
+from tests.support import assert_golden, building, error, random, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 4, seed=1)}
 
 
 def secret() -> Graph:
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
         product = tf.raw_ops.MatMul(a=x, b=random(4, 6), name="secret/product")
         parts = tf.raw_ops.Split(axis=1, value=product, num_split=2, name="secret/parts")
         with tf.control_dependencies([product]):
             tf.raw_ops.Sub(x=parts[1], y=parts[0], name="out")
-
-    graph = build(make, ["x"], ["out"])
     colocated = graph["out"].with_attrs(_class=["loc:@secret/parts"])
     graph.replace(graph["out"], colocated)
     return graph
@@ -89,7 +87,7 @@ def test_names_may_swap():
 def test_a_loop():
     """A while loop of TensorFlow 1 is a cycle, and its nodes read what comes later."""
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
         tf.compat.v1.disable_control_flow_v2()
         try:
@@ -97,8 +95,6 @@ def test_a_loop():
         finally:
             tf.compat.v1.enable_control_flow_v2()
         tf.identity(y, name="out")
-
-    graph = build(make, ["x"], ["out"])
     result = transform(graph, "obfuscate_names")
     assert not any("while" in node.name for node in result)
     assert error(graph, result, X) == 0

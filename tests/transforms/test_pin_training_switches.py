@@ -5,24 +5,19 @@ import pytest
 
 from deploykit.rewriting.pipelines import OPTIMIZE
 from deploykit.transforms.core.graph import Graph
-from tests.support import Containing, assert_golden, build, error, ops, random, tf, transform
+from tests.support import Containing, assert_golden, built, error, ops, random, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(4, 6, seed=9)}
 TEXT = "pin_training_switches"
 
 
+@built(["x"], ["out"])
 def net(step, default, name="any_name", dtype="float32", shape=()):
     """Return x -> step(x, placeholder with this default) -> Relu."""
-
-    def make():
-        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[4, 6], name="x")
-        switch = tf.compat.v1.placeholder_with_default(
-            tf.constant(default, dtype), shape, name=name
-        )
-        tf.raw_ops.Relu(features=step(tf.raw_ops.Neg(x=x), switch), name="out")
-
-    return build(make, ["x"], ["out"])
+    x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[4, 6], name="x")
+    switch = tf.compat.v1.placeholder_with_default(tf.constant(default, dtype), shape, name=name)
+    tf.raw_ops.Relu(features=step(tf.raw_ops.Neg(x=x), switch), name="out")
 
 
 def floor(y, kept):

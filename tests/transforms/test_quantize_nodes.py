@@ -8,7 +8,18 @@ from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.int8 import gtt_ops, surviving_ranges
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.quantize_nodes import quantize_nodes
-from tests.support import assert_golden, build, error, ops, random, run, says, tf, transform
+from tests.support import (
+    assert_golden,
+    build,
+    building,
+    error,
+    ops,
+    random,
+    run,
+    says,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 
 # A code is off by half a step, 1/510 of the range of its tensor. Both operands of an op and its
@@ -334,7 +345,7 @@ def test_left_float(case):
 def test_values_that_are_all_equal(value, behind):
     """As a batch of one holds behind a layer with one output: a range without width is refused."""
 
-    def make():
+    with building(["x"], ["y"]) as before:
         y = tf.matmul(placeholder(None, 1), tf.ones([1, 1]))
         if behind == "matmul":
             tf.matmul(y, weights(1, 5), name="y")
@@ -343,8 +354,6 @@ def test_values_that_are_all_equal(value, behind):
         else:
             op = tf.raw_ops.AddV2 if behind == "add" else tf.raw_ops.Mul
             op(x=y, y=weights(), name="y")
-
-    before = build(make, ["x"], ["y"])
     after = transform(before, "quantize_nodes")
     assert after["y"].op == "Dequantize", after.skipped
     for rows in (1, 3):
@@ -364,12 +373,10 @@ def test_unknown_shapes_stay_float():
 
 
 def test_unknown_batches_are_added():
-    def make():
+    with building(["x"], ["y", "gate"]) as before:
         x = placeholder(None, 4, 4, 3)
         tf.raw_ops.AddV2(x=tf.nn.conv2d(x, weights(3, 3, 3, 3), 1, "SAME"), y=x, name="y")
         tf.raw_ops.Mul(x=x, y=tf.reduce_mean(x, [1, 2], keepdims=True), name="gate")
-
-    before = build(make, ["x"], ["y", "gate"])
     after = transform(before, "quantize_nodes")
     assert (after["y"].op, after["gate"].op) == ("Dequantize", "Mul")
     assert error(before, after, {"x": random(5, 4, 4, 3)}) < ONE_OP

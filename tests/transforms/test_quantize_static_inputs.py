@@ -10,7 +10,7 @@ from deploykit.transforms.core.int8.form import Form
 from deploykit.transforms.core.int8.weights import restored, weight_codes
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.differences import compare
-from tests.support import build, ops, random, run, tf, transform
+from tests.support import building, ops, random, run, tf, transform
 from tests.transforms.int8_nets import C, image, layer, ranges_of, relu
 from tests.transforms.layer_matrix import Runner
 
@@ -62,11 +62,9 @@ SOURCES = {
 def net(source: str, kind: str, window: str, shape=(None, 9, 8, C)) -> Graph:
     type_, make = SOURCES[source]
 
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = image(shape) if type_ is np.float32 else tf.compat.v1.placeholder(type_, shape, "x")
         relu(layer(kind, make(x), "layer", **WINDOWS[window]), "out")
-
-    graph = build(body, ["x"], ["out"])
     graph.prune()
     return graph
 
@@ -184,11 +182,9 @@ def test_with_and_without_onednn(onednn, tmp_path):
 
 
 def test_a_sum_is_not_written_over_the_bytes_of_the_caller(tmp_path):
-    def body():
+    with building(["x"], ["out"]) as graph:
         y = photo(1 / 255, 0)(tf.compat.v1.placeholder(np.uint8, (None, 9, 8, C), "x"))
         relu(layer("conv", relu(layer("conv", y, "a")), "layer") + y, "out")
-
-    graph = build(body, ["x"], ["out"])
     graph.prune()
     result = quantized(graph, tmp_path)
     assert not any("Sum" in (node.attr("fused_ops") or ()) for node in result)

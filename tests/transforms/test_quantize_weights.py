@@ -17,6 +17,7 @@ from tests.support import (
     Containing,
     assert_golden,
     build,
+    building,
     error,
     ops,
     raises,
@@ -165,11 +166,9 @@ def test_grappler_gives_the_same():
 
 
 def test_file_is_about_a_quarter():
-    def make():
+    with building(["x"], ["y"]) as before:
         x = tf.compat.v1.placeholder(tf.float32, [1, 8, 8, 128], name="x")
         tf.nn.conv2d(x, tf.constant(random(3, 3, 128, 256)), 1, "SAME", name="y")
-
-    before = build(make, ["x"], ["y"])
     after = quantized(before)
     size = [sum(map(len, graph.serialized())) for graph in (before, after)]
     assert 0.25 < size[1] / size[0] < 0.26
@@ -324,14 +323,12 @@ def test_table_of_unequal_values_stays_float(caplog):
 def test_shared_weights_and_identities_read_one_dequantize():
     weights = unequal((40, 40), (0,))
 
-    def make():
+    with building(["x"], ["y"]) as before:
         x = tf.compat.v1.placeholder(tf.float32, [2, 40], name="x")
         w = tf.constant(weights, name="w")
         first = tf.matmul(x, tf.identity(tf.identity(w)), transpose_b=True)
         second = tf.matmul(x, w, transpose_b=True)
         tf.add_n([first, second, tf.gather(w, [3, 5])], name="y")
-
-    before = build(make, ["x"], ["y"])
     after = quantized(before)
     assert ops(after)["Dequantize"] == 1
     assert half_steps(weights, values(after, "w"), (0,)) < 1 + 1e-5
@@ -416,11 +413,9 @@ def test_per_channel_false_is_the_original_form():
 
 @pytest.mark.parametrize("form", ["", "(per_channel=false)"])
 def test_a_bias_stays_float(form):
-    def body():
+    with building(["x"], ["y"]) as before:
         x = tf.compat.v1.placeholder(tf.float32, [1, 8], name="x")
         tf.nn.bias_add(tf.matmul(x, random(8, 2048)), tf.constant(random(2048), name="b"), name="y")
-
-    before = build(body, ["x"], ["y"])
     after = transform(before, f"quantize_weights{form}")
     assert after["b"].op == "Const"
     assert ops(after)["Dequantize"] == 1
@@ -487,12 +482,11 @@ def test_biases_take_back_what_rounding_shifts(name, tmp_path):
 
 
 def test_a_bias_that_is_there_takes_it(tmp_path):
-    def body():
+    with building(["x"], ["out"]) as net:
         x = tf.compat.v1.placeholder(tf.float32, [None, 40], name="x")
         y = tf.nn.bias_add(tf.matmul(x, random(40, 40), name="layer"), random(40), name="biased")
         tf.nn.relu(y, name="out")
-
-    graph, feed = build(body, ["x"], ["out"]), {"x": random(9, 40, low=0)}
+    graph, feed = net, {"x": random(9, 40, low=0)}
     path = tmp_path / "ranges.json"
     path.write_text(calibrate(graph, [feed]).ranges.text())
     found = transform(graph, f'quantize_weights(minimum_size=1, ranges="{path}")')

@@ -3,7 +3,7 @@ import pytest
 from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import DType
-from tests.support import assert_golden, build, error, raises, random, says, tf, transform
+from tests.support import assert_golden, building, error, raises, random, says, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 4, seed=1)}
@@ -12,12 +12,10 @@ X = {"x": random(2, 4, seed=1)}
 def marked() -> Graph:
     """Return x @ w, then relu, each with an attribute that no op declares."""
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
         product = tf.raw_ops.MatMul(a=x, b=random(4, 4), transpose_b=True, name="product")
         tf.raw_ops.LeakyRelu(features=product, alpha=0.5, name="out")
-
-    graph = build(make, ["x"], ["out"])
     for name in ("product", "out"):
         graph.replace(graph[name], graph[name].with_attrs(_mark=1))
     return graph

@@ -11,7 +11,8 @@ from deploykit.transforms.remove_control_dependencies import remove_control_depe
 from tests.support import (
     Containing,
     assert_golden,
-    build,
+    building,
+    built,
     error,
     ops,
     raises,
@@ -24,22 +25,19 @@ from tests.support import (
 from tests.transforms.examples import Example
 
 
-def frozen(weights: int = 3) -> Graph:
+@built(["x"], ["out"])
+def frozen(weights: int = 3):
     """Return what convert_variables_to_constants_v2 leaves: one NoOp that waits for all weights."""
-
-    def make():
-        y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
-        read = []
-        for i in range(weights):
-            w = tf.constant(random(3, 3, seed=i), name=f"w{i}")
-            read.append(tf.raw_ops.Identity(input=w, name=f"read{i}"))
-            y = tf.raw_ops.MatMul(a=y, b=read[-1], name=f"layer{i}")
-        with tf.control_dependencies(read):
-            done = tf.raw_ops.NoOp(name="done")
-        with tf.control_dependencies([done]):
-            tf.raw_ops.Identity(input=y, name="out")
-
-    return build(make, ["x"], ["out"])
+    y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
+    read = []
+    for i in range(weights):
+        w = tf.constant(random(3, 3, seed=i), name=f"w{i}")
+        read.append(tf.raw_ops.Identity(input=w, name=f"read{i}"))
+        y = tf.raw_ops.MatMul(a=y, b=read[-1], name=f"layer{i}")
+    with tf.control_dependencies(read):
+        done = tf.raw_ops.NoOp(name="done")
+    with tf.control_dependencies([done]):
+        tf.raw_ops.Identity(input=y, name="out")
 
 
 def control_inputs(graph: Graph) -> list[str]:
@@ -103,7 +101,7 @@ def test_20_000_control_inputs_of_one_node():
 def flow(make) -> Graph:
     """Return a graph of the scalars a and b, its loops and branches as TensorFlow 1 writes them."""
 
-    def body():
+    with building(["a", "b"], ["out"]) as graph:
         v1 = tf.compat.v1
         v1.disable_control_flow_v2()
         try:
@@ -111,8 +109,6 @@ def flow(make) -> Graph:
             tf.identity(make(tf, a, b) + 0 * a + 0 * b, name="out")
         finally:
             v1.enable_control_flow_v2()
-
-    graph = build(body, ["a", "b"], ["out"])
     graph.prune()
     return graph
 

@@ -3,20 +3,18 @@ from dataclasses import replace
 import pytest
 
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, error, random, tf, transform
+from tests.support import assert_golden, built, error, random, tf, transform
 from tests.transforms.examples import Example
 
 
-def placed() -> Graph:
-    def make():
-        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
-        with tf.device("/device:CPU:0"):
-            w = tf.constant(random(3, 2), name="w")
-            product = tf.raw_ops.MatMul(a=x, b=w, name="product")
-        with tf.device("/job:worker/task:1"):
-            tf.raw_ops.Relu(features=product, name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def placed():
+    x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
+    with tf.device("/device:CPU:0"):
+        w = tf.constant(random(3, 2), name="w")
+        product = tf.raw_ops.MatMul(a=x, b=w, name="product")
+    with tf.device("/job:worker/task:1"):
+        tf.raw_ops.Relu(features=product, name="out")
 
 
 def on_this_machine(graph: Graph) -> Graph:

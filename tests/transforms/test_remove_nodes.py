@@ -6,45 +6,51 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from deploykit.transforms.remove_nodes import remove_nodes
-from tests.support import assert_golden, build, error, ops, raises, random, says, tf, transform
+from tests.support import (
+    assert_golden,
+    build,
+    building,
+    built,
+    error,
+    ops,
+    raises,
+    random,
+    says,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 3, seed=9)}
 
 
-def fan_out() -> Graph:
+@built(["x"], ["out"])
+def fan_out():
     """Return a chain of three Identity nodes, read by two nodes; the last node is one as well."""
-
-    def make():
-        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
-        y = tf.raw_ops.Neg(x=x, name="neg")
-        for i in range(3):
-            y = tf.raw_ops.Identity(input=y, name=f"pass{i}")
-        w = tf.raw_ops.Identity(input=tf.constant(random(3, 3), name="w"), name="read")
-        a = tf.raw_ops.MatMul(a=y, b=w, name="a")
-        b = tf.raw_ops.Relu(features=y, name="b")
-        tf.raw_ops.Identity(input=tf.raw_ops.AddV2(x=a, y=b, name="sum"), name="out")
-
-    return build(make, ["x"], ["out"])
+    x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
+    y = tf.raw_ops.Neg(x=x, name="neg")
+    for i in range(3):
+        y = tf.raw_ops.Identity(input=y, name=f"pass{i}")
+    w = tf.raw_ops.Identity(input=tf.constant(random(3, 3), name="w"), name="read")
+    a = tf.raw_ops.MatMul(a=y, b=w, name="a")
+    b = tf.raw_ops.Relu(features=y, name="b")
+    tf.raw_ops.Identity(input=tf.raw_ops.AddV2(x=a, y=b, name="sum"), name="out")
 
 
-def waiting() -> Graph:
+@built(["x"], ["out"])
+def waiting():
     """Return removed nodes that wait, that are waited for, and both."""
-
-    def make():
-        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
-        checked = tf.raw_ops.CheckNumerics(tensor=x, message="x", name="checked")
-        sizes = tf.raw_ops.Shape(input=x, name="sizes")
-        with tf.control_dependencies([sizes]):
-            first = tf.raw_ops.Identity(input=checked, name="first")
-            second = tf.raw_ops.Identity(input=first, name="second")
-        with tf.control_dependencies([second]):
-            third = tf.raw_ops.Identity(input=x, name="third")
-            done = tf.raw_ops.NoOp(name="done")
-        with tf.control_dependencies([done]):
-            tf.raw_ops.Mul(x=third, y=second, name="out")
-
-    return build(make, ["x"], ["out"])
+    x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
+    checked = tf.raw_ops.CheckNumerics(tensor=x, message="x", name="checked")
+    sizes = tf.raw_ops.Shape(input=x, name="sizes")
+    with tf.control_dependencies([sizes]):
+        first = tf.raw_ops.Identity(input=checked, name="first")
+        second = tf.raw_ops.Identity(input=first, name="second")
+    with tf.control_dependencies([second]):
+        third = tf.raw_ops.Identity(input=x, name="third")
+        done = tf.raw_ops.NoOp(name="done")
+    with tf.control_dependencies([done]):
+        tf.raw_ops.Mul(x=third, y=second, name="out")
 
 
 def control_flow_v1(make_body) -> Graph:
@@ -141,13 +147,11 @@ def is_broken(graph: Graph, result: Graph) -> bool:
 
 
 def test_the_check_catches_the_second_input_in_the_place_of_the_first():
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
         low, high = tf.constant(-2.0, name="low"), tf.constant(2.0, name="high")
         clipped = tf.raw_ops.ClipByValue(t=x, clip_value_min=low, clip_value_max=high, name="clip")
         tf.raw_ops.Neg(x=clipped, name="out")
-
-    graph = build(make, ["x"], ["out"])
     result = transform(graph, "remove_nodes(op=ClipByValue, max_inputs=3)")
     assert [node.name for node in result] == ["x", "out"]
     assert error(graph, result, X) == 0  # all values of x lie between the bounds

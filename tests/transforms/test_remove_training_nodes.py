@@ -6,23 +6,31 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from tests.support import Containing, assert_golden, build, error, ops, random, run, tf, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    build,
+    built,
+    error,
+    ops,
+    random,
+    run,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 
 TEXT = "fold_constants remove_training_nodes"
 X = {"x": random(4, 6, seed=9)}
 
 
-def net(*steps) -> Graph:
+@built(["x"], ["out"])
+def net(*steps):
     """Return a graph with these functions of a tensor one after the other."""
-
-    def make():
-        y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[4, 6], name="x")
-        for step in steps:
-            y = tf.raw_ops.Neg(x=step(y))
-        tf.raw_ops.Relu(features=y, name="out")
-
-    return build(make, ["x"], ["out"])
+    y = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[4, 6], name="x")
+    for step in steps:
+        y = tf.raw_ops.Neg(x=step(y))
+    tf.raw_ops.Relu(features=y, name="out")
 
 
 def uniform(y, scaled=False):

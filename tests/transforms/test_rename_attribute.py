@@ -2,19 +2,26 @@ import pytest
 
 from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.graph import Graph
-from tests.support import Containing, assert_golden, build, error, random, says, tf, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    building,
+    error,
+    random,
+    says,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 4, seed=1)}
 
 
 def layers() -> Graph:
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
         product = tf.raw_ops.MatMul(a=x, b=random(4, 4), transpose_b=True, name="product")
         tf.raw_ops.LeakyRelu(features=product, alpha=0.5, name="out")
-
-    graph = build(make, ["x"], ["out"])
     for name in ("product", "out"):
         graph.replace(graph[name], graph[name].with_attrs(_old=name))
     return graph

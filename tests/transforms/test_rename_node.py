@@ -2,7 +2,17 @@ import pytest
 
 from deploykit.transforms.core.errors import GraphError, PipelineError
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, error, ops, random, run, says, tf, transform
+from tests.support import (
+    assert_golden,
+    building,
+    error,
+    ops,
+    random,
+    run,
+    says,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 
 X = random(2, 4, seed=1)
@@ -11,14 +21,12 @@ X = random(2, 4, seed=1)
 def halves() -> Graph:
     """Return a graph in which both outputs of `s` are read, `out` waits for it and lies with it."""
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
         s = tf.raw_ops.Split(axis=1, value=x, num_split=2, name="s")
         product = tf.raw_ops.Mul(x=s[0], y=s[1], name="product")
         with tf.control_dependencies([s[1]]):
             tf.raw_ops.Neg(x=product, name="out")
-
-    graph = build(make, ["x"], ["out"])
     graph.replace(graph["out"], graph["out"].with_attrs(_class=["loc:@s", "loc:@product"]))
     return graph
 

@@ -3,21 +3,28 @@ import logging
 import pytest
 
 from deploykit.transforms.core.errors import GraphError, PipelineError
-from deploykit.transforms.core.graph import Graph
-from tests.support import Containing, assert_golden, build, error, ops, random, says, tf, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    built,
+    error,
+    ops,
+    random,
+    says,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 4, seed=1)}
 
 
-def sums() -> Graph:
-    def make():
-        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
-        first = tf.raw_ops.AddV2(x=x, y=random(4), name="first")
-        second = tf.raw_ops.AddV2(x=first, y=x, name="second")
-        tf.raw_ops.Relu(features=second, name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def sums():
+    x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
+    first = tf.raw_ops.AddV2(x=x, y=random(4), name="first")
+    second = tf.raw_ops.AddV2(x=first, y=x, name="second")
+    tf.raw_ops.Relu(features=second, name="out")
 
 
 @pytest.mark.golden("rename_op/sums")

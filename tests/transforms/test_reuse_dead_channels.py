@@ -13,7 +13,17 @@ from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import load_ranges
-from tests.support import Containing, assert_golden, build, error, ops, random, run, tf, transform
+from tests.support import (
+    Containing,
+    assert_golden,
+    building,
+    error,
+    ops,
+    random,
+    run,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import C, image, layer, ranges_of
 
@@ -45,10 +55,9 @@ def last(y, name="last", kind="conv"):
 def net(body: Callable, shape=(None, 9, 8, C)) -> Graph:
     """Return a net of one input."""
 
-    def made():
+    with building(["x"], ["out"]) as whole:
         tf.identity(body(image(shape)), name="out")
-
-    graph = transform(build(made, ["x"], ["out"]), "remove_nodes(op=Identity)")
+    graph = transform(whole, "remove_nodes(op=Identity)")
     graph.prune()
     return graph
 

@@ -7,7 +7,7 @@ from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.round_weights import round_weights
-from tests.support import assert_golden, build, error, random, run, says, tf, transform
+from tests.support import assert_golden, building, error, random, run, says, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 8, seed=1)}
@@ -16,12 +16,11 @@ X = {"x": random(2, 8, seed=1)}
 def layer(weights=None) -> Graph:
     weights = random(8, 4) if weights is None else weights
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 8], name="x")
         product = tf.raw_ops.MatMul(a=x, b=tf.constant(weights, name="w"), name="product")
         tf.raw_ops.BiasAdd(value=product, bias=tf.constant(random(4), name="b"), name="out")
-
-    return build(make, ["x"], ["out"])
+    return graph
 
 
 def rounded(values, num_steps: int = 256) -> np.ndarray:

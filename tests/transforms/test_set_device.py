@@ -4,20 +4,18 @@ import pytest
 
 from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, error, random, says, tf, transform
+from tests.support import assert_golden, built, error, random, says, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 3, seed=1)}
 
 
-def placed() -> Graph:
-    def make():
-        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
-        with tf.device("/device:CPU:0"):
-            product = tf.raw_ops.MatMul(a=x, b=tf.constant(random(3, 2), name="w"), name="product")
-        tf.raw_ops.Relu(features=product, name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def placed():
+    x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
+    with tf.device("/device:CPU:0"):
+        product = tf.raw_ops.MatMul(a=x, b=tf.constant(random(3, 2), name="w"), name="product")
+    tf.raw_ops.Relu(features=product, name="out")
 
 
 def devices(graph: Graph) -> dict[str, str]:

@@ -18,7 +18,8 @@ from deploykit.verification.tolerance import default_tolerance
 from tests.support import (
     Containing,
     assert_golden,
-    build,
+    building,
+    built,
     error,
     ops,
     raises,
@@ -63,11 +64,9 @@ def add(a, b, name="sum"):
 def graph_of(make, shape=(None, 7, 5, C)) -> Graph:
     """Return what `make` builds on a placeholder, with an Identity that is fetched."""
 
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, shape, name="x")
         tf.identity(make(x), name="out")
-
-    graph = build(body, ["x"], ["out"])
     graph.prune()
     return graph
 
@@ -410,13 +409,11 @@ def test_left_alone(make, reason, shifted):
     assert found == reason
 
 
+@built(["x"], ["out"])
 def typed(dtype):
-    def make():
-        x = tf.compat.v1.placeholder(dtype, [None, C], name="x")
-        y = tf.raw_ops.MatMul(a=x, b=np.ones((C, C), dtype), name="first")
-        tf.raw_ops.MatMul(a=y, b=np.ones((C, C), dtype), name="out")
-
-    return build(make, ["x"], ["out"])
+    x = tf.compat.v1.placeholder(dtype, [None, C], name="x")
+    y = tf.raw_ops.MatMul(a=x, b=np.ones((C, C), dtype), name="first")
+    tf.raw_ops.MatMul(a=y, b=np.ones((C, C), dtype), name="out")
 
 
 def fed_weights() -> Graph:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, error, ops, random, run, tf, transform
+from tests.support import assert_golden, building, error, ops, random, run, tf, transform
 from tests.transforms.examples import Example
 
 STEPS = {
@@ -21,15 +21,13 @@ STEPS = {
 def net(step="bias", sizes=(-1, 4, 6), behind=None) -> Graph:
     """Return a product, reshaped, and a step behind it."""
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, (None, 5), name="x")
         y = tf.raw_ops.MatMul(a=x, b=random(5, 6), name="product")
         y = tf.reshape(y, sizes, name="reshape")
         y = STEPS[step](tf, y) if isinstance(step, str) else step(tf, y)
         tf.exp(-tf.abs(behind(tf, y) if behind else y), name="ended")
         tf.reduce_max(tf.compat.v1.get_default_graph().get_tensor_by_name("ended:0"), 1, name="out")
-
-    graph = build(make, ["x"], ["out"])
     graph.prune()
     return graph
 

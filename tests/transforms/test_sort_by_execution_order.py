@@ -4,19 +4,17 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name
 from deploykit.transforms.sort_by_execution_order import sort_by_execution_order
-from tests.support import assert_golden, build, error, raises, random, tf, transform
+from tests.support import assert_golden, building, error, raises, random, tf, transform
 from tests.transforms.examples import Example
 
 
 def tree() -> Graph:
-    def make():
+    with building(["x"], ["sum"]) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
         left = tf.raw_ops.Relu(features=x, name="left")
         right = tf.raw_ops.MatMul(a=x, b=tf.constant(random(3, 3), name="w"), name="right")
         with tf.control_dependencies([left]):
             tf.raw_ops.AddV2(x=left, y=tf.raw_ops.Neg(x=right, name="neg"), name="sum")
-
-    graph = build(make, ["x"], ["sum"])
     return Graph(reversed(list(graph)), graph.inputs, graph.outputs, graph.versions)
 
 

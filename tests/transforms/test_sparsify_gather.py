@@ -3,7 +3,17 @@ import pytest
 
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from tests.support import assert_golden, build, error, ops, random, run, says, tf, transform
+from tests.support import (
+    assert_golden,
+    building,
+    error,
+    ops,
+    random,
+    run,
+    says,
+    tf,
+    transform,
+)
 from tests.transforms.examples import Example
 
 SMALL = np.array([[0.2], [1e-6], [1.2], [0.001], [-0.5], [0.0]], np.float32)
@@ -26,7 +36,7 @@ def lookup(
 ) -> Graph:
     """Return Gathers of the same weights, by the same ids plus 0, 1, ..., and their sum."""
 
-    def make():
+    with building(["ids"], ["out"]) as graph:
         raw = tf.raw_ops
         fed = raw.Placeholder(dtype=ids_type, shape=[4], name="ids")
         source = tf.constant(weights, name="w/part_1")
@@ -42,8 +52,6 @@ def lookup(
         raw.AddN(inputs=sums, name="out")
         if group:
             tf.no_op(name=group)
-
-    graph = build(make, ["ids"], ["out"])
     if group:
         graph.outputs = ["out", group]
     return graph
@@ -82,21 +90,19 @@ def test_the_values_stay_without_anything_run_before(op, ids_type, read, sharing
 def test_weights_that_others_read_stay():
     """The original tool takes them away from the others."""
 
-    def make():
+    with building(["ids"], ["out"]) as graph:
         fed = tf.raw_ops.Placeholder(dtype=tf.int64, shape=[4], name="ids")
         weights = tf.identity(tf.constant(SMALL, name="w"), name="w/read")
         found = tf.raw_ops.GatherV2(params=weights, indices=fed, axis=0, name="gather")
         both = tf.raw_ops.ConcatV2(values=[weights, found], axis=0, name="concat")
         tf.raw_ops.Mul(x=both, y=3.0, name="out")
-
-    graph = build(make, ["ids"], ["out"])
     result = transform(graph, "sparsify_gather")
     assert result["concat"] is graph["concat"]
     assert error(graph, result, ids()) <= 1e-6
 
 
 def test_two_tables():
-    def make():
+    with building(["ids"], ["out"]) as graph:
         raw = tf.raw_ops
         fed = raw.Placeholder(dtype=tf.int64, shape=[4], name="ids")
         found = []
@@ -104,8 +110,6 @@ def test_two_tables():
             weights = tf.identity(tf.constant(SMALL * number, name=f"w{number}/part_1"))
             found.append(raw.GatherV2(params=weights, indices=fed, axis=0, name=f"gather{number}"))
         raw.Sub(x=found[0], y=found[1], name="out")
-
-    graph = build(make, ["ids"], ["out"])
     result = transform(graph, "sparsify_gather")
     assert {n.name for n in result if n.op == "HashTable"} == {
         "w1/part_1/HashTable", "w2/part_1/HashTable",

@@ -13,7 +13,7 @@ from deploykit.transforms.split_large_neurons import _chosen
 from tests.support import (
     Containing,
     assert_golden,
-    build,
+    building,
     error,
     ops,
     random,
@@ -33,7 +33,7 @@ IDLE = 7  # a neuron that gives next to nothing
 def net(large: int = 1, activation: str = "gelu", reach: float = 20) -> Graph:
     """Return two products with a GELU between them, whose first neurons reach far."""
 
-    def body():
+    with building(["x"], ["out"]) as whole:
         x = tf.compat.v1.placeholder(tf.float32, [None, C], name="x")
         weights, bias = random(C, INNER, seed=1), random(INNER, seed=2)
         bias[:large] += reach
@@ -42,8 +42,7 @@ def net(large: int = 1, activation: str = "gelu", reach: float = 20) -> Graph:
         y = tf.nn.gelu(y, approximate=False) if activation == "gelu" else tf.nn.relu(y)
         y = tf.raw_ops.MatMul(a=y, b=random(INNER, C, seed=3), name="second")
         tf.nn.bias_add(y, random(C, seed=4), name="out")
-
-    graph = transform(build(body, ["x"], ["out"]), "remove_nodes(op=Identity)")
+    graph = transform(whole, "remove_nodes(op=Identity)")
     graph.prune()
     return graph
 

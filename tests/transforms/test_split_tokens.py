@@ -11,6 +11,7 @@ from tests.support import (
     Containing,
     assert_golden,
     build,
+    building,
     error,
     ops,
     random,
@@ -55,15 +56,13 @@ def attention(tf, y, name="ab") -> object:
 def bert(size=encoder.TINY) -> Graph:
     """Return a whole encoder in the form that BERT has."""
 
-    def make():
+    with building(["ids", "mask"], ["out"]) as graph:
         ids, mask = (
             tf.compat.v1.placeholder(tf.int32, (None, size.tokens), name=name)
             for name in ("ids", "mask")
         )
         hidden = encoder._plain("bert", encoder.weights(size), size)(ids, mask)
         tf.identity(hidden, name="out")
-
-    graph = build(make, ["ids", "mask"], ["out"])
     graph.prune()
     return graph
 

@@ -7,7 +7,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.remove_control_dependencies import remove_control_dependencies
-from tests.support import build, tf, transform
+from tests.support import building, tf, transform
 
 
 def mutable_table(raw, tf):
@@ -258,14 +258,12 @@ TWO_USES = [between_two_uses, by_an_output]
 
 
 def stateful(state, link) -> Graph:
-    def make():
+    with building([], ["out"]) as graph:
         idle = tf.constant(1.0, name="read")
         with tf.control_dependencies([tf.identity(idle, name="pure")]):
             idle = tf.identity(idle, name="idle")
         change, use = state(tf.raw_ops, tf)
         tf.add(tf.cast(link(tf, change, use), tf.float32), idle, name="out")
-
-    graph = build(make, [], ["out"])
     graph.prune()
     return graph
 
@@ -331,21 +329,18 @@ def test_what_keeps_control_inputs_is_reported_once_an_op():
 def test_reads_alone_order_nothing():
     """TensorFlow lets the results of a function wait for all that read variables."""
 
-    def make():
+    with building([], ["out"]) as graph:
         handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[])
         read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
         with tf.control_dependencies([tf.group(read)]):
             tf.identity(read, name="out")
-
-    result = transform(build(make, [], ["out"]), "remove_control_dependencies")
+    result = transform(graph, "remove_control_dependencies")
     assert not any(node.control_inputs for node in result)
 
 
 def test_init_ops_stay_whole_in_a_graph_without_outputs():
-    def make():
+    with building() as graph:
         change, _ = variable(tf.raw_ops, tf)
         tf.group(change(), name="init")
-
-    graph = build(make)
     remove_control_dependencies(graph)
     assert len(graph["init"].control_inputs) == 1

@@ -10,7 +10,8 @@ from deploykit.transforms.core.tensors import DType
 from deploykit.transforms.strip_unused_nodes import strip_unused_nodes
 from tests.support import (
     assert_golden,
-    build,
+    building,
+    built,
     error,
     ops,
     raises,
@@ -48,7 +49,7 @@ def here(monkeypatch):
 def classifier(inputs, outputs=("out",)) -> Graph:
     """Return a network behind a preprocessing, with a loss that inference does not need."""
 
-    def make():
+    with building(inputs, outputs) as graph:
         raw = tf.raw_ops.Placeholder(dtype=tf.uint8, shape=[None, 4], name="raw")
         image = tf.raw_ops.Cast(x=raw, DstT=tf.float32, name="image")
         scaled = tf.raw_ops.Mul(x=image, y=tf.constant(1 / 255, name="scale"), name="scaled")
@@ -58,8 +59,7 @@ def classifier(inputs, outputs=("out",)) -> Graph:
         out = tf.raw_ops.Softmax(logits=layer, name="out")
         label = tf.raw_ops.Placeholder(dtype=tf.int32, shape=[None], name="label")
         tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=out, labels=label, name="loss")
-
-    return build(make, inputs, outputs)
+    return graph
 
 
 def signature(graph: Graph) -> list[tuple]:
@@ -115,15 +115,12 @@ def test_a_second_pass_changes_nothing():
     assert str(once) == str(twice)
 
 
-def products() -> Graph:
+@built(["product"], ["out"])
+def products():
     """Return a graph that is cut behind an op whose shape TensorFlow alone infers."""
-
-    def make():
-        raw = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[None, 4], name="raw")
-        product = tf.raw_ops.Cumprod(x=raw, axis=1, name="product")
-        tf.raw_ops.Softmax(logits=product, name="out")
-
-    return build(make, ["product"], ["out"])
+    raw = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[None, 4], name="raw")
+    product = tf.raw_ops.Cumprod(x=raw, axis=1, name="product")
+    tf.raw_ops.Softmax(logits=product, name="out")
 
 
 def test_tensorflow_is_asked_for_what_does_not_follow(here):
@@ -269,15 +266,14 @@ def test_an_unknown_op_needs_a_type():
 
 
 def parts(inputs, outputs=("out",)) -> Graph:
-    def make():
+    with building(inputs, outputs) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 6], name="x")
         a, b, c = tf.raw_ops.Split(axis=tf.constant(1, name="axis"), value=x, num_split=3, name="s")
         early = tf.raw_ops.Sub(x=a, y=b, name="early")
         with tf.control_dependencies([a]):
             tf.raw_ops.Sub(x=b, y=tf.raw_ops.Neg(x=c, name="c"), name="out")
         tf.raw_ops.AddV2(x=early, y=c, name="all")
-
-    return build(make, inputs, outputs)
+    return graph
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from tests.support import (
     Containing,
     assert_golden,
     build,
+    building,
     error,
     ops,
     random,
@@ -63,12 +64,10 @@ def activated(op):
 def net(kind="conv", behind=biased, shape=None, dtype="float32", **attrs) -> Graph:
     """Return a layer with what comes behind it, and an Identity that is fetched."""
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         sizes = shape or ((None, C) if kind == "matmul" else (None, 7, 6, C))
         x = tf.compat.v1.placeholder(dtype, sizes, name="x")
         tf.identity(behind(layer(kind, x, **attrs)), name="out")
-
-    graph = build(make, ["x"], ["out"])
     graph.prune()
     return graph
 
@@ -299,11 +298,9 @@ def test_other_sums_stay(behind):
 def test_a_sum_of_two_inputs_stays():
     """Fed with different batches it broadcasts; the kernel would write beyond its memory."""
 
-    def make():
+    with building(["x", "z"], ["out"]) as graph:
         x, z = (tf.compat.v1.placeholder(tf.float32, [None, 7, 6, C], name=n) for n in "xz")
         tf.raw_ops.AddV2(x=biased(layer("conv", x)), y=z, name="out")
-
-    graph = build(make, ["x", "z"], ["out"])
     result = transform(graph, ALL)
     assert result["biased"].op == "_MklNativeFusedConv2D"
     feeds = {"x": random(1, 7, 6, C), "z": random(3, 7, 6, C, seed=1)}
@@ -332,11 +329,9 @@ def dynamic():
 
 
 def fed_weights() -> Graph:
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 7, 6, C], name="x")
         tf.identity(biased(layer("conv", x, weights=dynamic())), name="out")
-
-    graph = build(make, ["x"], ["out"])
     graph.prune()
     return graph
 

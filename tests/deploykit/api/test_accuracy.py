@@ -14,7 +14,7 @@ from deploykit.text.tables import drawn
 from deploykit.transforms.core.engines.engines import OPENVINO, EngineUse, lacking, version_of
 from deploykit.transforms.core.errors import GraphError, VerificationError
 from deploykit.verification.confidence import wilson
-from tests.support import Containing, build, raises, says, tf
+from tests.support import Containing, building, built, raises, says, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -29,12 +29,11 @@ NAMES = ("boot", "bag", "shirt", "coat", "dress", "hat")
 def net(delta=0.0, name="x", batch=None, width=CLASSES, softmax=True):
     """Return a graph that adds to the scores that it is fed."""
 
-    def body():
+    with building([name], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [batch, width], name=name)
         moved = tf.add(x, np.broadcast_to(np.float32(delta), width), name="moved")
         (tf.nn.softmax if softmax else tf.identity)(moved, name="out")
-
-    return build(body, [name], ["out"])
+    return graph
 
 
 def data(labels=LABELS, **more):
@@ -154,11 +153,10 @@ def test_numbers_have_an_error():
     truth = X @ np.ones(CLASSES, np.float32)
 
     def summed(more):
-        def body():
+        with building(["x"], ["out"]) as graph:
             x = tf.compat.v1.placeholder(tf.float32, [None, CLASSES], name="x")
             tf.add(tf.reduce_sum(x, 1, keepdims=True), np.float32(more), name="out")
-
-        return build(body, ["x"], ["out"])
+        return graph
 
     found = api.accuracy([summed(0.5), summed(0.75)], data(truth), metric="mae")
     values = [each.score.value for each in found.models]
@@ -235,15 +233,12 @@ def test_answers_that_cannot_be_right_are_doubted():
     assert found.document()["notes"] == list(found.notes)
 
 
+@built(["photo"], ["out"])
 def photo_net(side, divisor=255.0):
     """Return a classifier of grey photos: the scores are means of rows in six bands."""
-
-    def body():
-        x = tf.compat.v1.placeholder(tf.float32, [None, side, side, 1], name="photo")
-        bands = tf.reshape(x / np.float32(divisor), [-1, CLASSES, side // CLASSES, side])
-        tf.nn.softmax(8 * tf.reduce_mean(bands, [2, 3]), name="out")
-
-    return build(body, ["photo"], ["out"])
+    x = tf.compat.v1.placeholder(tf.float32, [None, side, side, 1], name="photo")
+    bands = tf.reshape(x / np.float32(divisor), [-1, CLASSES, side // CLASSES, side])
+    tf.nn.softmax(8 * tf.reduce_mean(bands, [2, 3]), name="out")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from deploykit.transforms.core.errors import FileError, GraphError, MismatchErro
 from tests.deploykit.benchmarking.nets import dense
 from tests.serving.served import Served
 from tests.serving.small_models import half_plus
-from tests.support import Containing, build, raises, tf
+from tests.support import Containing, built, raises, tf
 
 NAMES = ("top", "bottom")
 REPORT = {"format": 1, "kind": "ship", "name": "shapes", "stages": [{"stage": "serve"}]}
@@ -248,13 +248,11 @@ def test_settings_that_were_measured_on_the_version_itself_fit(exported, tmp_pat
         assert server.settings.loading.intra_op == 2
 
 
+@built(["photo"], ["out"])
 def photo_net():
-    def body():
-        x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 1], name="photo")
-        halves = tf.reduce_mean(tf.reshape(x / 255.0, [-1, 2, 4, 8]), [2, 3])
-        tf.nn.softmax(8 * halves, name="out")
-
-    return build(body, ["photo"], ["out"])
+    x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 1], name="photo")
+    halves = tf.reduce_mean(tf.reshape(x / 255.0, [-1, 2, 4, 8]), [2, 3])
+    tf.nn.softmax(8 * halves, name="out")
 
 
 def test_one_command_serves_what_was_shipped(deploykit, tmp_path):

@@ -22,7 +22,7 @@ from deploykit.benchmarking.sessions import Sessions
 from deploykit.benchmarking.settings import RunConfig
 from deploykit.benchmarking.sweep import RunConfigGrid
 from deploykit.transforms.core.errors import GraphError
-from tests.support import Containing, build, raises, random, run, says, tf
+from tests.support import Containing, build, building, raises, random, run, says, tf
 
 TWO = ("/CPU:0", "/CPU:1")
 BATCHES = tuple((random(4, 8, seed=n), random(4, 8, seed=n + 9)) for n in range(3))
@@ -344,13 +344,11 @@ def test_each_executor_answers_alike(executor, graph, job):
 
 
 def test_a_condition_of_tensorflow_1_is_refused_by_the_single_executor_alone(job):
-    def condition():
+    with building(["x"], ["y"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
         no, yes = tf.raw_ops.Switch(data=x, pred=tf.reduce_sum(x) > 0.0)
         merged, _ = tf.raw_ops.Merge(inputs=[-no, yes])
         tf.identity(merged, name="y")
-
-    graph = build(condition, ["x"], ["y"])
     feeds = [(-np.ones((1, 8), np.float32),)]
     assert job(graph, feeds, executor="caller")._call(*feeds[0])[0].tolist() == [[1.0] * 8]
     with pytest.raises(GraphError):

@@ -19,13 +19,12 @@ from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
 from deploykit.serving.saved_model.warmup_requests import read_requests
 from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import SavedModel
 from deploykit.transforms.core.tensors import DType, decode
 from tests.deploykit.conftest import FASHION
 from tests.loading import answers
-from tests.support import Containing, build, raises, random, run, says, shows, tf
+from tests.support import Containing, built, raises, random, run, says, shows, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -350,21 +349,19 @@ def test_a_method_does_not_replace_a_signature(deploykit, tmp_path):
                 assert [a.ravel().tolist() for a in found.values()] == [[3.0]]
 
 
-def typed_graph() -> Graph:
-    def body():
-        v1 = tf.compat.v1
-        flag = v1.placeholder(tf.bool, [None], name="flag")
-        byte = v1.placeholder(tf.uint8, [None, 2, 3], name="byte")
-        half = v1.placeholder(tf.float16, [None, None], name="half")
-        text = v1.placeholder(tf.string, [None, 2], name="text")
-        numbers = [tf.cast(flag, tf.float32), tf.reduce_sum(tf.cast(byte, tf.float32), [1, 2]),
-                   tf.reduce_sum(tf.cast(half, tf.float32), 1)]  # fmt: skip
-        scores = tf.stack(numbers, 1)
-        joined = tf.strings.reduce_join(text, 1, keepdims=True)
-        tf.identity(tf.tile(joined, [1, 3]), name="names")
-        tf.identity(scores, name="numbers")
-
-    return build(body, ["flag", "byte", "half", "text"], ["names", "numbers"])
+@built(["flag", "byte", "half", "text"], ["names", "numbers"])
+def typed_graph():
+    v1 = tf.compat.v1
+    flag = v1.placeholder(tf.bool, [None], name="flag")
+    byte = v1.placeholder(tf.uint8, [None, 2, 3], name="byte")
+    half = v1.placeholder(tf.float16, [None, None], name="half")
+    text = v1.placeholder(tf.string, [None, 2], name="text")
+    numbers = [tf.cast(flag, tf.float32), tf.reduce_sum(tf.cast(byte, tf.float32), [1, 2]),
+               tf.reduce_sum(tf.cast(half, tf.float32), 1)]  # fmt: skip
+    scores = tf.stack(numbers, 1)
+    joined = tf.strings.reduce_join(text, 1, keepdims=True)
+    tf.identity(tf.tile(joined, [1, 3]), name="names")
+    tf.identity(scores, name="numbers")
 
 
 def test_examples_of_all_kinds(tmp_path):
@@ -480,13 +477,11 @@ def test_a_batch_that_is_recommended_is_refused_where_requests_cannot_share_it(d
     assert not (tmp_path / "base").exists()
 
 
-def fixed_graph() -> Graph:
-    def body():
-        x = tf.compat.v1.placeholder(tf.float32, [2, 3], name="x")
-        tf.identity(x * 2, name="y")
-        tf.identity(x * 3, name="z")
-
-    return build(body, ["x"], ["y", "z"])
+@built(["x"], ["y", "z"])
+def fixed_graph():
+    x = tf.compat.v1.placeholder(tf.float32, [2, 3], name="x")
+    tf.identity(x * 2, name="y")
+    tf.identity(x * 3, name="z")
 
 
 @pytest.mark.parametrize(

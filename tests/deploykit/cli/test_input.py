@@ -13,7 +13,7 @@ from deploykit.storage.arrays import load_data
 from tests.deploykit.benchmarking.nets import hanging, written
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.input import made_up
-from tests.support import Containing, build, random, says, shows, tf
+from tests.support import Containing, build, building, random, says, shows, tf
 
 RATES = ("items_per_second", "compute_only", "input_only", "ceiling", "floor", "share_of_ceiling")
 
@@ -81,7 +81,7 @@ def test_a_simulated_accelerator_as_a_table(model, tmp_path, deploykit):
 
 
 def test_a_training_step_and_one_style(tmp_path, deploykit):
-    def step():
+    with building(["x", "id"]) as graph:
         v1 = tf.compat.v1
         x = v1.placeholder(tf.float32, [None, made_up.WIDTH], name="x")
         y = v1.placeholder(tf.float32, [None], name="id")
@@ -90,8 +90,7 @@ def test_a_training_step_and_one_style(tmp_path, deploykit):
         v1.train.GradientDescentOptimizer(0.01).minimize(loss, name="train")
         v1.global_variables_initializer().node_def  # noqa: B018  it is in the graph
         tf.group(v1.global_variables_initializer(), name="start")
-
-    path = written(build(step, ["x", "id"]), tmp_path / "train.pb")
+    path = written(graph, tmp_path / "train.pb")
     data = made_up.write_records(tmp_path / "records")
     common = ("benchmark", path, "--data", data.path, "--input=tfdata", "--seconds=0.3",
               "--run-ops=train", "--json")  # fmt: skip
@@ -109,11 +108,10 @@ def test_a_training_step_and_one_style(tmp_path, deploykit):
 
 
 def test_damaged_images_are_counted(tmp_path, deploykit):
-    def images():
+    with building(["image"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="image")
         tf.reduce_mean(x, [1, 2, 3], name="out")
-
-    path = written(build(images, ["image"], ["out"]), tmp_path / "net.pb")
+    path = written(graph, tmp_path / "net.pb")
     data = made_up.write_images(tmp_path / "images")
     damaged = tmp_path / "images" / "03.jpg"
     damaged.write_bytes(damaged.read_bytes()[:150])
@@ -133,11 +131,10 @@ def test_damaged_images_are_counted(tmp_path, deploykit):
 
 @pytest.mark.slow
 def test_damaged_images_in_records_are_counted(tmp_path, deploykit):
-    def images():
+    with building(["image"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="image")
         tf.reduce_mean(x, [1, 2, 3], name="out")
-
-    path = written(build(images, ["image"], ["out"]), tmp_path / "net.pb")
+    path = written(graph, tmp_path / "net.pb")
     contents = [made_up.example(image=[made_up.jpeg(n)]) for n in range(8)]
     contents[3] = made_up.example(image=[made_up.jpeg(3)[:150]])
     features = {"image": Feature("string", (), "image")}

@@ -21,7 +21,7 @@ from deploykit.storage.arrays import load_data
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.quantization.conftest import InProcess
 from tests.deploykit.quantization.test_search import INT8_OPS, LAYERS, Clock, residual_net
-from tests.support import Containing, build, ops, random, says, shows, tf
+from tests.support import Containing, build, building, ops, random, says, shows, tf
 
 FACTS = {
     "result", "reason", "isa", "calibration_samples", "int8_layers", "all_layers", "layers",
@@ -478,12 +478,11 @@ def test_a_model_without_layers(deploykit, tmp_path, clock):
 def classifier_file(folder, bias):
     """Write a dense layer with a Softmax, and return its path."""
 
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
         y = tf.nn.bias_add(tf.matmul(x, random(16, 10), name="dense"), bias, name="logits")
         tf.nn.softmax(y, name="out")
-
-    save_graph(build(body, ["x"], ["out"]), folder / "net.pb")
+    save_graph(graph, folder / "net.pb")
     return folder / "net.pb"
 
 

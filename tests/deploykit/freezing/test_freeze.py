@@ -9,7 +9,7 @@ from deploykit.transforms.core.errors import GraphError, RefusedError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
 from tests.deploykit.conftest import small_graph
-from tests.support import Containing, build, ops, raises, random, tf
+from tests.support import Containing, building, ops, raises, random, tf
 
 HERE = "tests.deploykit.freezing.test_freeze"
 
@@ -79,25 +79,23 @@ def written(path, graph: Graph) -> str:
 def test_a_handle_cannot_be_fed(tmp_path):
     """So ends a table that a converter has taken for an input."""
 
-    def body():
+    with building() as graph:
         table = tf.compat.v1.placeholder(tf.resource, [], name="table")
         ids = tf.compat.v1.placeholder(tf.int64, [None], name="ids")
         tf.raw_ops.LookupTableFindV2(
             table_handle=table, keys=ids, default_value=np.float32(-1), name="found"
         )
-
-    path = written(tmp_path / "graph.pb", build(body))
+    path = written(tmp_path / "graph.pb", graph)
     with raises(GraphError, "input-is-handle", name="table", type="resource"):
         freeze(path)
 
 
 def test_contents_that_no_file_holds_are_refused_by_name(tmp_path):
-    def body():
+    with building() as graph:
         queue = tf.raw_ops.FIFOQueueV2(component_types=[tf.float32], shapes=[[3]], name="queue")
         taken = tf.raw_ops.QueueDequeueV2(handle=queue, component_types=[tf.float32], name="taken")
         tf.identity(taken[0] * 2.0, name="y")
-
-    path = written(tmp_path / "graph.pb", build(body))
+    path = written(tmp_path / "graph.pb", graph)
     message = r"node 'queue' \(FIFOQueueV2\) holds the elements of a queue, .*with --inputs taken$"
     with raises(
         RefusedError,
@@ -117,7 +115,7 @@ def test_contents_that_no_file_holds_are_refused_by_name(tmp_path):
     ("name", "value"), [("phase", "false"), ("model/for_inference", "true"), ("mode_1", "false")]
 )
 def test_a_switch_that_hides_batch_norms_is_named_with_its_pin(new, name, value, tmp_path, caplog):
-    def body():
+    with building() as net:
         import tensorflow.compat.v1 as tf
 
         (tf.enable_control_flow_v2 if new else tf.disable_control_flow_v2)()
@@ -135,8 +133,7 @@ def test_a_switch_that_hides_batch_norms_is_named_with_its_pin(new, name, value,
         training = tf.logical_not(phase) if value == "true" else tf.identity(phase)
         tf.identity(tf.cond(training, normalised(True), normalised(False)), name="y")
         tf.enable_control_flow_v2()
-
-    path = written(tmp_path / "graph.pb", build(body))
+    path = written(tmp_path / "graph.pb", net)
     with caplog.at_level("INFO", "deploykit"):
         graph = deploykit.optimize(freeze(path, outputs=["y"]))
     (told,) = [each.getMessage() for each in caplog.records if "--pin" in each.getMessage()]
@@ -150,14 +147,13 @@ def test_a_switch_that_hides_batch_norms_is_named_with_its_pin(new, name, value,
 
 
 def test_other_booleans_are_not_named(tmp_path, caplog):
-    def body():
+    with building() as graph:
         import tensorflow.compat.v1 as tf
 
         x = tf.placeholder(tf.float32, [None, 4], name="x")
         mirrored = tf.placeholder(tf.bool, [], name="mirrored")
         tf.identity(tf.cond(mirrored, lambda: -x, lambda: x), name="y")
-
-    path = written(tmp_path / "graph.pb", build(body))
+    path = written(tmp_path / "graph.pb", graph)
     with caplog.at_level("INFO", "deploykit"):
         freeze(path, outputs=["y"])
     assert "--pin" not in caplog.text

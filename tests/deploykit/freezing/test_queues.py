@@ -7,7 +7,7 @@ import deploykit
 from deploykit.transforms.core.errors import GraphError, RefusedError
 from deploykit.verification.sample_inputs import made_up_feeds
 from tests.deploykit.conftest import command_line
-from tests.support import Containing, build, raises, random, run, shows
+from tests.support import Containing, build, building, raises, random, run, shows
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -102,7 +102,7 @@ def test_a_graph_that_waits_is_rewritten_and_not_run(tmp_path):
      ("QueueDequeueV2", [(), (8,)]), ("IteratorGetNext", [(4,), (4, 8)])],
 )  # fmt: skip
 def test_elements_have_the_shapes_that_a_queue_or_an_iterator_declares(taken, shapes):
-    def make():
+    with building(["taken", "taken:1"], ["y"]) as graph:
         import tensorflow.compat.v1 as tf
 
         types, sizes = [tf.string, tf.float32], [[], [8]]
@@ -116,8 +116,6 @@ def test_elements_have_the_shapes_that_a_queue_or_an_iterator_declares(taken, sh
             texts, x = getattr(tf.raw_ops, taken)(handle=queue, **count, **how)
         codes = tf.one_hot(tf.strings.to_hash_bucket_fast(texts, 5), 5)
         tf.reduce_sum(tf.concat([codes, x], -1), name="y")
-
-    graph = build(make, ["taken", "taken:1"], ["y"])
     feeds, reason = made_up_feeds(graph, (-1.0, 1.0))
     assert not reason
     assert [feeds[0][tensor].shape for tensor in graph.inputs] == shapes
@@ -158,14 +156,13 @@ def test_check_lists_the_queues_and_savers_that_outputs_need(feed, waits, tmp_pa
 
 
 def test_the_same_inputs_name_a_graph_before_and_after_the_cut(tmp_path):
-    def make():
+    with building() as net:
         import tensorflow.compat.v1 as tf
 
         queue = tf.FIFOQueue(9, [tf.float32, tf.float32], [[8], [8]])
         x, gain = queue.dequeue_many(4, name="taken")
         tf.subtract(x, gain, name="y")
-
-    graph, path, cut = build(make), tmp_path / "net.pb", tmp_path / "cut.pb"
+    graph, path, cut = net, tmp_path / "net.pb", tmp_path / "cut.pb"
     path.write_bytes(b"".join(graph.serialized()))
     named = {"inputs": ["taken:0", "taken:1"], "outputs": ["y"]}
     deploykit.optimize(deploykit.ModelSource(path, **named), output=cut)

@@ -15,18 +15,16 @@ from deploykit.input.samples import open_feeds, open_samples
 from deploykit.photos.wanted_range import SIGNED, UNIT
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.conftest import deploykit as deploykit
-from tests.support import Containing, build, raises, tf
+from tests.support import Containing, building, raises, tf
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 8, 6, 3)).astype(np.uint8)
 
 
 def graph(divisor=None, dtype="float32", **known):
-    def body():
+    with building(["photo"], ["out"]) as made:
         x = tf.compat.v1.placeholder(dtype, [None, 8, 6, 3], name="photo")
         scaled = tf.cast(x, tf.float32) if divisor is None else x / np.float32(divisor)
         tf.reduce_mean(scaled, [1, 2], name="out")
-
-    made = build(body, ["photo"], ["out"])
     made.about = About(**known) if known else None
     return made
 

@@ -9,19 +9,17 @@ from deploykit.freezing.graph_files import save_graph
 from deploykit.input.samples import open_feeds, open_samples
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.conftest import deploykit as deploykit
-from tests.support import build, random, shows, tf
+from tests.support import built, random, shows, tf
 
 COUNT, WIDTH = 23, 16
 X = random(COUNT, WIDTH)
 LABELS = np.arange(COUNT) % 10
 
 
+@built(["x"], ["out"])
 def classifier(batch=None):
-    def body():
-        x = tf.compat.v1.placeholder(tf.float32, [batch, WIDTH], name="x")
-        tf.nn.relu(tf.matmul(x, random(WIDTH, 10), name="dense"), name="out")
-
-    return build(body, ["x"], ["out"])
+    x = tf.compat.v1.placeholder(tf.float32, [batch, WIDTH], name="x")
+    tf.nn.relu(tf.matmul(x, random(WIDTH, 10), name="dense"), name="out")
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from deploykit.input.writing import written
 from deploykit.records.features import Feature
 from deploykit.records.index import Index, Shard, index_path, shard_name
 from tests.deploykit.input.made_up import batches_eagerly, steps_for
-from tests.support import tf
+from tests.support import building, tf
 
 TEXTS = ["a good lamp", "bad", "we had another lamp before it broke", "fine", "it is ugly"]
 STATISTICS = {"mean": [0.5, 0.4, 0.3], "std": [0.25, 0.2, 0.3]}
@@ -381,14 +381,12 @@ def test_the_command_prints_a_program_that_runs(deploykit, tmp_path):
 
 def test_images_take_the_size_of_the_model(deploykit, tmp_path):
     from deploykit.freezing.graph_files import save_graph
-    from tests.support import build
 
-    def net():
+    with building(("images",), ("out",)) as graph:
         import tensorflow.compat.v1 as tf
 
         tf.reduce_mean(tf.placeholder(tf.float32, [None, 16, 12, 3], name="images"), name="out")
-
-    save_graph(build(net, ("images",), ("out",)), tmp_path / "net.pb")
+    save_graph(graph, tmp_path / "net.pb")
     folder, _ = class_folders(tmp_path)
     found = deploykit(
         "input", "write", folder, "--model", tmp_path / "net.pb", "--json", "--preprocess", "0..1"

@@ -8,7 +8,7 @@ from deploykit.freezing.sidecar import with_engine
 from deploykit.inspection.engine_placement import EnginePlacement
 from deploykit.transforms.core.engines.engines import EngineUse
 from deploykit.transforms.core.errors import GraphError, LoadError
-from tests.support import Containing, build, raises, random, tf
+from tests.support import Containing, build, building, raises, random, tf
 
 
 def test_one_device_computes_all(deploykit, small):
@@ -28,13 +28,12 @@ def test_one_device_computes_all(deploykit, small):
 
 
 def test_layers_in_8_bits_are_counted():
-    def codes():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 64], name="x")
         x = tf.quantization.fake_quant_with_min_max_args(x, 0.0, 2.55)
         weights = tf.constant(np.round(random(64, 32) * 127).astype(np.int8))
         tf.matmul(x, tf.cast(weights, tf.float32) * np.float32(0.01), name="out")
-
-    found = api.placement(build(codes, ["x"], ["out"]), engine="openvino")
+    found = api.placement(graph, engine="openvino")
     assert isinstance(found, EnginePlacement)
     assert (found.in_8_bits, [each.layer for each in found.layers]) == (1, ["out"])
     assert set(found.by_precision) & {"u8", "i8"}

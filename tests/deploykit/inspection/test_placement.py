@@ -16,7 +16,7 @@ from deploykit.text.results.placement import lines
 from deploykit.text.tables import drawn
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
-from tests.support import Containing, build, random, says, shows, tf
+from tests.support import Containing, building, built, random, says, shows, tf
 
 CPU0, CPU1 = (f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in (0, 1))
 
@@ -39,20 +39,17 @@ def here(monkeypatch):
     monkeypatch.setattr(module, "Worker", Here)
 
 
-def two_devices(second: str = "/device:CPU:1", third: str = "/device:GPU:0") -> Graph:
+@built(["x"], ["out"])
+def two_devices(second: str = "/device:CPU:1", third: str = "/device:GPU:0"):
     """Return a layer on one device, an Exp on another, and what is left open."""
-
-    def body():
-        x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
-        with tf.device(second):
-            y = tf.matmul(x, random(8, 4), name="mm")
-            y = tf.nn.relu(tf.nn.bias_add(y, random(4), name="bias"), name="relu")
-        with tf.device(third):
-            y = tf.exp(y, name="exp")
-        tf.identity(y * (tf.constant(2.0) * tf.constant(3.0)), name="out")
-        tf.identity(y, name="unused")
-
-    return build(body, ["x"], ["out"])
+    x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
+    with tf.device(second):
+        y = tf.matmul(x, random(8, 4), name="mm")
+        y = tf.nn.relu(tf.nn.bias_add(y, random(4), name="bias"), name="relu")
+    with tf.device(third):
+        y = tf.exp(y, name="exp")
+    tf.identity(y * (tf.constant(2.0) * tf.constant(3.0)), name="out")
+    tf.identity(y, name="unused")
 
 
 def test_copies_with_their_bytes(here):
@@ -94,12 +91,11 @@ def test_a_fallback_is_marked_also_where_the_node_was_fused(here):
 
 
 def test_a_fallback_is_marked_in_the_table(here):
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [2, 3], name="x")
         with tf.device("/gpu:0"):
             tf.cumsum(x, name="out")
-
-    found = placement(build(body, ["x"], ["out"]))
+    found = placement(graph)
     (row,) = (line for line in drawn(lines(found)) if line.startswith("out "))
     assert row.split() == ["out", "Cumsum", "/device:GPU:0", "CPU:0", "<-", "fell", "back"]
 
@@ -182,13 +178,11 @@ def test_the_log_is_tensorflows_own(deploykit, tmp_path):
 
 
 def test_a_shape_that_only_the_run_tells(here):
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.int32, [None], name="x")
         y = tf.unique(x, name="unique")[0]
         with tf.device("/device:CPU:1"):
             tf.negative(y, name="out")
-
-    graph = build(body, ["x"], ["out"])
     data = {"x": np.array([7, 7, 1, 7, 3, 1], np.int32)}
     found = placement(graph, batch=6, data=data, cpu_devices=2)
     (sent, back) = sorted(found.copies, key=lambda copy: copy.source)
@@ -197,12 +191,10 @@ def test_a_shape_that_only_the_run_tells(here):
 
 
 def test_strings_have_no_known_size(here):
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.string, [None], name="x")
         with tf.device("/device:CPU:1"):
             tf.strings.lower(x, name="out")
-
-    graph = build(body, ["x"], ["out"])
     data = {"x": np.array(["Some", "words"])}
     found = placement(graph, batch=2, data=data, cpu_devices=2)
     assert [(copy.bytes, copy.shape) for copy in found.copies] == [(None, (2,))] * 2
@@ -214,7 +206,7 @@ def test_strings_have_no_known_size(here):
 
 
 def test_a_copy_in_a_loop_counts_each_time(here):
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [2, 3], name="x")
 
         def step(i, y):
@@ -223,8 +215,7 @@ def test_a_copy_in_a_loop_counts_each_time(here):
             return i + 1, tf.cumsum(y, name="near")
 
         tf.identity(tf.while_loop(lambda i, y: i < 5, step, [0, x])[1], name="out")
-
-    found = placement(build(body, ["x"], ["out"]), cpu_devices=2)
+    found = placement(graph, cpu_devices=2)
     order = [node.op if node.name != "out" else "out" for node in found.executed]
     assert order.index("Enter") < order.index("Exit") < order.index("out")
     assert "NextIteration" in order
@@ -237,7 +228,7 @@ def test_a_copy_in_a_loop_counts_each_time(here):
 
 @pytest.mark.parametrize(("taken", "bytes_"), [(True, 24), (False, 0)])
 def test_a_branch_that_is_not_taken_copies_nothing(here, taken, bytes_):
-    def body():
+    with building(["x", "flag"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [2, 3], name="x")
         flag = tf.compat.v1.placeholder(tf.bool, [], name="flag")
 
@@ -246,8 +237,6 @@ def test_a_branch_that_is_not_taken_copies_nothing(here, taken, bytes_):
                 return tf.cumsum(x, name="far")
 
         tf.identity(tf.cond(flag, far, lambda: x), name="out")
-
-    graph = build(body, ["x", "flag"], ["out"])
     data = {"x": random(2, 3), "flag": np.array(taken)}
     found = placement(graph, data=data, cpu_devices=2)
     (back,) = (copy for copy in found.copies if copy.source == CPU1)
@@ -256,11 +245,8 @@ def test_a_branch_that_is_not_taken_copies_nothing(here, taken, bytes_):
 
 
 def test_a_graph_without_inputs(here):
-    def body():
-        with tf.device("/device:CPU:1"):
-            tf.random.uniform([3], name="out")
-
-    graph = build(body, [], ["out/RandomUniform"])
+    with building([], ["out/RandomUniform"]) as graph, tf.device("/device:CPU:1"):
+        tf.random.uniform([3], name="out")
     found = placement(graph, cpu_devices=2)
     assert [(copy.bytes, copy.target) for copy in found.copies] == [(12, CPU0)]
 
@@ -316,17 +302,14 @@ def test_the_document(deploykit, tmp_path):
     assert copy["bytes"] == math.prod(copy["shape"]) * 4
 
 
-def of_a_cluster() -> Graph:
+@built(["x"], ["out"])
+def of_a_cluster():
     """A graph whose weights lie on a parameter server, as such training leaves it."""
-
-    def make():
-        x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
-        with tf.device("/job:ps/task:0"):
-            weights = tf.constant(np.ones((4, 2), np.float32), name="weights")
-        with tf.device("/job:worker/replica:0/task:3/device:GPU:0"):
-            tf.matmul(x, weights, name="out")
-
-    return build(make, ["x"], ["out"])
+    x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
+    with tf.device("/job:ps/task:0"):
+        weights = tf.constant(np.ones((4, 2), np.float32), name="weights")
+    with tf.device("/job:worker/replica:0/task:3/device:GPU:0"):
+        tf.matmul(x, weights, name="out")
 
 
 @pytest.mark.parametrize("options", [(), ("--no-soft-placement",)])
@@ -454,12 +437,11 @@ def test_wrong_usage(deploykit, tmp_path, options, status, says):
 
 
 def test_a_model_that_writes_files_is_not_run(deploykit, tmp_path):
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.string, [], name="x")
         with tf.control_dependencies([tf.io.write_file(str(tmp_path / "written"), x)]):
             tf.identity(x, name="out")
-
-    path = written(build(body, ["x"], ["out"]), tmp_path)
+    path = written(graph, tmp_path)
     assert deploykit("placement", path).status == 3
     assert not (tmp_path / "written").exists()
 

@@ -8,26 +8,23 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import FunctionDef
 from deploykit.transforms.core.tensors import DType
-from tests.support import Containing, assert_golden, build, random, tf, transform
+from tests.support import Containing, assert_golden, build, building, built, random, tf, transform
 
 
-def training_graph() -> Graph:
+@built(["x"], ["out"])
+def training_graph():
     """Return a TensorFlow 1 graph with variables, a batch norm in training mode and a device."""
-
-    def body():
-        x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
-        tf.compat.v1.placeholder(tf.int32, [None], name="unread")
-        with tf.device("/device:CPU:0"):
-            w = tf.compat.v1.get_variable("w", initializer=random(3, 3, 3, 4), use_resource=False)
-        y = tf.nn.conv2d(x, w, 2, "SAME", name="conv")
-        y = tf.raw_ops.FusedBatchNormV3(
-            x=y, scale=random(4), offset=random(4), mean=random(0), variance=random(0),
-            is_training=True, name="norm",
-        )[0]  # fmt: skip
-        with tf.control_dependencies([x]):
-            tf.identity(y, name="out")
-
-    return build(body, ["x"], ["out"])
+    x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
+    tf.compat.v1.placeholder(tf.int32, [None], name="unread")
+    with tf.device("/device:CPU:0"):
+        w = tf.compat.v1.get_variable("w", initializer=random(3, 3, 3, 4), use_resource=False)
+    y = tf.nn.conv2d(x, w, 2, "SAME", name="conv")
+    y = tf.raw_ops.FusedBatchNormV3(
+        x=y, scale=random(4), offset=random(4), mean=random(0), variance=random(0),
+        is_training=True, name="norm",
+    )[0]  # fmt: skip
+    with tf.control_dependencies([x]):
+        tf.identity(y, name="out")
 
 
 def test_a_graph_with_variables():
@@ -105,13 +102,12 @@ def test_batch_norms_that_cannot(deploykit, tmp_path):
 
 
 def test_a_layer_norm_is_no_batch_norm():
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 6], name="x")
         y = tf.matmul(x, random(6, 6))
         mean, variance = tf.nn.moments(y, [1], keepdims=True)
         tf.identity((y - mean) * tf.math.rsqrt(variance + 1e-3) * random(6), name="out")
-
-    facts = inspect_graph(build(body, ["x"], ["out"]))
+    facts = inspect_graph(graph)
     assert facts["ops"]["Rsqrt"] == 1
     assert (facts["batch_norms"], facts["other_batch_norms"]) == (0, 0)
 

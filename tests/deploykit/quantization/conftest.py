@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from deploykit.quantization import accuracy, calibration
-from deploykit.transforms.core.graph import Graph
 from tests.deploykit.conftest import deploykit as deploykit
-from tests.support import build, random, tf
+from tests.support import built, random, tf
 
 KERNEL, BIAS, DENSE = random(3, 3, 2, 5), random(5, low=-8, high=8), random(5, 4)
 
@@ -33,16 +32,13 @@ def in_process(monkeypatch):
     monkeypatch.setattr(accuracy, "Worker", InProcess)
 
 
-def conv_net() -> Graph:
+@built(["x"], ["dense"])
+def conv_net():
     """Return a convolution with bias and Relu6, a mean over positions and a dense layer."""
-
-    def body():
-        x = tf.compat.v1.placeholder(tf.float32, [None, 6, 7, 2], name="x")
-        y = tf.nn.conv2d(x, KERNEL, 1, "VALID", name="conv")
-        y = tf.nn.relu6(tf.nn.bias_add(y, BIAS, name="biased"), name="relu6")
-        tf.matmul(tf.reduce_mean(y, [1, 2], name="pooled"), DENSE, name="dense")
-
-    return build(body, ["x"], ["dense"])
+    x = tf.compat.v1.placeholder(tf.float32, [None, 6, 7, 2], name="x")
+    y = tf.nn.conv2d(x, KERNEL, 1, "VALID", name="conv")
+    y = tf.nn.relu6(tf.nn.bias_add(y, BIAS, name="biased"), name="relu6")
+    tf.matmul(tf.reduce_mean(y, [1, 2], name="pooled"), DENSE, name="dense")
 
 
 def by_numpy(x: np.ndarray) -> dict[str, np.ndarray]:
@@ -59,19 +55,16 @@ def by_numpy(x: np.ndarray) -> dict[str, np.ndarray]:
 FIRST, SECOND = random(16, 24), random(24, 10, seed=1)
 
 
-def classifier(delta: np.ndarray | float = 0.0, softmax: bool = True, extra: bool = False) -> Graph:
+@built(["x"], ["out"])
+def classifier(delta: np.ndarray | float = 0.0, softmax: bool = True, extra: bool = False):
     """Return two dense layers and a Softmax; `delta` is added to what the Softmax reads."""
-
-    def body():
-        x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
-        y = tf.nn.bias_add(tf.matmul(x, FIRST, name="first"), random(24, low=0), name="biased")
-        y = tf.nn.relu(y, name="relu")
-        bias = (random(10) + delta).astype(np.float32)
-        y = tf.nn.bias_add(tf.matmul(y, SECOND, name="second"), bias, name="logits")
-        tf.nn.softmax(y, name="out") if softmax else tf.identity(y, name="out")
-        tf.reduce_sum(x * 2 if extra else x * 2 + 0.1, 1, name="sums")
-
-    return build(body, ["x"], ["out"])
+    x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
+    y = tf.nn.bias_add(tf.matmul(x, FIRST, name="first"), random(24, low=0), name="biased")
+    y = tf.nn.relu(y, name="relu")
+    bias = (random(10) + delta).astype(np.float32)
+    y = tf.nn.bias_add(tf.matmul(y, SECOND, name="second"), bias, name="logits")
+    tf.nn.softmax(y, name="out") if softmax else tf.identity(y, name="out")
+    tf.reduce_sum(x * 2 if extra else x * 2 + 0.1, 1, name="sums")
 
 
 def logits(x: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from deploykit.verification.groups import GroupCloseness
 from deploykit.verification.samples import Dataset
 from tests.deploykit.quantization.conftest import classifier, logits
 from tests.deploykit.verification.test_choices import KINDS, detector
-from tests.support import Containing, build, raises, random, says, tf
+from tests.support import Containing, build, building, raises, random, says, tf
 
 X = random(21, 16, low=0)
 DELTA = np.zeros(10, np.float32)
@@ -85,11 +85,9 @@ def test_another_shape_nan_and_other_interfaces(in_process):
 
 
 def test_whole_numbers_alone_cannot_be_judged(in_process):
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
         tf.argmax(x, 1, name="out")
-
-    graph = build(body, ["x"], ["out"])
     with raises(GraphError, "no-float-output"):
         judged(graph, graph)
 
@@ -113,11 +111,9 @@ def test_accuracy_with_labels(in_process):
 def test_labels_are_those_of_the_samples_that_run(in_process):
     """A graph that demands a batch leaves out the last samples, and their labels."""
 
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [4, 16], name="x")
         tf.identity(x, name="out")
-
-    graph = build(body, ["x"], ["out"])
     labels = X.argmax(1)
     labels[-1] = 99  # would be refused
     found = judged(graph, graph, labels=labels)
@@ -274,13 +270,11 @@ def test_metrics_that_fail(in_process, own, metric, said):
 def test_a_graph_that_kills_the_child_and_the_next_one(own):
     """In real children: the metric is found in the working directory, and one death is survived."""
 
-    def body():
+    with building(["x"], ["out"]) as deadly:
         x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
         abort = tf.raw_ops.Abort(error_msg="deadly", exit_without_error=False, name="abort")
         with tf.control_dependencies([abort]):
             tf.identity(x[:, :10], name="out")
-
-    deadly = build(body, ["x"], ["out"])
     with Judge(classifier(), [{"x": X}], None, "own_metric:share") as judge:
         first = judge.judge(classifier(DELTA))
         with raises(CrashError, "child-died", runs="TensorFlow"):
@@ -292,10 +286,9 @@ def test_inputs_by_place_where_names_differ(in_process):
     def body():
         tf.identity(tf.compat.v1.placeholder(tf.float32, [None, 16], name="y"), name="same")
 
-    def reference():
+    with building(["x"], ["out"]) as graph:
         tf.identity(tf.compat.v1.placeholder(tf.float32, [None, 16], name="x"), name="out")
-
-    found = judged(build(reference, ["x"], ["out"]), build(body, ["y"], ["same"]))
+    found = judged(graph, build(body, ["y"], ["same"]))
     assert found.sqnr_db == math.inf
 
 

@@ -13,7 +13,7 @@ from deploykit.transforms.core.int8 import plan as planning
 from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.transforms.core.running.differences import compare
 from deploykit.transforms.core.running.session import Session
-from tests.support import build, ops, random, run, tf
+from tests.support import building, ops, random, run, tf
 from tests.transforms.int8_nets import C, image, layer, relu
 
 BAR_DB = 20.0  # 8 bits give 50 dB at best; these nets have up to 17 layers in a row
@@ -25,13 +25,11 @@ FORMS = list(itertools.product(("projection", "same"), ("first", "last"), (False
 def residual_net(forms, activation=relu) -> Graph:
     """Return blocks in a row, each a branch of two layers and a shortcut."""
 
-    def body():
+    with building(["x"], ["out/biased"]) as graph:
         y = relu(layer("conv", image(), "stem"), "stem/relu")
         for number, (kind, place, is_left) in enumerate(forms):
             y = activation(block(y, f"block{number}", kind, place, is_left))
         layer("conv", y, "out", weights=random(1, 1, C, 3, seed=7))
-
-    graph = build(body, ["x"], ["out/biased"])
     graph.prune()
     return graph
 
@@ -115,13 +113,12 @@ BIAS = np.float32([0, 0, 0, 0, 0, 0, 0, 20])  # the last channel does not fall b
 def low_net():
     """A layer without activation, which gives values below zero, and one that reads them."""
 
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 4, 4, 6], name="x")
         y = tf.nn.bias_add(tf.nn.conv2d(x, random(1, 1, 6, 8), 1, "VALID", name="low"), BIAS)
         y = tf.nn.relu(tf.nn.conv2d(y, random(1, 1, 8, 4), 1, "VALID", name="reader"), name="relu")
         tf.identity(y, name="out")
-
-    return build(body, ["x"], ["out"])
+    return graph
 
 
 def test_others_may_reach_lower_by_a_tenth(low_net, in_process, tmp_path, monkeypatch):
@@ -143,13 +140,11 @@ def test_others_may_reach_lower_by_a_tenth(low_net, in_process, tmp_path, monkey
 def test_a_layer_without_a_bias_keeps_its_name(in_process, tmp_path):
     """So a user can name it in `keep_float`, and finds it in the result."""
 
-    def body():
+    with building(["x"], ["out/biased"]) as graph:
         y = relu(layer("conv", image(), "stem", bias=False))
         y = layer("conv", y, "linear", bias=False, weights=random(1, 1, C, C))
         y = relu(layer("conv", y, "head", bias=False, weights=random(1, 1, C, C, seed=5)))
         layer("conv", y, "out", weights=random(1, 1, C, 3, seed=7))
-
-    graph = build(body, ["x"], ["out/biased"])
     graph.prune()
     path = str(tmp_path / "ranges.json")
     feeds = {"x": random(6, 9, 8, C, seed=8, low=0)}

@@ -13,7 +13,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.verification.samples import Dataset
 from tests.deploykit.quantization.conftest import by_numpy, conv_net
-from tests.support import Containing, build, raises, random, says, tf
+from tests.support import Containing, build, building, built, raises, random, says, tf
 
 
 def samples(count: int = 7) -> np.ndarray:
@@ -158,12 +158,10 @@ def test_values_whose_sum_overflows_are_finite(in_process):
 
 
 def test_idle_tensors_are_kept_and_said(in_process):
-    def body():
+    with building(["x"], ["dead", "same"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
         tf.nn.relu(tf.subtract(x, 5.0, name="low"), name="dead")
         tf.clip_by_value(x, 2.0, 2.0, name="same")
-
-    graph = build(body, ["x"], ["dead", "same"])
     found = ranges_of(graph, {"x": random(3, 4)}, method="mse")
     assert (found.ranges.of("dead").min, found.ranges.of("dead").max) == (0, 0)
     assert found.notes[0] == Containing("never active", ": dead")
@@ -228,12 +226,10 @@ def test_channels_that_differ_in_number_and_tensors_of_one_axis(in_process):
     np.testing.assert_allclose(found.of("out").min, 2 * min(a.min() for a in whole), 1e-6)
 
 
+@built(["x"], ["out"])
 def fixed_batch():
-    def body():
-        x = tf.compat.v1.placeholder(tf.float32, [4, 3], name="x")
-        tf.matmul(x, random(3, 2), name="out")
-
-    return build(body, ["x"], ["out"])
+    x = tf.compat.v1.placeholder(tf.float32, [4, 3], name="x")
+    tf.matmul(x, random(3, 2), name="out")
 
 
 def test_a_graph_that_demands_a_batch(in_process, caplog):

@@ -15,7 +15,7 @@ from deploykit.transforms.core.errors import GraphError, NotQuantizedError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.samples import Dataset
 from tests.deploykit.conftest import command_line
-from tests.support import Containing, build, raises, random, says, tf
+from tests.support import Containing, building, raises, random, says, tf
 from tests.transforms.fake_quant_nets import SIZE, Block, C, feeds, image, layer, made, net
 from tests.transforms.test_fake_quants import LEAST_DB, of_four_bits, residual
 
@@ -174,13 +174,11 @@ def test_the_command_line(tmp_path):
 def test_fake_quants_of_activations_alone_need_calibration(in_process):
     """With it, the model is quantized like one without fake-quants."""
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, (None, 8), name="x")
         y = tf.nn.relu(tf.matmul(x, random(8, 16, seed=1)))
         y = tf.quantization.fake_quant_with_min_max_args(y, 0.0, 4.0)
         tf.add(tf.matmul(y, random(16, 4, seed=2)), random(4, seed=3), name="out")
-
-    graph = build(make, ["x"], ["out"])
     with raises(NotQuantizedError, "float32-is-right", reason=Containing("no layer", "int8")):
         deploykit.quantize(graph)
     samples = {"x": random(128, 8, seed=4)}

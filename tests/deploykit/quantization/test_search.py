@@ -20,27 +20,24 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import DType
-from tests.support import Containing, build, ops, raises, random, run, says, tf
+from tests.support import Containing, build, building, built, ops, raises, random, run, says, tf
 
 LAYERS = ("conv", "depthwise", "linear", "dense")
 INT8_OPS = frozenset(quantize_static.OPS.values())
 
 
-def residual_net() -> Graph:
+@built(["x"], ["out"])
+def residual_net():
     """Return convolutions with Relu6 and Relu, a residual sum, a mean and a dense layer."""
-
-    def body():
-        x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
-        y = tf.nn.conv2d(x, random(3, 3, 3, 16), 1, "SAME", name="conv")
-        a = tf.nn.relu6(tf.nn.bias_add(y, random(16)), name="a")
-        y = tf.nn.depthwise_conv2d(a, random(3, 3, 16, 1), [1, 1, 1, 1], "SAME", name="depthwise")
-        b = tf.nn.relu(tf.nn.bias_add(y, random(16, seed=1)), name="b")
-        y = tf.nn.conv2d(b, random(1, 1, 16, 16), 1, "SAME", name="linear")
-        y = tf.nn.relu(tf.nn.bias_add(y, random(16, seed=2)) + a, name="c")
-        y = tf.reduce_mean(y, [1, 2], name="mean")
-        tf.nn.bias_add(tf.matmul(y, random(16, 10), name="dense"), random(10), name="out")
-
-    return build(body, ["x"], ["out"])
+    x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
+    y = tf.nn.conv2d(x, random(3, 3, 3, 16), 1, "SAME", name="conv")
+    a = tf.nn.relu6(tf.nn.bias_add(y, random(16)), name="a")
+    y = tf.nn.depthwise_conv2d(a, random(3, 3, 16, 1), [1, 1, 1, 1], "SAME", name="depthwise")
+    b = tf.nn.relu(tf.nn.bias_add(y, random(16, seed=1)), name="b")
+    y = tf.nn.conv2d(b, random(1, 1, 16, 16), 1, "SAME", name="linear")
+    y = tf.nn.relu(tf.nn.bias_add(y, random(16, seed=2)) + a, name="c")
+    y = tf.reduce_mean(y, [1, 2], name="mean")
+    tf.nn.bias_add(tf.matmul(y, random(16, 10), name="dense"), random(10), name="out")
 
 
 @pytest.fixture(scope="module")
@@ -515,7 +512,7 @@ def test_activations_that_are_not_finite(data, clock):
 
 
 def test_idle_tensors_and_layers_of_zeros(data, clock):
-    def body():
+    with building(["x"], ["out"]) as net:
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
         y = tf.nn.relu(tf.nn.conv2d(x, random(3, 3, 3, 4), 1, "SAME", name="conv"))
         z = tf.nn.conv2d(y, np.zeros((1, 1, 4, 4), np.float32), 1, "SAME", name="zeros")
@@ -523,8 +520,7 @@ def test_idle_tensors_and_layers_of_zeros(data, clock):
         idle = tf.nn.relu(tf.nn.conv2d(y, -random(1, 1, 4, 4, low=0), 1, "SAME", name="neg"))
         idle = tf.nn.conv2d(idle, random(1, 1, 4, 4), 1, "SAME", name="behind")
         tf.add(tf.add(y, z), idle, name="out")
-
-    graph = deploykit.optimize(build(body, ["x"], ["out"]))
+    graph = deploykit.optimize(net)
     found = quantize_calibrated(graph, data, QuantizeOptions(min_sqnr=15))
     assert not found.is_float
     assert {"conv", "zeros"} <= int8_of(found)
@@ -542,16 +538,14 @@ def test_nothing_to_quantize(clock):
     assert found.graph is graph
     assert found.reason == Containing("nothing to quantize")
 
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.int32, [None, 4], name="x")
         tf.matmul(x, np.ones((4, 4), np.int32), name="out")
-
-    graph = build(body, ["x"], ["out"])
     assert quantize_calibrated(graph, {"x": np.ones((9, 4), np.int32)}).is_float
 
 
 def test_layers_in_branches_stay_float(data, clock):
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
         y = tf.nn.relu(tf.nn.conv2d(x, random(3, 3, 3, 8), 1, "SAME", name="conv"))
         y = tf.cond(
@@ -560,8 +554,7 @@ def test_layers_in_branches_stay_float(data, clock):
             lambda: y,
         )
         tf.identity(y, name="out")
-
-    found = quantize_calibrated(build(body, ["x"], ["out"]), data, QuantizeOptions(min_sqnr=15))
+    found = quantize_calibrated(graph, data, QuantizeOptions(min_sqnr=15))
     assert int8_of(found) == {"conv"}
     assert any(note == Containing("loops, branches or") for note in found.notes)
 

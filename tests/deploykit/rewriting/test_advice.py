@@ -3,7 +3,7 @@
 import pytest
 
 from deploykit.freezing.graph_files import load_graph
-from tests.support import build, random, tf
+from tests.support import built, random, tf
 
 STAYS = "stays in front of the model, as no --inputs are given; with --inputs resized, the tensor"
 
@@ -28,21 +28,18 @@ def decode(op, contents):
     return tf.reshape(flat, [4, 4, 3])
 
 
+@built()
 def behind(op):
     """Return a layer behind a decoder; DecodeJpeg stands behind a file that is read."""
-
-    def body():
-        contents = tf.compat.v1.placeholder(tf.string, [], name="contents")
-        if op is None:
-            image = tf.compat.v1.placeholder(tf.float32, [None, None, 3], name="pixels")
-        else:
-            image = tf.cast(decode(op, contents), tf.float32)
-        pixels = tf.image.resize(image[None] / 255.0, [4, 4])
-        pixels = tf.identity(tf.reshape(pixels, [1, 4, 4, 3]), name="resized")
-        layer = tf.nn.conv2d(pixels, random(3, 3, 3, 2), 1, "SAME")
-        tf.nn.relu(layer, name="out")
-
-    return build(body)
+    contents = tf.compat.v1.placeholder(tf.string, [], name="contents")
+    if op is None:
+        image = tf.compat.v1.placeholder(tf.float32, [None, None, 3], name="pixels")
+    else:
+        image = tf.cast(decode(op, contents), tf.float32)
+    pixels = tf.image.resize(image[None] / 255.0, [4, 4])
+    pixels = tf.identity(tf.reshape(pixels, [1, 4, 4, 3]), name="resized")
+    layer = tf.nn.conv2d(pixels, random(3, 3, 3, 2), 1, "SAME")
+    tf.nn.relu(layer, name="out")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from deploykit.freezing import graph_files, initializers
 from deploykit.rewriting import rewrite
 from deploykit.transforms.core.errors import VerificationError
 from deploykit.transforms.core.graph import Graph
-from tests.support import Containing, build, raises, random, shows, tf, transform
+from tests.support import Containing, built, raises, random, shows, tf, transform
 
 COMMANDS = ("freeze", "optimize", "quantize", "transform")
 
@@ -33,14 +33,11 @@ def written(deploykit, tmp_path):
     return written
 
 
-def graph_of(make) -> Graph:
+@built(["x"], ["out"])
+def graph_of(make):
     """Return a graph from x, [any, 6], to out."""
-
-    def body():
-        x = tf.compat.v1.placeholder(tf.float32, [None, 6], name="x")
-        tf.identity(make(tf, x), name="out")
-
-    return build(body, ["x"], ["out"])
+    x = tf.compat.v1.placeholder(tf.float32, [None, 6], name="x")
+    tf.identity(make(tf, x), name="out")
 
 
 def dense(tf, x):

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.graph import Graph
 from deploykit.verification.choices import choices
 from deploykit.verification.verify import verify
-from tests.support import build, random, run, tf
+from tests.support import building, built, random, run, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -37,26 +36,23 @@ def looped(tf, boxes, scores):
 KINDS = [suppressed, highest, over_a_threshold, looped]
 
 
-def detector(kind, noise: float = 0.0, wrong: bool = False, sign: float = 1.0) -> Graph:
+@built(["x"], ["boxes", "scores"])
+def detector(kind, noise: float = 0.0, wrong: bool = False, sign: float = 1.0):
     """Return a net that finds boxes, most of them twice: their scores are next to equal.
 
     `noise` is that of the weights; `wrong` takes what was chosen in another order.
     """
-
-    def body():
-        tf.compat.v1.disable_control_flow_v2()
-        x = tf.compat.v1.placeholder(tf.float32, [1, 16], name="x")
-        weights = np.tile(sign * random(16, 20), 2) + 1e-4 * random(16, 40, seed=2)
-        weights[:, ::5] *= 1e-3  # scores of next to 0.5
-        weights += noise * random(16, 40, seed=1)
-        scores = tf.nn.sigmoid(tf.matmul(x, weights))[0]
-        corners = tf.reshape(tf.matmul(x, random(16, 160)), [40, 4])
-        boxes, chosen = kind(tf, corners, scores)
-        boxes = tf.reverse(boxes, [0]) if wrong else boxes
-        tf.identity(boxes, name="boxes")
-        tf.identity(chosen, name="scores")
-
-    return build(body, ["x"], ["boxes", "scores"])
+    tf.compat.v1.disable_control_flow_v2()
+    x = tf.compat.v1.placeholder(tf.float32, [1, 16], name="x")
+    weights = np.tile(sign * random(16, 20), 2) + 1e-4 * random(16, 40, seed=2)
+    weights[:, ::5] *= 1e-3  # scores of next to 0.5
+    weights += noise * random(16, 40, seed=1)
+    scores = tf.nn.sigmoid(tf.matmul(x, weights))[0]
+    corners = tf.reshape(tf.matmul(x, random(16, 160)), [40, 4])
+    boxes, chosen = kind(tf, corners, scores)
+    boxes = tf.reverse(boxes, [0]) if wrong else boxes
+    tf.identity(boxes, name="boxes")
+    tf.identity(chosen, name="scores")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -96,13 +92,11 @@ def test_the_place_is_in_front_of_the_choice(kind):
 
 
 def test_a_net_without_a_choice_is_judged_at_its_outputs():
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
         y = tf.matmul(x, random(16, 8))
         y = y * tf.cast(y > 0, tf.float32)  # an activation made of a threshold
         tf.matmul(y, random(8, 4), name="out")
-
-    graph = build(body, ["x"], ["out"])
     assert choices(graph).tensors == []
 
 

@@ -4,25 +4,19 @@ import numpy as np
 import pytest
 
 from deploykit.transforms.core.errors import LimitError
-from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import ResourceLimits
 from deploykit.verification import running
 from deploykit.verification.verify import verify
-from tests.support import build, raises, tf
+from tests.support import building, built, raises, tf
 
 
-def loop(count: int) -> Graph:
+@built(["x"], ["y"])
+def loop(count: int):
     """Return a graph that runs a loop so many times."""
-
-    def body():
-        tf.compat.v1.enable_control_flow_v2()
-        x = tf.compat.v1.placeholder(tf.float32, [1], "x")
-        y = tf.while_loop(
-            lambda i, a: i < count, lambda i, a: (i + (count < 100), a * 0.5 + 1), [0, x]
-        )
-        tf.identity(y[1], name="y")
-
-    return build(body, ["x"], ["y"])
+    tf.compat.v1.enable_control_flow_v2()
+    x = tf.compat.v1.placeholder(tf.float32, [1], "x")
+    y = tf.while_loop(lambda i, a: i < count, lambda i, a: (i + (count < 100), a * 0.5 + 1), [0, x])
+    tf.identity(y[1], name="y")
 
 
 def test_a_loop_without_end_on_synthetic_inputs():
@@ -47,11 +41,9 @@ def test_a_loop_that_ends_and_samples_of_the_user_have_no_such_bound():
 def test_a_tensor_that_is_too_large(monkeypatch):
     monkeypatch.setattr(running, "MOST_BYTES", 1000)
 
-    def body():
+    with building(["x"], ["y"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [1, 10], "x")
         tf.tile(x, [1, 100], name="y")
-
-    graph = build(body, ["x"], ["y"])
     with raises(LimitError, "tensor-too-large", node="y", type="Tile", most="1000 bytes"):
         verify(graph, graph)
     assert verify(graph, graph, data={"x": np.ones((1, 10), np.float32)}).compared == 1000

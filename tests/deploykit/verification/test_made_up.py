@@ -9,7 +9,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 from deploykit.verification.sample_inputs import BATCH, made_up_feeds, made_up_shapes
 from deploykit.verification.verify import verify
-from tests.support import Containing, build, raises, random, run, tf
+from tests.support import Containing, building, raises, random, run, tf
 
 RANGE = (-1.0, 1.0)
 ANY = "any"
@@ -480,10 +480,8 @@ FILLS_A_TABLE = ("examples_many", "examples_single", "words_of_a_table", "number
 def built(make) -> Graph:
     """Return the graph with the placeholders as inputs, in their order."""
 
-    def body():
+    with building((), ["out"]) as graph:
         tf.identity(make(), name="out")
-
-    graph = build(body, (), ["out"])
     graph.inputs = [n.name for n in graph if n.op.startswith("Placeholder")]
     return graph
 

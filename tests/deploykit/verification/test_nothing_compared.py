@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core.errors import CrashError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import verify
-from tests.support import Containing, build, random, tf, transform
+from tests.support import Containing, build, building, built, random, tf, transform
 
 OUTPUTS = {
     "values": lambda tf, y: y,
@@ -157,11 +157,9 @@ def test_an_optimized_detector_that_keeps_nothing_is_verified(transforms):
 
 @pytest.mark.usefixtures("in_process")
 def test_one_value_of_one_sample_is_not_enough():
-    def body():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
         tf.reduce_sum(x, 1, name="out")
-
-    graph = build(body, ["x"], ["out"])
     assert not verify(graph, graph, data={"x": random(1, 3)}).verified
     assert verify(graph, graph, data={"x": random(2, 3)}).verified
     assert verify(graph, graph).verified
@@ -178,16 +176,13 @@ def test_what_changes_from_run_to_run_cannot_be_compared():
     assert "other values each" in found.reason
 
 
-def dies(when: bool) -> Graph:
+@built(["x"], ["out"])
+def dies(when: bool):
     """Return x + 1; with `when`, TensorFlow's process ends where it runs."""
-
-    def body():
-        x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
-        end = [tf.raw_ops.Abort(error_msg="now")] if when else []
-        with tf.control_dependencies(end):
-            tf.add(x, 1, name="out")
-
-    return build(body, ["x"], ["out"])
+    x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
+    end = [tf.raw_ops.Abort(error_msg="now")] if when else []
+    with tf.control_dependencies(end):
+        tf.add(x, 1, name="out")
 
 
 def test_it_is_said_on_which_of_the_two_tensorflow_died():
@@ -204,11 +199,10 @@ def test_it_is_said_on_which_of_the_two_tensorflow_died():
 @pytest.mark.usefixtures("in_process")
 def test_an_output_of_one_value_for_all_samples_is_compared_on_several_feeds():
     def mean(factor):
-        def body():
+        with building(["x"], ["out"]) as graph:
             x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
             tf.reduce_mean(factor * x, name="out")
-
-        return build(body, ["x"], ["out"])
+        return graph
 
     assert verify(mean(2), mean(2)).passed
     assert verify(mean(2), mean(3)).differs

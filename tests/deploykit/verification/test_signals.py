@@ -7,19 +7,18 @@ import deploykit
 from deploykit.benchmarking.inputs import batches
 from deploykit.verification.sample_inputs import made_up_shapes
 from deploykit.verification.verify import verify
-from tests.support import build, tf
+from tests.support import building, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def stft(*shape: int | None, factor: complex = 1.0, transposed: bool = False):
-    def make():
+    with building(["wave"], ["frames"]) as graph:
         wave = tf.compat.v1.placeholder(tf.float32, shape, name="wave")
         signal = tf.transpose(wave) if transposed else wave
         frames = tf.signal.stft(signal, 512, 128)
         tf.multiply(frames, tf.constant(factor, tf.complex64), name="frames")
-
-    return deploykit.freeze(build(make, ["wave"], ["frames"]))
+    return deploykit.freeze(graph)
 
 
 @pytest.mark.parametrize(

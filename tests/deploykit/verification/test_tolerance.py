@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.differences import compare
 from deploykit.verification.tolerance import computing_type, default_tolerance
-from tests.support import build, run, tf, transform
+from tests.support import build, building, run, tf, transform
 
 STEPS = "fold_constants fold_batch_norms"
 CHANNELS = 16
@@ -107,10 +107,9 @@ def test_bars():
 
 
 def typed(make, inputs=("x",)) -> str:
-    def body():
+    with building(inputs, ["out"]) as graph:
         tf.identity(make(tf), name="out")
-
-    return computing_type(build(body, inputs, ["out"]))
+    return computing_type(graph)
 
 
 def given(tf, dtype="float32", shape=(None, 3)):

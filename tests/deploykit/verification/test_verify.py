@@ -12,24 +12,21 @@ from deploykit.transforms.core.running.differences import compare
 from deploykit.transforms.core.tensors import DType
 from deploykit.verification.tolerance import default_tolerance
 from deploykit.verification.verify import verify
-from tests.support import build, raises, random, tf
+from tests.support import building, built, raises, random, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
 
-def net(change=0.0, softmax=True, batch=None, output="float32") -> Graph:
+@built(["x"], ["out"])
+def net(change=0.0, softmax=True, batch=None, output="float32"):
     """Return a dense layer with large logits; `change` is added to one weight."""
-
-    def body():
-        x = tf.compat.v1.placeholder(tf.float32, [batch, 6], name="x")
-        weights = random(6, 4) * 0.01
-        weights[2, 1] += change
-        y = tf.matmul(x, weights) + np.array([30, 0, 0, 0], np.float32)
-        y = tf.nn.softmax(y) if softmax else y
-        y = tf.argmax(y, -1) if output == "int64" else y
-        tf.identity(y, name="out")
-
-    return build(body, ["x"], ["out"])
+    x = tf.compat.v1.placeholder(tf.float32, [batch, 6], name="x")
+    weights = random(6, 4) * 0.01
+    weights[2, 1] += change
+    y = tf.matmul(x, weights) + np.array([30, 0, 0, 0], np.float32)
+    y = tf.nn.softmax(y) if softmax else y
+    y = tf.argmax(y, -1) if output == "int64" else y
+    tf.identity(y, name="out")
 
 
 def test_equal_graphs():
@@ -169,12 +166,11 @@ def test_an_sqnr_is_judged_before_the_softmax(in_process):
     """Sharp answers: noise in the logits that is small for them is large behind the Softmax."""
 
     def body(noise):
-        def make():
+        with building(["x"], ["out"]) as graph:
             x = tf.compat.v1.placeholder(tf.float32, [2, 8], name="x")
             logits = tf.matmul(x, (random(8, 99) + noise * random(8, 99, seed=1)) * 9)
             tf.nn.softmax(tf.identity(logits, name="logits"), name="out")
-
-        return build(make, ["x"], ["out"])
+        return graph
 
     found = verify(body(0), body(0.1), min_sqnr=15)
     by_output = {d.output: d for d in found.differences}

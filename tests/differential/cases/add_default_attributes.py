@@ -11,21 +11,19 @@ from tests.differential.graphs import (
     placeholder,
     without_attrs,
 )
-from tests.support import build, random, tf
+from tests.support import building, random, tf
 
 
 def two_lrns() -> Graph:
-    def make():
+    with building(["x"], ["all_set"]) as graph:
         x = placeholder(1, 2, 2, 6)
         bare = tf.raw_ops.LRN(input=x, name="bare")
         tf.raw_ops.LRN(input=bare, depth_radius=7, bias=2.0, alpha=3.0, beta=1.0, name="all_set")
-
-    graph = build(make, ["x"], ["all_set"])
     return without_attrs(graph, "bare", "depth_radius", "bias", "alpha", "beta")
 
 
 def old_layers() -> Graph:
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = placeholder(2, 5, 5, 3)
         y = conv(x, random(3, 3, 3, 4))
         y = tf.raw_ops.MaxPool(
@@ -33,8 +31,6 @@ def old_layers() -> Graph:
         )
         y = tf.raw_ops.Squeeze(input=y, axis=[1, 2], name="squeeze")
         tf.raw_ops.MatMul(a=y, b=const(random(4, 3), "w"), name="out")
-
-    graph = build(make, ["x"], ["out"])
     without_attrs(graph, "conv", "dilations", "data_format", "use_cudnn_on_gpu")
     without_attrs(graph, "conv", "explicit_paddings")
     without_attrs(graph, "pool", "data_format")
@@ -44,20 +40,16 @@ def old_layers() -> Graph:
 
 
 def call_of_a_function() -> Graph:
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = placeholder(2, 3)
         tf.identity(tf.function(lambda a: tf.nn.relu(a) * 2.0)(x), name="out")
-
-    graph = build(make, ["x"], ["out"])
     (call,) = (node.name for node in graph if node.op == "PartitionedCall")
     return without_attrs(graph, call, "config", "config_proto", "executor_type")
 
 
 def unknown_op() -> Graph:
-    def make():
+    with building(["x"], ["out"]) as graph:
         tf.raw_ops.Relu(features=placeholder(2, 3), name="out")
-
-    graph = build(make, ["x"], ["out"])
     graph.replace(graph["out"], Node("out", "NoSuchOp", ("x",)))
     return graph
 

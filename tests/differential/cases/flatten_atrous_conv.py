@@ -2,7 +2,7 @@
 
 from tests.differential.case import Case
 from tests.differential.graphs import const, conv, depthwise, placeholder
-from tests.support import build, random, tf
+from tests.support import build, built, random, tf
 
 NAME = "flatten_atrous_conv"
 KEPT = ("attributes that are kept",)
@@ -36,11 +36,9 @@ def depthwise_conv(*kernel, **attrs):
     return lambda x: depthwise(x, random(*kernel), **attrs)
 
 
+@built(["x"], ["out"])
 def without_blocks():
-    def make():
-        conv(placeholder(1, 3, 3, 2), random(2, 2, 2, 1), "out")
-
-    return build(make, ["x"], ["out"])
+    conv(placeholder(1, 3, 3, 2), random(2, 2, 2, 1), "out")
 
 
 def layer_read_twice():

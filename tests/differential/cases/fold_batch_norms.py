@@ -1,6 +1,5 @@
 """A Mul by a constant per output channel goes into the weights before it."""
 
-from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import (
     const,
@@ -10,7 +9,7 @@ from tests.differential.graphs import (
     fashion_tf1,
     placeholder,
 )
-from tests.support import build, random, tf
+from tests.support import build, built, random, tf
 
 ONE_FOLD = 1e-6  # float32 against float64 products, rounded once
 
@@ -52,47 +51,35 @@ def per_channel(count):
     return random(count, seed=1, low=0.5, high=2.0)
 
 
-def layer_of_two() -> Graph:
+@built(["x"], ["out"])
+def layer_of_two():
     """Return two layers in a row, each with its scale."""
-
-    def make():
-        y = conv(placeholder(1, 6, 6, 2), random(3, 3, 2, 4), "one")
-        y = tf.raw_ops.Mul(x=y, y=const(per_channel(4), "one/scale"), name="one/mul")
-        y = depthwise(tf.nn.relu(y, name="relu"), random(2, 2, 4, 1), "two")
-        tf.raw_ops.Mul(x=y, y=const(per_channel(4), "two/scale"), name="out")
-
-    return build(make, ["x"], ["out"])
+    y = conv(placeholder(1, 6, 6, 2), random(3, 3, 2, 4), "one")
+    y = tf.raw_ops.Mul(x=y, y=const(per_channel(4), "one/scale"), name="one/mul")
+    y = depthwise(tf.nn.relu(y, name="relu"), random(2, 2, 4, 1), "two")
+    tf.raw_ops.Mul(x=y, y=const(per_channel(4), "two/scale"), name="out")
 
 
-def computed_scale() -> Graph:
+@built(["x", "scale"], ["out"])
+def computed_scale():
     """Return a convolution times what is fed."""
-
-    def make():
-        y = conv(placeholder(1, 4, 4, 2), random(3, 3, 2, 4))
-        tf.raw_ops.Mul(x=y, y=placeholder(4, name="scale"), name="out")
-
-    return build(make, ["x", "scale"], ["out"])
+    y = conv(placeholder(1, 4, 4, 2), random(3, 3, 2, 4))
+    tf.raw_ops.Mul(x=y, y=placeholder(4, name="scale"), name="out")
 
 
-def read_twice() -> Graph:
+@built(["x"], ["out"])
+def read_twice():
     """Return a convolution that the Mul and another node read."""
-
-    def make():
-        y = conv(placeholder(1, 4, 4, 2), random(3, 3, 2, 4))
-        z = tf.raw_ops.Mul(x=y, y=const(per_channel(4), "scale"), name="mul")
-        tf.raw_ops.AddV2(x=z, y=tf.raw_ops.Relu(features=y, name="relu"), name="out")
-
-    return build(make, ["x"], ["out"])
+    y = conv(placeholder(1, 4, 4, 2), random(3, 3, 2, 4))
+    z = tf.raw_ops.Mul(x=y, y=const(per_channel(4), "scale"), name="mul")
+    tf.raw_ops.AddV2(x=z, y=tf.raw_ops.Relu(features=y, name="relu"), name="out")
 
 
-def computed_weights() -> Graph:
+@built(["x", "w"], ["out"])
+def computed_weights():
     """Return a convolution whose weights are fed."""
-
-    def make():
-        y = conv(placeholder(1, 4, 4, 2), placeholder(3, 3, 2, 4, name="w"))
-        tf.raw_ops.Mul(x=y, y=const(per_channel(4), "scale"), name="out")
-
-    return build(make, ["x", "w"], ["out"])
+    y = conv(placeholder(1, 4, 4, 2), placeholder(3, 3, 2, 4, name="w"))
+    tf.raw_ops.Mul(x=y, y=const(per_channel(4), "scale"), name="out")
 
 
 NAME = "fold_batch_norms"

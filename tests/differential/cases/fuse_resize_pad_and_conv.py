@@ -5,7 +5,7 @@ import functools
 from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import const, conv, placeholder, without_attrs
-from tests.support import build, random, tf
+from tests.support import built, random, tf
 
 NAME = "fuse_resize_pad_and_conv"
 CONVOLUTIONS = "fuse_convolutions"  # the README's name for the three; the original knows it not
@@ -14,21 +14,18 @@ ONE_FUSION = 6e-6  # the same products, added in another order
 PADDINGS = ((0, 0), (1, 1), (2, 2), (0, 0))
 
 
-def before_conv(resize=None, pad=None, batch=1, weights=(1, 2, 2, 2), **attrs) -> Graph:
+@built(["x"], ["out"])
+def before_conv(resize=None, pad=None, batch=1, weights=(1, 2, 2, 2), **attrs):
     """Return a convolution behind a ResizeBilinear and a MirrorPad, where these have arguments."""
-
-    def make():
-        y = placeholder(batch, 2, 3, weights[2])
-        if resize is not None:
-            size = const([12, 4], "size")
-            y = tf.raw_ops.ResizeBilinear(images=y, size=size, name="resize", **resize)
-        if pad is not None:
-            paddings = const(PADDINGS, "paddings")
-            options = {"mode": "REFLECT"} | pad
-            y = tf.raw_ops.MirrorPad(input=y, paddings=paddings, name="pad", **options)
-        tf.raw_ops.Relu(features=conv(y, random(*weights), **attrs), name="out")
-
-    return build(make, ["x"], ["out"])
+    y = placeholder(batch, 2, 3, weights[2])
+    if resize is not None:
+        size = const([12, 4], "size")
+        y = tf.raw_ops.ResizeBilinear(images=y, size=size, name="resize", **resize)
+    if pad is not None:
+        paddings = const(PADDINGS, "paddings")
+        options = {"mode": "REFLECT"} | pad
+        y = tf.raw_ops.MirrorPad(input=y, paddings=paddings, name="pad", **options)
+    tf.raw_ops.Relu(features=conv(y, random(*weights), **attrs), name="out")
 
 
 def net(*arguments, **attrs):
@@ -36,15 +33,12 @@ def net(*arguments, **attrs):
     return functools.partial(before_conv, *arguments, **attrs)
 
 
-def plain_padding() -> Graph:
+@built(["x"], ["out"])
+def plain_padding():
     """Return a convolution behind a Pad, which fills up with zeros."""
-
-    def make():
-        paddings = const(((0, 0), (1, 1), (1, 1), (0, 0)), "paddings")
-        y = tf.raw_ops.Pad(input=placeholder(1, 4, 4, 2), paddings=paddings, name="pad")
-        conv(y, random(3, 3, 2, 2), "out")
-
-    return build(make, ["x"], ["out"])
+    paddings = const(((0, 0), (1, 1), (1, 1), (0, 0)), "paddings")
+    y = tf.raw_ops.Pad(input=placeholder(1, 4, 4, 2), paddings=paddings, name="pad")
+    conv(y, random(3, 3, 2, 2), "out")
 
 
 def old_file() -> Graph:
@@ -54,17 +48,14 @@ def old_file() -> Graph:
     return without_attrs(graph, "conv", "dilations", "explicit_paddings", "data_format")
 
 
-def two_layers() -> Graph:
+@built(["x"], ["out"])
+def two_layers():
     """Return two layers, each with another of the forms in front."""
-
-    def make():
-        raw = tf.raw_ops
-        y = raw.ResizeBilinear(images=placeholder(1, 4, 4, 2), size=const([8, 8], "size"))
-        y = raw.Relu(features=conv(y, random(3, 3, 2, 4), "one"), name="relu")
-        y = raw.MirrorPad(input=y, paddings=const(PADDINGS, "paddings"), mode="SYMMETRIC")
-        conv(y, random(3, 3, 4, 2), "out")
-
-    return build(make, ["x"], ["out"])
+    raw = tf.raw_ops
+    y = raw.ResizeBilinear(images=placeholder(1, 4, 4, 2), size=const([8, 8], "size"))
+    y = raw.Relu(features=conv(y, random(3, 3, 2, 4), "one"), name="relu")
+    y = raw.MirrorPad(input=y, paddings=const(PADDINGS, "paddings"), mode="SYMMETRIC")
+    conv(y, random(3, 3, 4, 2), "out")
 
 
 CASES = [

@@ -1,22 +1,18 @@
 """Transform strings that both read alike."""
 
-from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case, Refusal
 from tests.differential.graphs import const, placeholder
-from tests.support import build, random, tf
+from tests.support import built, random, tf
 
 
-def small() -> Graph:
+@built(["x"], ["out"])
+def small():
     """Return an Identity, a CheckNumerics and a device to remove."""
-
-    def make():
-        raw = tf.raw_ops
-        x = raw.Identity(input=placeholder(2, 3), name="same")
-        with tf.device("/CPU:0"):
-            x = raw.CheckNumerics(tensor=x, message="no", name="checked")
-        raw.Mul(x=x, y=const(random(3), "c"), name="out")
-
-    return build(make, ["x"], ["out"])
+    raw = tf.raw_ops
+    x = raw.Identity(input=placeholder(2, 3), name="same")
+    with tf.device("/CPU:0"):
+        x = raw.CheckNumerics(tensor=x, message="no", name="checked")
+    raw.Mul(x=x, y=const(random(3), "c"), name="out")
 
 
 STRINGS = {

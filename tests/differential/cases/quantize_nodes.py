@@ -2,7 +2,7 @@
 
 from tests.differential.case import Case, Refusal
 from tests.differential.graphs import const, conv, placeholder
-from tests.support import build, random, tf
+from tests.support import build, built, random, tf
 
 NAME = "quantize_nodes"
 STEPS = 6 / 255  # of a layer; a sum of two has twice as many
@@ -29,11 +29,9 @@ def matmul(m, n, k, low=-1.0, high=1.0):
     )  # fmt: skip
 
 
+@built(["x", "y"], ["out"])
 def both_fed():
-    def make():
-        tf.raw_ops.MatMul(a=placeholder(2, 4), b=placeholder(4, 3, name="y"), name="out")
-
-    return build(make, ["x", "y"], ["out"])
+    tf.raw_ops.MatMul(a=placeholder(2, 4), b=placeholder(4, 3, name="y"), name="out")
 
 
 def with_vector(op, *shape):

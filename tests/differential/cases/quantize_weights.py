@@ -12,7 +12,7 @@ from tests.differential.graphs import (
     placeholder,
     two_layers,
 )
-from tests.support import build, random, tf
+from tests.support import build, built, random, tf
 
 NAME = "quantize_weights"
 OURS = "quantize_weights(per_channel=false)"
@@ -40,28 +40,23 @@ def product_with(value, dtype=None):
     return lambda: build(make, ["x"], ["out"])
 
 
+@built(["x"], ["out"])
 def layers():
     """Return a convolution, a depthwise one and a matrix product, all large enough."""
-
-    def make():
-        raw = tf.raw_ops
-        y = conv(placeholder(2, 6, 6, 16), random(3, 3, 16, 32))
-        y = depthwise(raw.Relu(features=y, name="relu"), random(3, 3, 32, 4), "depthwise")
-        y = raw.Reshape(tensor=y, shape=const([2, 512], "form"), name="rows")
-        w = raw.Identity(input=const(random(512, 40), "dense/w"), name="dense/w/read")
-        y = raw.MatMul(a=y, b=w, name="dense")
-        raw.BiasAdd(value=y, bias=const(random(40), "dense/b"), name="out")
-
-    return build(make, ["x"], ["out"])
+    raw = tf.raw_ops
+    y = conv(placeholder(2, 6, 6, 16), random(3, 3, 16, 32))
+    y = depthwise(raw.Relu(features=y, name="relu"), random(3, 3, 32, 4), "depthwise")
+    y = raw.Reshape(tensor=y, shape=const([2, 512], "form"), name="rows")
+    w = raw.Identity(input=const(random(512, 40), "dense/w"), name="dense/w/read")
+    y = raw.MatMul(a=y, b=w, name="dense")
+    raw.BiasAdd(value=y, bias=const(random(40), "dense/b"), name="out")
 
 
+@built(["x"], ["out"])
 def shared_weights():
-    def make():
-        w = const(random(40, 40), "w")
-        y = tf.raw_ops.MatMul(a=placeholder(3, 40), b=w, name="one")
-        tf.raw_ops.MatMul(a=y, b=w, transpose_b=True, name="out")
-
-    return build(make, ["x"], ["out"])
+    w = const(random(40, 40), "w")
+    y = tf.raw_ops.MatMul(a=placeholder(3, 40), b=w, name="one")
+    tf.raw_ops.MatMul(a=y, b=w, transpose_b=True, name="out")
 
 
 CASES = [

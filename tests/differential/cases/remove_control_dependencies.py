@@ -1,26 +1,22 @@
 """Control inputs go."""
 
-from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import const, fashion_keras, fashion_tf1, placeholder, two_layers
-from tests.support import build, random, tf
+from tests.support import built, random, tf
 
 
-def waits() -> Graph:
+@built(["x"], ["out"])
+def waits():
     """Return nodes that wait for one, for two, for a NoOp and for a constant."""
-
-    def make():
-        raw = tf.raw_ops
-        x = placeholder(2, 3)
-        first, second = raw.Relu(features=x, name="first"), raw.Neg(x=x, name="second")
-        anchor = const(random(3), "anchor")
-        with tf.control_dependencies([first, second]):
-            done = raw.NoOp(name="done")
-            y = raw.Mul(x=x, y=anchor, name="y")
-        with tf.control_dependencies([done, anchor]):
-            raw.AddV2(x=y, y=first, name="out")
-
-    return build(make, ["x"], ["out"])
+    raw = tf.raw_ops
+    x = placeholder(2, 3)
+    first, second = raw.Relu(features=x, name="first"), raw.Neg(x=x, name="second")
+    anchor = const(random(3), "anchor")
+    with tf.control_dependencies([first, second]):
+        done = raw.NoOp(name="done")
+        y = raw.Mul(x=x, y=anchor, name="y")
+    with tf.control_dependencies([done, anchor]):
+        raw.AddV2(x=y, y=first, name="out")
 
 
 NAME = "remove_control_dependencies"

@@ -1,6 +1,5 @@
 """Devices go."""
 
-from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import (
     conv,
@@ -9,18 +8,16 @@ from tests.differential.graphs import (
     placeholder,
     two_layers,
 )
-from tests.support import build, random, tf
+from tests.support import built, random, tf
 
 
-def several_devices() -> Graph:
-    def make():
-        with tf.device("/device:GPU:0"):
-            x = placeholder(2, 5, 5, 3)
-            with tf.device("/job:worker/task:1/device:CPU:0"):
-                y = conv(x, random(3, 3, 3, 4))
-            tf.raw_ops.Relu(features=y, name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def several_devices():
+    with tf.device("/device:GPU:0"):
+        x = placeholder(2, 5, 5, 3)
+        with tf.device("/job:worker/task:1/device:CPU:0"):
+            y = conv(x, random(3, 3, 3, 4))
+        tf.raw_ops.Relu(features=y, name="out")
 
 
 NAME = "remove_device"

@@ -3,7 +3,7 @@
 from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import const, fashion_keras, fashion_tf1, placeholder, two_layers
-from tests.support import build, random, tf
+from tests.support import building, random, tf
 
 
 def backwards(graph: Graph) -> Graph:
@@ -12,23 +12,21 @@ def backwards(graph: Graph) -> Graph:
 
 
 def sum_of_two() -> Graph:
-    def make():
+    with building(["x", "y"], ["out"]) as graph:
         tf.raw_ops.AddV2(x=placeholder(2, 3, name="x"), y=placeholder(2, 3, name="y"), name="out")
-
-    return backwards(build(make, ["x", "y"], ["out"]))
+    return backwards(graph)
 
 
 def line() -> Graph:
-    def make():
+    with building(["x"], ["n19"]) as graph:
         y = placeholder(2, 3)
         for number in range(20):
             y = tf.raw_ops.Sin(x=y, name=f"n{number}")
-
-    return backwards(build(make, ["x"], ["n19"]))
+    return backwards(graph)
 
 
 def tree() -> Graph:
-    def make():
+    with building(["x"], ["m2_0"]) as graph:
         leaves = [const(random(3, seed=i), f"leaf{i}") for i in range(7)] + [placeholder(3)]
         while len(leaves) > 1:
             level = len(leaves)
@@ -36,26 +34,24 @@ def tree() -> Graph:
             leaves = [
                 tf.raw_ops.Mul(x=a, y=b, name=f"m{level}_{i}") for i, (a, b) in enumerate(pairs)
             ]
-
-    return backwards(build(make, ["x"], ["m2_0"]))
+    return backwards(graph)
 
 
 def common_ancestor() -> Graph:
-    def make():
+    with building(["x"], ["out"]) as graph:
         raw = tf.raw_ops
         a = raw.Relu(features=placeholder(3), name="a")
         b = raw.Neg(x=a, name="b")
         with tf.control_dependencies([b]):
             c = raw.Exp(x=a, name="c")
         raw.Sub(x=c, y=b, name="out")
-
-    return backwards(build(make, ["x"], ["out"]))
+    return backwards(graph)
 
 
 def while_loop() -> Graph:
     """Return a loop of TensorFlow 1, whose nodes form a cycle."""
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         tf.compat.v1.disable_control_flow_v2()
         try:
             i = tf.compat.v1.while_loop(
@@ -64,8 +60,7 @@ def while_loop() -> Graph:
         finally:
             tf.compat.v1.enable_control_flow_v2()
         tf.identity(i[1], name="out")
-
-    return backwards(build(make, ["x"], ["out"]))
+    return backwards(graph)
 
 
 NAME = "sort_by_execution_order"

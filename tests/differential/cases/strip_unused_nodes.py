@@ -1,6 +1,5 @@
 """What the outputs need stays; inputs become placeholders."""
 
-from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case, Refusal
 from tests.differential.graphs import (
     const,
@@ -9,7 +8,7 @@ from tests.differential.graphs import (
     placeholder,
     two_layers,
 )
-from tests.support import build, random, tf
+from tests.support import build, built, random, tf
 
 
 def classifier(inputs, outputs=("out",)):
@@ -28,29 +27,24 @@ def classifier(inputs, outputs=("out",)):
     return lambda: build(make, inputs, outputs)
 
 
-def two_sums() -> Graph:
-    def make():
-        raw = tf.raw_ops
-        a = raw.AddV2(x=placeholder(2, 3, name="x"), y=const(random(2, 3), "c"), name="a")
-        b = raw.Cast(x=placeholder(4, name="y", dtype="int32"), DstT=tf.float32, name="b")
-        total = raw.Sum(input=b, axis=const(0, "axis"), keep_dims=True, name="total")
-        raw.Mul(x=raw.Relu(features=a, name="relu"), y=total, name="out")
-
-    return build(make, ["relu", "total"], ["out"])
+@built(["relu", "total"], ["out"])
+def two_sums():
+    raw = tf.raw_ops
+    a = raw.AddV2(x=placeholder(2, 3, name="x"), y=const(random(2, 3), "c"), name="a")
+    b = raw.Cast(x=placeholder(4, name="y", dtype="int32"), DstT=tf.float32, name="b")
+    total = raw.Sum(input=b, axis=const(0, "axis"), keep_dims=True, name="total")
+    raw.Mul(x=raw.Relu(features=a, name="relu"), y=total, name="out")
 
 
-def waits_for_a_branch() -> Graph:
+@built(["x"], ["out"])
+def waits_for_a_branch():
     """Return an output that waits for a node which it does not read."""
-
-    def make():
-        raw = tf.raw_ops
-        x = placeholder(2, 3)
-        aside = raw.Neg(x=x, name="aside")
-        raw.Exp(x=aside, name="unused")
-        with tf.control_dependencies([aside]):
-            raw.Relu(features=x, name="out")
-
-    return build(make, ["x"], ["out"])
+    raw = tf.raw_ops
+    x = placeholder(2, 3)
+    aside = raw.Neg(x=x, name="aside")
+    raw.Exp(x=aside, name="unused")
+    with tf.control_dependencies([aside]):
+        raw.Relu(features=x, name="out")
 
 
 NAME = "strip_unused_nodes"

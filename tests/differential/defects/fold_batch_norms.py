@@ -7,7 +7,7 @@ from tests.differential.cases import fold_batch_norms as scales
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const, conv, placeholder
 from tests.differential.judging import aborts, fails, gives, is_wrong, keeps, leaves, makes, stays
-from tests.support import build, random, tf
+from tests.support import build, built, random, tf
 
 FOLD = "fold_batch_norms"
 ONE_FOLD = 6e-6
@@ -30,16 +30,13 @@ def matmul_transposed(rows, columns):
     return layer
 
 
-def two_scales() -> Graph:
+@built(["x"], ["out"])
+def two_scales():
     """Return a layer with a scale per channel, and one with a single number."""
-
-    def make():
-        y = conv(placeholder(1, 6, 6, 2), random(3, 3, 2, 4), "one")
-        y = tf.raw_ops.Mul(x=y, y=const(random(4, low=0.5), "one/scale"), name="one/mul")
-        y = conv(tf.nn.relu(y, name="relu"), random(2, 2, 4, 4), "two")
-        tf.raw_ops.Mul(x=y, y=const(2.0, "two/scale"), name="out")
-
-    return build(make, ["x"], ["out"])
+    y = conv(placeholder(1, 6, 6, 2), random(3, 3, 2, 4), "one")
+    y = tf.raw_ops.Mul(x=y, y=const(random(4, low=0.5), "one/scale"), name="one/mul")
+    y = conv(tf.nn.relu(y, name="relu"), random(2, 2, 4, 4), "two")
+    tf.raw_ops.Mul(x=y, y=const(2.0, "two/scale"), name="out")
 
 
 def of_type(dtype):
@@ -52,14 +49,11 @@ def of_type(dtype):
     return lambda: build(make, ["x"], ["out"])
 
 
-def channels_first() -> Graph:
+@built(["x"], ["out"])
+def channels_first():
     """Return an NCHW convolution times a vector that lies along the columns."""
-
-    def make():
-        y = conv(placeholder(1, 2, 5, 5), random(2, 2, 2, 4), data_format="NCHW")
-        tf.raw_ops.Mul(x=y, y=const(random(4, low=0.5), "scale"), name="out")
-
-    return build(make, ["x"], ["out"])
+    y = conv(placeholder(1, 2, 5, 5), random(2, 2, 2, 4), data_format="NCHW")
+    tf.raw_ops.Mul(x=y, y=const(random(4, low=0.5), "scale"), name="out")
 
 
 def layer_is_output() -> Graph:
@@ -68,54 +62,43 @@ def layer_is_output() -> Graph:
     return graph
 
 
-def weights_are_waited_for() -> Graph:
+@built(["x"], ["out"])
+def weights_are_waited_for():
     """Return the NoOp that TensorFlow 2 leaves behind for each variable that it freezes."""
-
-    def make():
-        y = conv(placeholder(1, 1, 6, 2), const(random(1, 2, 2, 2), "w"))
-        y = tf.raw_ops.Mul(x=y, y=const(random(2, low=0.5), "scale"), name="mul")
-        graph = tf.compat.v1.get_default_graph()
-        with tf.control_dependencies([graph.get_operation_by_name("w")]):
-            done = tf.raw_ops.NoOp(name="done")
-        with tf.control_dependencies([done]):
-            tf.raw_ops.Identity(input=y, name="out")
-
-    return build(make, ["x"], ["out"])
+    y = conv(placeholder(1, 1, 6, 2), const(random(1, 2, 2, 2), "w"))
+    y = tf.raw_ops.Mul(x=y, y=const(random(2, low=0.5), "scale"), name="mul")
+    graph = tf.compat.v1.get_default_graph()
+    with tf.control_dependencies([graph.get_operation_by_name("w")]):
+        done = tf.raw_ops.NoOp(name="done")
+    with tf.control_dependencies([done]):
+        tf.raw_ops.Identity(input=y, name="out")
 
 
-def shared_weights() -> Graph:
-    def make():
-        x, w = placeholder(1, 4, 4, 2), const(random(1, 1, 2, 2), "w")
-        y = tf.raw_ops.Mul(x=conv(x, w, "one"), y=const(random(2, low=0.5), "scale"), name="mul")
-        conv(y, w, "out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def shared_weights():
+    x, w = placeholder(1, 4, 4, 2), const(random(1, 1, 2, 2), "w")
+    y = tf.raw_ops.Mul(x=conv(x, w, "one"), y=const(random(2, low=0.5), "scale"), name="mul")
+    conv(y, w, "out")
 
 
-def shared_scale() -> Graph:
-    def make():
-        scale = const(random(2, low=0.5), "scale")
-        y = conv(tf.raw_ops.AddV2(x=placeholder(1, 4, 4, 2), y=scale, name="sum"),
-                 random(1, 1, 2, 2))  # fmt: skip
-        tf.raw_ops.Mul(x=y, y=scale, name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def shared_scale():
+    scale = const(random(2, low=0.5), "scale")
+    y = conv(tf.raw_ops.AddV2(x=placeholder(1, 4, 4, 2), y=scale, name="sum"),
+             random(1, 1, 2, 2))  # fmt: skip
+    tf.raw_ops.Mul(x=y, y=scale, name="out")
 
 
-def turned_round() -> Graph:
-    def make():
-        y = conv_layer(placeholder(1, 1, 6, 2))
-        tf.raw_ops.Mul(x=const(random(2, low=0.5), "scale"), y=y, name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def turned_round():
+    y = conv_layer(placeholder(1, 1, 6, 2))
+    tf.raw_ops.Mul(x=const(random(2, low=0.5), "scale"), y=y, name="out")
 
 
-def divided() -> Graph:
-    def make():
-        y = conv_layer(placeholder(1, 1, 6, 2))
-        tf.raw_ops.RealDiv(x=y, y=const(random(2, low=0.5), "scale"), name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def divided():
+    y = conv_layer(placeholder(1, 1, 6, 2))
+    tf.raw_ops.RealDiv(x=y, y=const(random(2, low=0.5), "scale"), name="out")
 
 
 def read_weights(x):

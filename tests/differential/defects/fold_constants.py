@@ -4,53 +4,44 @@ from deploykit.transforms.core.graph import Graph
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const, placeholder
 from tests.differential.judging import fails, gives, keeps, leaves, makes
-from tests.support import build, ops, random, tf
+from tests.support import built, ops, random, tf
 
 CONSTANTS = "fold_constants"
 
 
-def fed_inside() -> Graph:
-    def make():
-        y = tf.raw_ops.Relu(features=placeholder(2, 3), name="relu")
-        w = tf.raw_ops.Neg(x=const(random(3), "w"), name="minus")
-        tf.raw_ops.Mul(x=y, y=w, name="out")
-
-    return build(make, ["relu"], ["out"])
+@built(["relu"], ["out"])
+def fed_inside():
+    y = tf.raw_ops.Relu(features=placeholder(2, 3), name="relu")
+    w = tf.raw_ops.Neg(x=const(random(3), "w"), name="minus")
+    tf.raw_ops.Mul(x=y, y=w, name="out")
 
 
-def read_and_waited_for() -> Graph:
+@built(["x"], ["out"])
+def read_and_waited_for():
     """Return large weights behind an Identity, with the NoOp that TensorFlow 2 leaves behind."""
-
-    def make():
-        w = const(random(200, 200), "w")
-        with tf.control_dependencies([w.op]):
-            done = tf.raw_ops.NoOp(name="done")
-        read = tf.raw_ops.Identity(input=w, name="w/read")
-        y = tf.raw_ops.MatMul(a=placeholder(2, 200), b=read, name="y")
-        with tf.control_dependencies([done]):
-            tf.raw_ops.Identity(input=y, name="out")
-
-    return build(make, ["x"], ["out"])
+    w = const(random(200, 200), "w")
+    with tf.control_dependencies([w.op]):
+        done = tf.raw_ops.NoOp(name="done")
+    read = tf.raw_ops.Identity(input=w, name="w/read")
+    y = tf.raw_ops.MatMul(a=placeholder(2, 200), b=read, name="y")
+    with tf.control_dependencies([done]):
+        tf.raw_ops.Identity(input=y, name="out")
 
 
-def with_default() -> Graph:
-    def make():
-        rate = tf.raw_ops.PlaceholderWithDefault(input=const(0.5, "half"), shape=[], name="rate")
-        tf.raw_ops.Mul(x=placeholder(2, 3), y=rate, name="out")
-
-    return build(make, ["x", "rate"], ["out"])
+@built(["x", "rate"], ["out"])
+def with_default():
+    rate = tf.raw_ops.PlaceholderWithDefault(input=const(0.5, "half"), shape=[], name="rate")
+    tf.raw_ops.Mul(x=placeholder(2, 3), y=rate, name="out")
 
 
 def size(graph: Graph) -> int:
     return sum(map(len, graph.serialized()))
 
 
-def dense() -> Graph:
-    def make():
-        w = const(random(64, 32), "w")
-        tf.raw_ops.MatMul(a=placeholder(2, 64), b=w, name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def dense():
+    w = const(random(64, 32), "w")
+    tf.raw_ops.MatMul(a=placeholder(2, 64), b=w, name="out")
 
 
 DEFECTS = [

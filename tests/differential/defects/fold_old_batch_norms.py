@@ -16,7 +16,7 @@ from tests.differential.judging import (
     leaves,
     stays,
 )
-from tests.support import build, random, tf
+from tests.support import build, built, random, tf
 
 OLD = "fold_old_batch_norms"
 ONE_FOLD = 6e-6
@@ -48,12 +48,10 @@ def bias(y):
     return tf.raw_ops.BiasAdd(value=y, bias=const(random(2), "b"), name="biased")
 
 
-def layer_read_twice() -> Graph:
-    def make():
-        y = conv(placeholder(2, 3, 6, 2), random(1, 2, 2, 2))
-        tf.raw_ops.Sub(x=norm(y), y=y, name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def layer_read_twice():
+    y = conv(placeholder(2, 3, 6, 2), random(1, 2, 2, 2))
+    tf.raw_ops.Sub(x=norm(y), y=y, name="out")
 
 
 def layer_is_fetched() -> Graph:
@@ -62,25 +60,21 @@ def layer_is_fetched() -> Graph:
     return graph
 
 
-def one_weights() -> Graph:
-    def make():
-        x, w = placeholder(2, 3, 6, 2), const(random(1, 2, 2, 2), "w")
-        a, b = norm(conv(x, w, "one"), name="a"), norm(conv(x, w, "two"), name="b")
-        tf.raw_ops.Sub(x=a, y=b, name="c")
-        tf.raw_ops.AddV2(x=a, y=b, name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def one_weights():
+    x, w = placeholder(2, 3, 6, 2), const(random(1, 2, 2, 2), "w")
+    a, b = norm(conv(x, w, "one"), name="a"), norm(conv(x, w, "two"), name="b")
+    tf.raw_ops.Sub(x=a, y=b, name="c")
+    tf.raw_ops.AddV2(x=a, y=b, name="out")
 
 
-def one_norm_for_two() -> Graph:
-    def make():
-        x = placeholder(2, 3, 6, 2)
-        values = [const(random(2, seed=i, low=0.2), f"p{i}") for i in range(4)]
-        a = norm(conv(x, random(1, 2, 2, 2), "one"), name="a", parameters=values)
-        b = norm(conv(x, random(1, 2, 2, 2, seed=1), "two"), name="b", parameters=values)
-        tf.raw_ops.AddV2(x=a, y=b, name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def one_norm_for_two():
+    x = placeholder(2, 3, 6, 2)
+    values = [const(random(2, seed=i, low=0.2), f"p{i}") for i in range(4)]
+    a = norm(conv(x, random(1, 2, 2, 2), "one"), name="a", parameters=values)
+    b = norm(conv(x, random(1, 2, 2, 2, seed=1), "two"), name="b", parameters=values)
+    tf.raw_ops.AddV2(x=a, y=b, name="out")
 
 
 def without_epsilon() -> Graph:
@@ -97,22 +91,18 @@ def of_another_width() -> Graph:
     return graph
 
 
-def mean_is_read() -> Graph:
-    def make():
-        y = norm(conv(placeholder(2, 3, 6, 2), random(1, 2, 2, 2)))
-        tf.raw_ops.AddV2(x=y, y=y.op.outputs[1], name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def mean_is_read():
+    y = norm(conv(placeholder(2, 3, 6, 2), random(1, 2, 2, 2)))
+    tf.raw_ops.AddV2(x=y, y=y.op.outputs[1], name="out")
 
 
-def one_input_concatenated() -> Graph:
-    def make():
-        x = placeholder(1, 1, 6, 2)
-        a, b = conv(x, random(1, 2, 2, 2), "one"), conv(x, random(1, 2, 2, 2, seed=1), "two")
-        y = tf.raw_ops.ConcatV2(values=[a, b], axis=const(3, "axis"), name="concat")
-        tf.raw_ops.Relu(features=norm(y, width=4), name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def one_input_concatenated():
+    x = placeholder(1, 1, 6, 2)
+    a, b = conv(x, random(1, 2, 2, 2), "one"), conv(x, random(1, 2, 2, 2, seed=1), "two")
+    y = tf.raw_ops.ConcatV2(values=[a, b], axis=const(3, "axis"), name="concat")
+    tf.raw_ops.Relu(features=norm(y, width=4), name="out")
 
 
 def occurs_twice(before: Graph, answer) -> bool:

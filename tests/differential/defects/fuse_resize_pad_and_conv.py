@@ -13,25 +13,22 @@ from tests.differential.judging import (
     makes,
     stays,
 )
-from tests.support import build, random, tf
+from tests.support import built, random, tf
 
 THREE, RESIZE, PAD = "fuse_resize_pad_and_conv", "fuse_resize_and_conv", "fuse_pad_and_conv"
 CONVOLUTIONS = "fuse_convolutions"
 ONE_FUSION = 6e-6
 
 
+@built(["x"], ["out"])
 def padded(paddings, shape=(1, 4, 4, 2), dtype=None, **attrs):
     """Return a convolution behind a MirrorPad."""
-
-    def make():
-        y = tf.raw_ops.MirrorPad(
-            input=placeholder(*shape), paddings=const(paddings, "paddings", dtype),
-            mode="REFLECT", name="pad",
-        )  # fmt: skip
-        width = y.shape[1] if attrs.get("data_format") == "NCHW" else y.shape[3]
-        tf.raw_ops.Relu(features=conv(y, random(1, 2, width, 2), **attrs), name="out")
-
-    return build(make, ["x"], ["out"])
+    y = tf.raw_ops.MirrorPad(
+        input=placeholder(*shape), paddings=const(paddings, "paddings", dtype),
+        mode="REFLECT", name="pad",
+    )  # fmt: skip
+    width = y.shape[1] if attrs.get("data_format") == "NCHW" else y.shape[3]
+    tf.raw_ops.Relu(features=conv(y, random(1, 2, width, 2), **attrs), name="out")
 
 
 AROUND = ((0, 0), (1, 1), (2, 2), (0, 0))
@@ -39,13 +36,11 @@ FIRST = ((0, 0), (0, 0), (1, 1), (2, 2))
 EXPLICIT = {"padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 0, 0, 1, 0, 0]}
 
 
+@built(["x"], ["out"])
 def of_bytes():
-    def make():
-        x = placeholder(1, 4, 4, 2, dtype="uint8")
-        y = tf.raw_ops.ResizeBilinear(images=x, size=const([8, 8], "size"), name="resize")
-        conv(y, random(1, 2, 2, 2), "out")
-
-    return build(make, ["x"], ["out"])
+    x = placeholder(1, 4, 4, 2, dtype="uint8")
+    y = tf.raw_ops.ResizeBilinear(images=x, size=const([8, 8], "size"), name="resize")
+    conv(y, random(1, 2, 2, 2), "out")
 
 
 def pad_is_output():

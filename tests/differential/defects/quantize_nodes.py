@@ -20,7 +20,7 @@ from tests.differential.judging import (
     refuses,
     stays,
 )
-from tests.support import build, random, tf
+from tests.support import built, random, tf
 
 NAME = "quantize_nodes"
 ONE_OP = 0.024  # half a step for each operand and the result, twice: see its own tests
@@ -77,12 +77,10 @@ def fed_relu():
     return net(make, 3, 5, inputs=("x", "relu"))()
 
 
+@built(["x", "count"], ["out"])
 def whole_and_float():
-    def make():
-        count = tf.cast(placeholder(3, 5, name="count", dtype="int32"), tf.float32, name="cast")
-        tf.raw_ops.Relu(features=tf.raw_ops.Sub(x=placeholder(3, 5), y=count), name="out")
-
-    return build(make, ["x", "count"], ["out"])
+    count = tf.cast(placeholder(3, 5, name="count", dtype="int32"), tf.float32, name="cast")
+    tf.raw_ops.Relu(features=tf.raw_ops.Sub(x=placeholder(3, 5), y=count), name="out")
 
 
 def add_itself(raw, x):

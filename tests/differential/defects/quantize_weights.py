@@ -8,7 +8,7 @@ from tests.differential.cases.remove_nodes import net
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const, placeholder
 from tests.differential.judging import gives, is_wrong, keeps, leaves, makes, refuses
-from tests.support import build, random, tf
+from tests.support import built, random, tf
 
 QUANTIZE = "quantize_weights"
 ONE_RANGE = "quantize_weights(per_channel=false)"
@@ -36,28 +36,23 @@ def positions(raw, x):
     raw.AddV2(x=x, y=y, name="out")
 
 
-def batch_norm() -> Graph:
+@built(["x"], ["out"])
+def batch_norm():
     """Return a batch norm of 1,024 channels whose variances differ as those of real nets do."""
-
-    def make():
-        variance = (10 ** random(1024, low=-4, high=2)).astype(np.float32)
-        values = {"offset": random(1024), "mean": random(1024, seed=1), "variance": variance}
-        parts = {name: const(value, name) for name, value in values.items()}
-        scale = const(random(1024, seed=2), "scale")
-        x = placeholder(2, 2, 2, 1024)
-        tf.raw_ops.FusedBatchNormV3(x=x, scale=scale, **parts, is_training=False, name="out")
-
-    return build(make, ["x"], ["out"])
+    variance = (10 ** random(1024, low=-4, high=2)).astype(np.float32)
+    values = {"offset": random(1024), "mean": random(1024, seed=1), "variance": variance}
+    parts = {name: const(value, name) for name, value in values.items()}
+    scale = const(random(1024, seed=2), "scale")
+    x = placeholder(2, 2, 2, 1024)
+    tf.raw_ops.FusedBatchNormV3(x=x, scale=scale, **parts, is_training=False, name="out")
 
 
-def weights_with_a_device() -> Graph:
-    def make():
-        x = placeholder(2, 64)
-        with tf.device("/CPU:0"), tf.control_dependencies([x]):
-            w = const(random(64, 32), "w")
-        tf.raw_ops.MatMul(a=x, b=w, name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def weights_with_a_device():
+    x = placeholder(2, 64)
+    with tf.device("/CPU:0"), tf.control_dependencies([x]):
+        w = const(random(64, 32), "w")
+    tf.raw_ops.MatMul(a=x, b=w, name="out")
 
 
 def kept_with_a_device(before: Graph, after: Graph) -> bool:

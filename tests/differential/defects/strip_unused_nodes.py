@@ -1,22 +1,19 @@
 """Inputs that the original cuts wrongly."""
 
-from deploykit.transforms.core.graph import Graph
 from tests.differential.cases.strip_unused_nodes import classifier
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const
 from tests.differential.judging import aborts, does_not_run, gives, keeps, makes, refuses
-from tests.support import build, tf
+from tests.support import built, tf
 
 STRIP = "strip_unused_nodes"
 
 
-def fed_default() -> Graph:
-    def make():
-        row = const([1, 2, 3, 4], "row")
-        x = tf.raw_ops.PlaceholderWithDefault(input=row, shape=[4], name="x")
-        tf.raw_ops.BitwiseAnd(x=x, y=const(6, "mask"), name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def fed_default():
+    row = const([1, 2, 3, 4], "row")
+    x = tf.raw_ops.PlaceholderWithDefault(input=row, shape=[4], name="x")
+    tf.raw_ops.BitwiseAnd(x=x, y=const(6, "mask"), name="out")
 
 
 DEFECTS = [

@@ -16,7 +16,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.tensors import DType
 from tests.serving.served import Served, free_port
-from tests.support import build, says, shows, tf, transform
+from tests.support import building, says, shows, tf, transform
 from tests.transforms.int8_nets import C, calibrated, feeds_of, image, layer, relu
 from tests.transforms.layer_matrix import Runner
 
@@ -70,12 +70,10 @@ def int8(folder: Path) -> Graph:
     The last layer refuses what the first makes of an empty batch.
     """
 
-    def make():
+    with building(["x"], ["dense/biased"]) as graph:
         y = relu(layer("conv", image(), "first", channels=5))
         y = tf.reshape(relu(layer("conv", y, "second", channels=4)), [-1, 72 * 4])
         layer("matmul", y, "dense", channels=3)
-
-    graph = build(make, ["x"], ["dense/biased"])
     graph.prune()
     graph = transform(graph, f'quantize_static(ranges="{calibrated(graph, folder)}")')
     for node in graph:

@@ -5,7 +5,7 @@ import pytest
 
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from tests.support import build, call_here, random, run, tf, transform
+from tests.support import building, call_here, random, run, tf, transform
 from tests.transforms import surroundings
 from tests.transforms.test_every_surrounding import EXAMPLES, NAMES, ONE_EACH, lost_effects
 from tests.transforms.test_fold_batch_norms import layer_with_norm
@@ -88,11 +88,9 @@ def test_a_constant_is_shown_with_the_waits_on_the_way():
 
 
 def test_a_constant_lies_in_the_loop_of_the_node_that_reads_it():
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2], name="x")
         tf.raw_ops.Relu(features=x * 2.0, name="out")
-
-    graph = build(make, ["x"], ["out"])
     assert graph.constant_beside(graph["out"], np.zeros(1)).inputs == ()
     for around, expected in ((surroundings.in_a_branch, ()), (surroundings.in_a_loop, ("^mul",))):
         inside = around(graph)

@@ -8,7 +8,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, split
 from deploykit.transforms.core.pattern import Any, Const, Op
 from deploykit.transforms.core.protos import GraphDef
-from tests.support import Containing, build, raises, says, tf
+from tests.support import Containing, building, raises, says, tf
 
 
 def node(name, *inputs, op="Relu"):
@@ -145,15 +145,13 @@ def test_sort_is_stable_and_deterministic():
 
 
 def test_a_while_loop_of_tensorflow_1_sorts():
-    def body():
+    with building(["x"], ["out"]) as graph:
         tf.compat.v1.disable_control_flow_v2()
         try:
             x = tf.compat.v1.placeholder(tf.float32, [], name="x")
             tf.identity(tf.while_loop(lambda i: i < 10, lambda i: i * 2, [x])[0], name="out")
         finally:
             tf.compat.v1.enable_control_flow_v2()
-
-    graph = build(body, ["x"], ["out"])
     assert "NextIteration" in {n.op for n in graph}
     graph.sort()
     graph.check()
@@ -199,15 +197,14 @@ def test_an_edit_of_a_copy_never_shows_in_another(seed):
 
 
 def test_versions_and_library_are_kept_and_bytes_are_the_same_twice():
-    def body():
+    with building(["x"], ["out"]) as graph:
+
         @tf.function
         def twice(x):
             return x + x
 
         x = tf.compat.v1.placeholder(tf.float32, [2], name="x")
         tf.add(twice(x), np.arange(500, dtype=np.float32)[:, None], name="out")  # frames of 2 kB
-
-    graph = build(body, ["x"], ["out"])
     assert len(graph.library.function) == 1
     assert graph.versions.producer > 1000
     content = b"".join(graph.serialized())

@@ -9,7 +9,7 @@ from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.errors import LoadError, VerificationError
 from deploykit.transforms.core.running.child import Worker
 from deploykit.verification.engines import engine_check
-from tests.support import Containing, build, raises, random, says, shows, tf
+from tests.support import Containing, build, building, raises, random, says, shows, tf
 
 WRONG = "tests.deploykit.benchmarking.engines.wrong:{}"
 
@@ -139,11 +139,9 @@ def test_an_engine_that_dies_refuses_the_graph(graph, instead):
 
 
 def test_a_refused_graph_is_told_by_its_ops():
-    def words():
+    with building(["x"], ["y"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
         tf.strings.length(tf.strings.as_string(x), name="y")
-
-    graph = build(words, ["x"], ["y"])
     with raises(LoadError, "engine-refuses", reason=Containing("OpenVINO has no"), source="net.pb"):
         check_answers(jobs(graph, OPENVINO), graph, "net.pb")
 
@@ -165,11 +163,9 @@ def test_what_follows_a_choice_is_compared_in_front_of_it_and_behind(instead):
 
 
 def test_answers_that_say_nothing_are_told(caplog):
-    def constant():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
         tf.nn.relu(-tf.abs(x) - 1.0, name="out")
-
-    graph = build(constant, ["x"], ["out"])
     check_answers(jobs(graph, OPENVINO), graph, "net.pb")
     (said,) = caplog.messages
     assert said == Containing("OpenVINO", "not compared")

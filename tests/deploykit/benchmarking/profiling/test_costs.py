@@ -8,7 +8,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.tensors import DType
-from tests.support import build, random, tf, transform
+from tests.support import build, building, random, tf, transform
 
 
 def body():
@@ -58,21 +58,17 @@ def test_as_tensorflow_counts_them():
 
 
 def test_transposed_matmuls():
-    def body():
+    with building() as graph:
         a, b = (tf.compat.v1.placeholder(tf.float32, [2, 3, 4], name) for name in "ab")
         tf.matmul(a, b, transpose_a=True)
-
-    graph = build(body)
     assert flops(graph, Shapes(graph, batch=1))["total"] == 2 * (2 * 4 * 4) * 3
 
 
 def test_layers_of_unknown_shape_are_counted_apart():
-    def body():
+    with building() as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, None, None, 4], name="x")
         y = tf.nn.conv2d(x, random(3, 3, 4, 6), 1, "SAME", name="conv")
         tf.matmul(tf.ensure_shape(tf.reduce_mean(y, [1, 2]), [1, 6]), random(6, 10))
-
-    graph = build(body)
     assert flops(graph, Shapes(graph, batch=1)) == {"total": 0, "by_op": {}, "unknown": 2}
 
 

@@ -13,21 +13,18 @@ from deploykit.input.samples import open_samples
 from deploykit.photos.image_files import png
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.conftest import deploykit as deploykit
-from tests.support import Containing, build, raises, tf
+from tests.support import Containing, built, raises, tf
 
 CLASSES = 4
 FLOWERS = ("tulip", "rose", "daisy", "iris")  # in the order of the model's scores
 
 
+@built(["x"], ["out"])
 def classifier(classes=CLASSES):
     """Return a graph whose scores of a photo [1, 1, 1] are highest at the class of its value."""
-
-    def body():
-        x = tf.compat.v1.placeholder(tf.float32, [None, 1, 1, 1], name="x")
-        values = tf.reshape(x, [-1, 1])
-        tf.nn.softmax(-tf.abs(values - np.arange(classes, dtype=np.float32)), name="out")
-
-    return build(body, ["x"], ["out"])
+    x = tf.compat.v1.placeholder(tf.float32, [None, 1, 1, 1], name="x")
+    values = tf.reshape(x, [-1, 1])
+    tf.nn.softmax(-tf.abs(values - np.arange(classes, dtype=np.float32)), name="out")
 
 
 def photos(folder, *classes):

@@ -8,19 +8,17 @@ import pytest
 from deploykit.input.samples import open_alike, open_samples
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.input.labelling.test_class_numbers import classifier, photos
-from tests.support import build, raises, tf
+from tests.support import building, built, raises, tf
 
 COUNT = 24
 X = np.arange(COUNT, dtype=np.float32)[:, None]
 SOURCES = np.array([("day", "night", "fog")[n % 3] for n in range(COUNT)], object)
 
 
+@built(["x"], ["out"])
 def net():
-    def body():
-        x = tf.compat.v1.placeholder(tf.float32, [None, 1], name="x")
-        tf.identity(x * 2, name="out")
-
-    return build(body, ["x"], ["out"])
+    x = tf.compat.v1.placeholder(tf.float32, [None, 1], name="x")
+    tf.identity(x * 2, name="out")
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +65,9 @@ def test_a_column_of_csv_files_without_names(graph, tmp_path):
 
 
 def test_an_input_of_the_name_is_no_group():
-    def body():
+    with building(["group"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 1], name="group")
         tf.identity(x, name="out")
-
-    graph = build(body, ["group"], ["out"])
     assert open_samples({"group": X}, graph, group_by="").groups is None
     named = open_samples({"group": X}, graph, group_by="group")
     assert named.groups.tolist() == [str(n) for n in range(COUNT)]

@@ -15,7 +15,7 @@ from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.transforms.core.int8.weights import saturates
 from deploykit.transforms.core.running.differences import compare
 from tests.deploykit.quantization.test_calibrated_graph import FORMS, residual_net
-from tests.support import Containing, build, random, run, tf
+from tests.support import Containing, building, random, run, tf
 from tests.transforms.int8_nets import C, image, layer, relu
 
 
@@ -30,15 +30,13 @@ def smooth(batch: int, seed: int) -> dict[str, np.ndarray]:
 def mixed_net():
     """Return a net of all kinds of layers, some without a bias."""
 
-    def body():
+    with building(["x"], ["out"]) as graph:
         y = relu(layer("conv", image(), "stem", bias=False))
         y = relu(layer("depthwise", y, "depthwise", channels=C))
         y = relu(layer("conv", y, "strided", channels=12, strides=[1, 2, 2, 1]))
         y = tf.reshape(y, [-1, 5 * 4 * 12])
         y = relu(layer("matmul", y, "dense", channels=16))
         layer("matmul", y, "out", channels=5, bias=False)
-
-    graph = build(body, ["x"], ["out"])
     graph.prune()
     return graph
 
@@ -105,7 +103,7 @@ def test_a_run_that_was_interrupted_goes_on(net, in_process, tmp_path):
 def test_layers_that_share_a_bias_get_their_own(in_process, tmp_path):
     """One constant of zeros is the bias of two layers, whose corrections differ."""
 
-    def body():
+    with building(["x"], ["out/biased"]) as graph:
         zeros = tf.constant(np.zeros(C, np.float32), name="zeros")
         y = relu(layer("conv", image(), "stem"))
         parts = [
@@ -113,8 +111,6 @@ def test_layers_that_share_a_bias_get_their_own(in_process, tmp_path):
             for name, each in (("a", random(1, 1, C, C)), ("b", random(1, 1, C, C, seed=4)))
         ]
         layer("conv", tf.concat(parts, 3), "out", weights=random(1, 1, 2 * C, 3, seed=7))
-
-    graph = build(body, ["x"], ["out/biased"])
     graph.prune()
     path, feeds = str(tmp_path / "ranges.json"), [smooth(8, seed) for seed in range(2)]
     prepared, _ = prepare(graph, feeds, path)

@@ -5,7 +5,7 @@ import pytest
 from deploykit.quantization.rounding.segments import segments
 from deploykit.transforms.core.node import normal, producer_name
 from tests.deploykit.quantization.test_calibrated_graph import FORMS, residual_net
-from tests.support import build, random, tf
+from tests.support import building, random, tf
 from tests.transforms.int8_nets import C, image, layer, relu
 
 
@@ -41,13 +41,11 @@ def test_every_segment_can_run_on_what_is_stored(forms):
 
 
 def test_control_flow_of_tensorflow_1_is_not_cut():
-    def body():
+    with building(["x"], ["out/biased"]) as graph:
         tf.compat.v1.disable_control_flow_v2()
         y = relu(layer("conv", image(), "stem"))
         y = tf.compat.v1.while_loop(
             lambda i, _: i < 2, lambda i, y: (i + 1, y + 1.0), (tf.constant(0), y)
         )[1]
         layer("conv", y, "out", weights=random(1, 1, C, 3))
-
-    graph = build(body, ["x"], ["out/biased"])
     assert segments(graph, ["stem", "out"]) is None

@@ -18,7 +18,7 @@ from deploykit.quantization.timing.token_parts import choose_parts, in_parts, la
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.samples import Dataset
 from tests.real import encoder
-from tests.support import build, error, ops, random, tf
+from tests.support import build, built, error, ops, random, tf
 
 SIZE = encoder.TINY
 ASKED = RunConfig(batch=1)
@@ -161,13 +161,11 @@ def test_time_is_put_aside_for_it(monkeypatch):
     assert budget.end == pytest.approx(before + budget.to_compare(DEPTHS[-1], 3))
 
 
-def images() -> Graph:
-    def make():
-        x = tf.compat.v1.placeholder(tf.float32, (None, 8, 8, 3), name="x")
-        y = tf.reshape(tf.nn.conv2d(x, random(3, 3, 3, 4), 1, "SAME"), [-1, 256])
-        tf.identity(y @ random(256, 3), name="out")
-
-    return build(make, ["x"], ["out"])
+@built(["x"], ["out"])
+def images():
+    x = tf.compat.v1.placeholder(tf.float32, (None, 8, 8, 3), name="x")
+    y = tf.reshape(tf.nn.conv2d(x, random(3, 3, 3, 4), 1, "SAME"), [-1, 256])
+    tf.identity(y @ random(256, 3), name="out")
 
 
 @pytest.mark.parametrize("make", [images, lambda: rows(8), lambda: rows(None)])
@@ -176,14 +174,11 @@ def test_other_graphs_are_left_as_they_are(make):
     assert later(make(), ASKED) == 0
 
 
-def rows(tokens: int | None) -> Graph:
+@built(["x"], ["out"])
+def rows(tokens: int | None):
     """Return products of each token's channels: of a known number of tokens in no sequence."""
-
-    def make():
-        x = tf.compat.v1.placeholder(tf.float32, (None, tokens), name="x")
-        tf.identity(x @ random(8, 3), name="out")
-
-    return build(make, ["x"], ["out"])
+    x = tf.compat.v1.placeholder(tf.float32, (None, tokens), name="x")
+    tf.identity(x @ random(8, 3), name="out")
 
 
 def test_quantize_asks_unless_tokens_are_to_be_whole(monkeypatch):

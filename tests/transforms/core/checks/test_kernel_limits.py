@@ -20,7 +20,7 @@ from deploykit.transforms.core.int8.isa import flags
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.fuse_resize_pad_and_conv import fuse_before_conv
 from deploykit.transforms.use_onednn_kernels import KERNELS as FLOAT_KERNELS
-from tests.support import Containing, build, random, tf, transform
+from tests.support import Containing, building, random, tf, transform
 from tests.transforms.layer_matrix import (
     OUT,
     C,
@@ -259,14 +259,12 @@ PAIRS = [
 
 
 def summed(op: str, shapes) -> Graph:
-    def make():
+    with building(["x", "y"], ["out"]) as graph:
         x, y = (
             tf.compat.v1.placeholder(tf.float32, shape, name=name)
             for name, shape in zip("xy", shapes, strict=True)
         )
         tf.identity(getattr(tf.raw_ops, op)(x=x, y=y), name="out")
-
-    graph = build(make, ["x", "y"], ["out"])
     graph.prune()
     return graph
 

@@ -6,7 +6,7 @@ import pytest
 
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.layers.gelu import gelu_of
-from tests.support import build
+from tests.support import building
 
 ROOT = math.sqrt(0.5)
 TANH = math.sqrt(2 / math.pi)
@@ -43,12 +43,10 @@ OTHERS = {
 
 
 def net(function) -> Graph:
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf().compat.v1.placeholder(tf().float32, (None, 4), name="x")
         y = function(tf().identity(x, name="y"))
         tf().abs(y, name="out")
-
-    graph = build(make, ["x"], ["out"])
     graph.prune()
     return graph
 

@@ -4,28 +4,26 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.tensors import DType
-from tests.support import build, random, tf
+from tests.support import building, random, tf
 
 
 def test_sizes_that_are_computed_in_floats_are_known():
     """TensorFlow does not infer these."""
 
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 6, 4], name="x")
         size = tf.cast(tf.cast(tf.shape(x)[1:3], tf.float32) * 1.5, tf.int32)
         tf.raw_ops.ResizeBilinear(images=x, size=size, name="out")
-
-    assert Shapes(build(make, ["x"], ["out"])).shape("out") == (-1, 12, 9, 4)
+    assert Shapes(graph).shape("out") == (-1, 12, 9, 4)
 
 
 def test_other_ports_are_known_only_where_they_are_alike():
-    def make():
+    with building() as graph:
         x = tf.compat.v1.placeholder(tf.float32, [1, 8, 8, 4], name="x")
         tf.split(x, 2, 3, name="split")
         tf.raw_ops.FusedBatchNormV3(x=x, scale=random(4), offset=random(4), mean=random(4),
                                     variance=random(4), is_training=False, name="norm")  # fmt: skip
-
-    shapes = Shapes(build(make))
+    shapes = Shapes(graph)
     assert shapes.full_shape("split:1") == shapes.full_shape("split") == (1, 8, 8, 2)
     assert shapes.full_shape("norm") == (1, 8, 8, 4)
     assert shapes.full_shape("norm:1") is None
@@ -59,12 +57,11 @@ def test_what_tensorflow_would_refuse_is_unknown():
 
 
 def test_a_loop_ends():
-    def make():
+    with building(["x"]) as graph:
         tf.compat.v1.disable_control_flow_v2()
         x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
         tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2.0), (0, x))
-
-    assert Shapes(build(make, ["x"])).shape("x") == (-1, 3)
+    assert Shapes(graph).shape("x") == (-1, 3)
 
 
 def test_variables():

@@ -3,7 +3,7 @@ import pytest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.shapes.rules import RULES
-from tests.support import build, random, run, tf
+from tests.support import build, building, random, run, tf
 
 
 def sizes(tf, x, *more):
@@ -181,7 +181,7 @@ def test_every_kind_of_rule_is_tried(open_batch):
 
 
 def test_channels_first():
-    def make():
+    with building(["x"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 4, 8, 9], name="x")
         y = tf.raw_ops.Conv2D(input=x, filter=random(3, 3, 4, 5), strides=[1, 1, 2, 3],
                               padding="SAME", data_format="NCHW")  # fmt: skip
@@ -189,15 +189,14 @@ def test_channels_first():
                                data_format="NCHW")  # fmt: skip
         y = tf.raw_ops.SpaceToDepth(input=y[:, :, :2, :2], block_size=2, data_format="NCHW")
         tf.identity(y, name="out")
-
-    shapes = Shapes(build(make, ["x"], ["out"]))
+    shapes = Shapes(graph)
     assert shapes.shape("Conv2D") == (-1, 5, 4, 3)
     assert shapes.shape("MaxPool") == (-1, 5, 3, 2)
     assert shapes.shape("out") == (-1, 20, 1, 1)
 
 
 def test_what_is_not_known():
-    def make():
+    with building() as graph:
         x = tf.compat.v1.placeholder(tf.float32, name="x")
         y = tf.compat.v1.placeholder(tf.int32, [3], name="y")
         z = tf.compat.v1.placeholder(tf.int32, [None], name="z")
@@ -209,8 +208,7 @@ def test_what_is_not_known():
         tf.fill(tf.shape(tf.reshape(x, y)) * -1, 1.0, name="computed")
         tf.strided_slice(tf.fill([7], 1.0), y[:1], [5], name="slice")
         tf.raw_ops.TopKV2(input=tf.fill([4, 6], 1.0), k=2, name="top")
-
-    shapes = Shapes(build(make))
+    shapes = Shapes(graph)
     assert [shapes.shape(name) for name in ("x", "relu", "rank", "top", "top:1")] == [None] * 5
     assert shapes.shape("channels") == (-1, -1, -1, 5)
     assert shapes.shape("reshape") == shapes.shape("computed") == (-1, -1, -1)
