@@ -11,7 +11,7 @@ from deploykit.transforms.core.ops import output_types
 from deploykit.transforms.core.running.session import static_shapes
 from deploykit.verification.sample_inputs import made_up_feeds
 from tests.deploykit.conftest import FASHION
-from tests.support import building, built, random, tf
+from tests.support import build, building, built, random, tf
 
 
 def placeholder(*shape, name="x", dtype="float32"):
@@ -39,6 +39,14 @@ def depthwise(x, weights, name="conv", **attrs):
         input=x, filter=const(weights, f"{name}/w"), strides=[1, 1, 1, 1], padding="VALID",
         name=name, **attrs,
     )  # fmt: skip
+
+
+def net(make, *shape, inputs=("x",), outputs=("out",)):
+    """Return what builds a graph of what `make` does with TensorFlow's raw ops and a placeholder.
+
+    Its shape is [2, 3] where none is given.
+    """
+    return lambda: build(lambda: make(tf.raw_ops, placeholder(*shape or (2, 3))), inputs, outputs)
 
 
 def without_attrs(graph: Graph, name: str, *attrs: str) -> Graph:

@@ -1,8 +1,7 @@
 """ConcatV2 becomes Concat."""
 
 from tests.differential.case import Case
-from tests.differential.cases.remove_nodes import net
-from tests.differential.graphs import const, fashion_keras
+from tests.differential.graphs import const, fashion_keras, net
 
 NAME = "backport_concatv2"
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.ops import op_defs
 from tests.differential.case import Case
-from tests.differential.cases.remove_nodes import chain, net
-from tests.differential.graphs import const, without_attrs
+from tests.differential.cases.remove_nodes import chain
+from tests.differential.graphs import const, net, without_attrs
 from tests.support import tf
 
 NAME = "backport_tensor_array_v3"

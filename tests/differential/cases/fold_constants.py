@@ -1,24 +1,9 @@
 """What depends on constants alone is computed."""
 
-from collections.abc import Callable
-
 from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case, Refusal
-from tests.differential.graphs import (
-    const,
-    fashion_keras,
-    fashion_tf1,
-    placeholder,
-    two_layers,
-)
-from tests.support import build, random, tf
-
-
-def net(make: Callable, *shape, outputs=("out",)) -> Callable[[], Graph]:
-    def body():
-        make(tf.raw_ops, placeholder(*(shape or (100,))))
-
-    return lambda: build(body, ["x"], outputs)
+from tests.differential.graphs import const, fashion_keras, fashion_tf1, net, two_layers
+from tests.support import random, tf
 
 
 def sum_of_constants(raw, x):
@@ -99,7 +84,7 @@ def random_values(raw, x):
 
 
 def recorded_shapes() -> Graph:
-    graph = net(sum_of_constants)()
+    graph = net(sum_of_constants, 100)()
     node = graph["sum"]
     graph.replace(node, node.with_attrs(_output_shapes=[(100,)]))
     return graph
@@ -131,41 +116,43 @@ ULP = 1.2e-7
 NORM = 4 * ULP  # NumPy's inverse square root is not TensorFlow's to the last bit
 
 CASES = [
-    Case("sum of constants", net(sum_of_constants), NAME, deviations=NAMES),
-    Case("the op is excluded", net(sum_of_constants), f"{NAME}(exclude_op=AddV2)"),
-    Case("another op is excluded", net(sum_of_constants), f"{NAME}(exclude_op=Mul)",
+    Case("sum of constants", net(sum_of_constants, 100), NAME, deviations=NAMES),
+    Case("the op is excluded", net(sum_of_constants, 100), f"{NAME}(exclude_op=AddV2)"),
+    Case("another op is excluded", net(sum_of_constants, 100), f"{NAME}(exclude_op=Mul)",
          deviations=NAMES),
-    Case("the node is excluded", net(sum_of_constants), f"{NAME}(exclude_node=sum)"),
-    Case("larger than allowed", net(sum_of_constants), f"{NAME}(max_constant_size_in_bytes=10)"),
-    Case("as large as allowed", net(sum_of_constants), f"{NAME}(max_constant_size_in_bytes=400)",
-         deviations=NAMES),
+    Case("the node is excluded", net(sum_of_constants, 100), f"{NAME}(exclude_node=sum)"),
+    Case("larger than allowed", net(sum_of_constants, 100),
+         f"{NAME}(max_constant_size_in_bytes=10)"),
+    Case("as large as allowed", net(sum_of_constants, 100),
+         f"{NAME}(max_constant_size_in_bytes=400)", deviations=NAMES),
     Case("shape of a constant", net(shape_of_a_constant, 3), NAME, deviations=NAMES),
     Case("shape of a placeholder", net(shape_of_the_placeholder, 4, 5), NAME, deviations=SHAPES),
     Case("unknown shape", net(flatten, None, 2, 3), NAME),
     Case("known shape", net(flatten, 2, 2, 3), NAME, deviations=SHAPES),
-    Case("nothing is constant", net(nothing_constant), NAME),
-    Case("a chain", net(chain), NAME, deviations=NAMES),
-    Case("unused nodes go", net(used_and_unused), NAME, deviations=NAMES),
+    Case("nothing is constant", net(nothing_constant, 100), NAME),
+    Case("a chain", net(chain, 100), NAME, deviations=NAMES),
+    Case("unused nodes go", net(used_and_unused, 100), NAME, deviations=NAMES),
     Case("shapes and indices", net(shapes_and_indices, 3, 2), NAME, deviations=NAMES),
     Case("integers", net(integers, 5), NAME, deviations=NAMES),
-    Case("two readers", net(two_readers), NAME, deviations=NAMES, tolerance=ULP),
-    Case("a constant output", net(constant_output), NAME, deviations=("constant outputs",)),
-    Case("several outputs", net(several_outputs), NAME, deviations=READ),
-    Case("random values stay", net(random_values), NAME),
+    Case("two readers", net(two_readers, 100), NAME, deviations=NAMES, tolerance=ULP),
+    Case("a constant output", net(constant_output, 100), NAME, deviations=("constant outputs",)),
+    Case("several outputs", net(several_outputs, 100), NAME, deviations=READ),
+    Case("random values stay", net(random_values, 100), NAME),
     Case("recorded shapes go", recorded_shapes, NAME, deviations=NAMES),
     Case("recorded shapes count if they are not cleared", recorded_shape_of_the_placeholder,
          f"{NAME}(clear_output_shapes=false)", deviations=SHAPES),
     Case("recorded shapes do not count if they are", recorded_shape_of_the_placeholder, NAME,
          deviations=("recorded shapes",)),
-    Case("batch norm of Keras", net(batch_norm_of_keras), NAME, deviations=NAMES, tolerance=NORM),
+    Case("batch norm of Keras", net(batch_norm_of_keras, 100), NAME, deviations=NAMES,
+         tolerance=NORM),
     Case("small net", two_layers,
          f"remove_device remove_control_dependencies {NAME}", deviations=READ),
     Case("frozen Fashion, TF1", fashion_tf1, NAME, deviations=READ),
     Case("frozen Fashion, Keras", fashion_keras, NAME, deviations=READ, tolerance=1e-6),
-    Refusal("a size that is no number", net(chain), f"{NAME}(max_constant_size_in_bytes=1e6)",
+    Refusal("a size that is no number", net(chain, 100), f"{NAME}(max_constant_size_in_bytes=1e6)",
             "Couldn't interpret the max_constant_size_in_bytes argument as a number:1e6",
             "max_constant_size_in_bytes must be a whole number (got '1e6')"),
-    Refusal("a truth value that is none", net(chain), f"{NAME}(clear_output_shapes=perhaps)",
+    Refusal("a truth value that is none", net(chain, 100), f"{NAME}(clear_output_shapes=perhaps)",
             "Couldn't interpret the clear_output_shapes argument as a boolean:perhaps",
             "clear_output_shapes must be true or false (got 'perhaps')"),
 ]  # fmt: skip

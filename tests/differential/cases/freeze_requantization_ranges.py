@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from tests.differential.case import Case, Refusal
-from tests.differential.cases.remove_nodes import net
-from tests.differential.graphs import const
+from tests.differential.graphs import const, net
 from tests.support import tf
 
 NAME = "freeze_requantization_ranges"

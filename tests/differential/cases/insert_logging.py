@@ -1,8 +1,7 @@
 """Prints come between nodes and their readers."""
 
 from tests.differential.case import Case, Refusal
-from tests.differential.cases.remove_nodes import net
-from tests.differential.graphs import const, fashion_tf1
+from tests.differential.graphs import const, fashion_tf1, net
 from tests.support import random, tf
 
 NAME = "insert_logging"

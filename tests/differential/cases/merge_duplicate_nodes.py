@@ -1,18 +1,8 @@
 """Equal nodes become one; which of them is up to each tool."""
 
-from collections.abc import Callable
-
-from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
-from tests.differential.graphs import const, fashion_keras, fashion_tf1, placeholder, two_layers
-from tests.support import build, random, tf
-
-
-def net(make: Callable, outputs=("out",)) -> Callable[[], Graph]:
-    def body():
-        make(tf.raw_ops, placeholder(2, 3))
-
-    return lambda: build(body, ["x"], outputs)
+from tests.differential.graphs import const, fashion_keras, fashion_tf1, net, two_layers
+from tests.support import random, tf
 
 
 def two_constants(raw, x):
@@ -84,10 +74,10 @@ EITHER = ("which of equals stays",)
 CASES = [
     Case("two constants", net(two_constants), NAME),
     Case("nested", net(nested), NAME, deviations=EITHER),
-    Case("two outputs stay", net(two_outputs, ["a", "b"]), NAME),
+    Case("two outputs stay", net(two_outputs, outputs=["a", "b"]), NAME),
     Case(
         "an output stays for both",
-        net(output_is_kept, ["minus", "out"]),
+        net(output_is_kept, outputs=["minus", "out"]),
         NAME,
         deviations=("outputs stand for their equals",),
     ),

@@ -2,8 +2,8 @@
 
 from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
-from tests.differential.cases.remove_nodes import fan_out, net, reader_with_control, second_port
-from tests.differential.graphs import fashion_keras, fashion_tf1, placeholder, two_layers
+from tests.differential.cases.remove_nodes import fan_out, reader_with_control, second_port
+from tests.differential.graphs import fashion_keras, fashion_tf1, net, placeholder, two_layers
 from tests.support import build, tf
 
 NAME = "obfuscate_names"

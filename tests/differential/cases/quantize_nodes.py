@@ -1,8 +1,8 @@
 """Float ops become TensorFlow's first 8-bit ops, node for node as the original wrote them."""
 
 from tests.differential.case import Case, Refusal
-from tests.differential.graphs import const, conv, placeholder
-from tests.support import build, built, random, tf
+from tests.differential.graphs import const, conv, net, placeholder
+from tests.support import built, random, tf
 
 NAME = "quantize_nodes"
 STEPS = 6 / 255  # of a layer; a sum of two has twice as many
@@ -10,15 +10,6 @@ INPUTS = f"{NAME}(input_min=-10, input_max=10)"
 CONSTANTS = ("constants in 8 bits",)
 CUT = (*CONSTANTS, "ranges that survive")
 KEPT = ("attributes that are kept",)
-
-
-def net(make, *shape, inputs=("x",), outputs=("out",)):
-    """Return a graph of what `make` does with TensorFlow's raw ops and a placeholder."""
-
-    def whole():
-        make(tf.raw_ops, placeholder(*shape))
-
-    return lambda: build(whole, inputs, outputs)
 
 
 def matmul(m, n, k, low=-1.0, high=1.0):

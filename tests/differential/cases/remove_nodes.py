@@ -1,26 +1,8 @@
 """Nodes are bypassed to their first input."""
 
-from collections.abc import Callable
-
-from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case, Refusal
-from tests.differential.graphs import (
-    const,
-    fashion_keras,
-    fashion_tf1,
-    placeholder,
-    two_layers,
-)
-from tests.support import build, random, tf
-
-
-def net(make: Callable, inputs=("x",), outputs=("out",)) -> Callable[[], Graph]:
-    """Return a case's graph from a function of TensorFlow's raw ops and a placeholder."""
-
-    def body():
-        make(tf.raw_ops, placeholder(2, 3))
-
-    return lambda: build(body, inputs, outputs)
+from tests.differential.graphs import const, fashion_keras, fashion_tf1, net, two_layers
+from tests.support import random, tf
 
 
 def fan_out(raw, x):
@@ -100,7 +82,7 @@ CASES = [
     Case("two inputs, the first stays", net(dropout), "remove_nodes(op=Mul, max_inputs=2)"),
     Case("a second output is passed on", net(second_port), IDENTITY),
     Case("what waited waits for what it stood for", net(reader_with_control), IDENTITY),
-    Case("a fed node stays", net(fed_identity, ["same"]), IDENTITY),
+    Case("a fed node stays", net(fed_identity, inputs=["same"]), IDENTITY),
     Case("behind a constant", net(constant_behind), IDENTITY),
     Case("one of two ops", net(two_ops), "remove_nodes(op=PreventGradient)"),
     Case("Snapshot", net(second_output_of_identity_n), "remove_nodes(op=Snapshot)"),

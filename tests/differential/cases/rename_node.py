@@ -1,14 +1,8 @@
 """A node gets another name, and so do the inputs of those who read it."""
 
 from tests.differential.case import Case, Refusal
-from tests.differential.cases.remove_nodes import (
-    chain,
-    fan_out,
-    net,
-    reader_with_control,
-    second_port,
-)
-from tests.differential.graphs import fashion_keras, two_layers
+from tests.differential.cases.remove_nodes import chain, fan_out, reader_with_control, second_port
+from tests.differential.graphs import fashion_keras, net, two_layers
 
 NAME = "rename_node"
 

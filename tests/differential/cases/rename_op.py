@@ -1,8 +1,7 @@
 """Nodes of one op become nodes of another."""
 
 from tests.differential.case import Case, Refusal
-from tests.differential.cases.remove_nodes import net
-from tests.differential.graphs import const, fashion_keras, two_layers
+from tests.differential.graphs import const, fashion_keras, net, two_layers
 from tests.support import random, tf
 
 NAME = "rename_op"

@@ -2,8 +2,8 @@
 
 from tests.differential.case import Case, Refusal
 from tests.differential.cases.remove_device import several_devices
-from tests.differential.cases.remove_nodes import net, second_port
-from tests.differential.graphs import fashion_keras, two_layers
+from tests.differential.cases.remove_nodes import second_port
+from tests.differential.graphs import fashion_keras, net, two_layers
 
 NAME = "set_device"
 

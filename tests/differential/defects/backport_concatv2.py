@@ -1,9 +1,8 @@
 """ConcatV2 that the original backports wrongly."""
 
 from tests.differential.cases.backport_concatv2 import join
-from tests.differential.cases.remove_nodes import net
 from tests.differential.defects.defect import Defect
-from tests.differential.graphs import const
+from tests.differential.graphs import const, net
 from tests.differential.judging import does_not_run, keeps
 from tests.support import tf
 

@@ -1,9 +1,8 @@
 """TensorArrays that the original backports wrongly."""
 
 from tests.differential.cases.backport_tensor_array_v3 import filled
-from tests.differential.cases.remove_nodes import net
 from tests.differential.defects.defect import Defect
-from tests.differential.graphs import const
+from tests.differential.graphs import const, net
 from tests.differential.judging import does_not_run, keeps
 from tests.support import tf
 

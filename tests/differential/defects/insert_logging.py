@@ -1,8 +1,8 @@
 """Nodes behind which the original prints wrongly."""
 
-from tests.differential.cases.remove_nodes import net, second_port
+from tests.differential.cases.remove_nodes import second_port
 from tests.differential.defects.defect import Defect
-from tests.differential.graphs import const
+from tests.differential.graphs import const, net
 from tests.differential.judging import does_not_run, keeps, makes, refuses, stays
 from tests.support import tf
 

@@ -1,7 +1,7 @@
 """Equal nodes that the original merges and should not."""
 
-from tests.differential.cases.remove_nodes import net
 from tests.differential.defects.defect import Defect
+from tests.differential.graphs import net
 from tests.differential.judging import keeps, makes
 
 MERGE = "merge_duplicate_nodes"

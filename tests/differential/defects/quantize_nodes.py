@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tests.differential.cases.quantize_nodes import fake_quant, net
+from tests.differential.cases.quantize_nodes import fake_quant
 from tests.differential.defects.defect import Defect
-from tests.differential.graphs import const, conv, placeholder, without_attrs
+from tests.differential.graphs import const, conv, net, placeholder, without_attrs
 from tests.differential.judging import (
     Right,
     Shown,

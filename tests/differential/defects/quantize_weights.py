@@ -4,9 +4,8 @@ import numpy as np
 
 from deploykit.transforms.core.graph import Graph
 from tests.differential.cases.quantize_weights import product_with
-from tests.differential.cases.remove_nodes import net
 from tests.differential.defects.defect import Defect
-from tests.differential.graphs import const, placeholder
+from tests.differential.graphs import const, net, placeholder
 from tests.differential.judging import gives, is_wrong, keeps, leaves, makes, refuses
 from tests.support import built, random, tf
 

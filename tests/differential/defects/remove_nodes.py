@@ -1,8 +1,7 @@
 """Nodes that the original bypasses and should not."""
 
-from tests.differential.cases.remove_nodes import net
 from tests.differential.defects.defect import Defect
-from tests.differential.graphs import const
+from tests.differential.graphs import const, net
 from tests.differential.judging import gives, is_wrong, makes, stays
 from tests.support import random, tf
 

@@ -2,9 +2,9 @@
 
 from deploykit.transforms.core.graph import Graph
 from tests.differential.cases.obfuscate_names import long
-from tests.differential.cases.remove_nodes import chain, net
+from tests.differential.cases.remove_nodes import chain
 from tests.differential.defects.defect import Defect
-from tests.differential.graphs import colocated, marked
+from tests.differential.graphs import colocated, marked, net
 from tests.differential.judging import does_not_run, gives, keeps, makes, refuses, stays
 
 ATTRIBUTE = "rename_attribute(old_attribute_name=_mark, new_attribute_name=transpose_b)"
