@@ -1,7 +1,7 @@
 """Whether a graph is faster in 8 bits, and in which engine: all are measured in turn."""
 
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.measuring import Advance, measure, spill
-from deploykit.benchmarking.playing import Decided, together
+from deploykit.benchmarking.playing import together
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.seating import Contestant
 from deploykit.benchmarking.settings import CONFIDENCE, RunConfig
@@ -197,7 +197,7 @@ def measured_in_turn(
     data: Data | None,
     depth: Depth,
     advance: Advance,
-    decided: Decided,
+    decided: Callable[[Sequence[Measurement]], bool],
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> BenchmarkResult:
     """Measure graphs in turn, on the inputs of one, in the batch of the first settings.
