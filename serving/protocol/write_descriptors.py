@@ -12,26 +12,25 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2
 
-from deploykit.serving.protocol import protos as serving_protos
 from deploykit.transforms.core import protos
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.protobuf.private_pool import DESCRIPTORS
 
 
 def main() -> None:
-    """Write them. Error: tensorflow-serving-api is missing, or protobuf cannot load it."""
-    if not serving_protos.has_official_messages():
-        raise Error("protobuf-not-loadable")
+    """Write them; tensorflow-serving-api is installed, and protobuf can load it."""
     import tensorflow  # noqa: F401  the modules of services need it
-    from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
+    from tensorflow_serving.apis import (
+        model_service_pb2,
+        prediction_log_pb2,
+        prediction_service_pb2,
+    )
 
     found: dict[str, Any] = {}
-    for module in (protos, serving_protos):
-        for each in (getattr(module, name) for name in module.__all__):
-            if hasattr(each, "DESCRIPTOR"):
-                found |= _with_imports(each.DESCRIPTOR.file, found)
-    for service in (model_service_pb2, prediction_service_pb2):
-        found |= _with_imports(service.DESCRIPTOR, found)
+    for name in protos.__all__:
+        found |= _with_imports(getattr(protos, name).DESCRIPTOR.file, found)
+    for module in (model_service_pb2, prediction_log_pb2, prediction_service_pb2):
+        found |= _with_imports(module.DESCRIPTOR, found)
     files = descriptor_pb2.FileDescriptorSet()
     for file in found.values():
         file.CopyToProto(files.file.add())

@@ -7,15 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 
-from deploykit.serving.protocol.protos import (
-    ClassificationResponse,
-    GetModelMetadataResponse,
-    GetModelStatusResponse,
-    PredictResponse,
-    RegressionResponse,
-    ReloadConfigResponse,
-    SignatureDefMap,
-)
+from deploykit.transforms.core.protos import without_tensorflow_start
 from tests.serving.certificates import Authority
 from tests.serving.official_stubs import (
     ModelServiceServicer,
@@ -23,6 +15,17 @@ from tests.serving.official_stubs import (
     add_ModelServiceServicer_to_server,
     add_PredictionServiceServicer_to_server,
 )
+
+with without_tensorflow_start():
+    from tensorflow_serving.apis.classification_pb2 import ClassificationResponse
+    from tensorflow_serving.apis.get_model_metadata_pb2 import (
+        GetModelMetadataResponse,
+        SignatureDefMap,
+    )
+    from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusResponse
+    from tensorflow_serving.apis.model_management_pb2 import ReloadConfigResponse
+    from tensorflow_serving.apis.predict_pb2 import PredictResponse
+    from tensorflow_serving.apis.regression_pb2 import RegressionResponse
 
 
 class Official(PredictionServiceServicer, ModelServiceServicer):

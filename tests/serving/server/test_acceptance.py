@@ -6,7 +6,6 @@ TensorFlow Lite models, the profiler's service and the ops of tf_text.
 
 import http.client
 import json
-import os
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +26,7 @@ from deploykit.serving.protocol.protos import (
 from deploykit.serving.protocol.signatures import CLASSIFY, REGRESS
 from tests.serving import acceptance_models
 from tests.serving.official_stubs import PredictionServiceStub
-from tests.serving.served import ROOT, Served, free_port
+from tests.serving.served import Served, free_port
 from tests.serving.server.test_status_codes import ask, spec, tasks
 from tests.support import Containing
 from tests.waiting import until
@@ -48,20 +47,9 @@ def write_config(path: Path, base: Path, **names: str) -> None:
     hidden.rename(path)
 
 
-def with_old_stubs(base: Path) -> dict[str, str]:
-    """Return an environment with a tensorflow-serving-api that this protobuf cannot load."""
-    apis = base / "old" / "tensorflow_serving" / "apis"
-    apis.mkdir(parents=True)
-    for folder in (apis, apis.parent):
-        (folder / "__init__.py").write_text("raise AttributeError('has_options is not writable')")
-    (apis / "prediction_service_pb2.py").write_text('"""Generated protocol buffer code."""')
-    return {"PYTHONPATH": os.pathsep.join((str(base / "old"), str(ROOT)))}
-
-
-@pytest.fixture(scope="module", params=["official messages", "private messages"])
-def served(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
     base = tmp_path_factory.mktemp("models")
-    environment = {} if request.param == "official messages" else with_old_stubs(base)
     names = acceptance_models.write(base)
     config = base / "models.config"
     write_config(config, base, **{name: name for name in names})
@@ -71,7 +59,7 @@ def served(request, tmp_path_factory):
     server = Served(
         f"--model_config_file={config}", f"--rest_api_port={rest}", f"--grpc_socket_path={unix}",
         f"--monitoring_config_file={monitoring}", "--model_config_file_poll_wait_seconds=0",
-        f"--grpc_channel_arguments={CHANNEL_ARGUMENTS}", **environment,
+        f"--grpc_channel_arguments={CHANNEL_ARGUMENTS}",
     )  # fmt: skip
     yield SimpleNamespace(server=server, base=base, config=config, rest=rest, unix=unix)
     server.kill()
