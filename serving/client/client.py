@@ -11,41 +11,14 @@ from google.protobuf.struct_pb2 import Struct
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
 from deploykit.serving.client.endpoint import CallError, Endpoint
 from deploykit.serving.client.requests import Features, examples_input, model_spec, predict_request
+from deploykit.serving.protocol import protos
 from deploykit.serving.protocol.codec import decode
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.protos import (
-    MODEL_SERVICE,
-    PREDICTION_SERVICE,
-    ClassificationRequest,
-    ClassificationResponse,
-    GetModelMetadataRequest,
-    GetModelMetadataResponse,
-    GetModelStatusRequest,
-    GetModelStatusResponse,
-    ModelServerConfig,
-    ModelVersionStatus,
-    PredictRequest,
-    PredictResponse,
-    RegressionRequest,
-    RegressionResponse,
-    ReloadConfigRequest,
-    ReloadConfigResponse,
-    SignatureDefMap,
-)
 from deploykit.serving.protocol.signatures import UNAVAILABLE, Signature, signatures_in
 from deploykit.serving.protocol.version_status import VersionStatus
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.tensors import Array
 
-_METHODS: dict[str, tuple[str, Any, Any]] = {
-    "Predict": (PREDICTION_SERVICE, PredictRequest, PredictResponse),
-    "Classify": (PREDICTION_SERVICE, ClassificationRequest, ClassificationResponse),
-    "Regress": (PREDICTION_SERVICE, RegressionRequest, RegressionResponse),
-    "GetModelMetadata": (PREDICTION_SERVICE, GetModelMetadataRequest, GetModelMetadataResponse),
-    "GetModelStatus": (MODEL_SERVICE, GetModelStatusRequest, GetModelStatusResponse),
-    "HandleReloadConfigRequest": (MODEL_SERVICE, ReloadConfigRequest, ReloadConfigResponse),
-}
-"""By name: the service, and the messages of a request and a response."""
 _HEALTH = {b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING"}  # a HealthCheckResponse, whole
 
 
@@ -84,7 +57,8 @@ class Client:
                 request_serializer=request.SerializeToString,
                 response_deserializer=response.FromString,
             )
-            for name, (service, request, response) in _METHODS.items()
+            for service in (protos.PREDICTION_SERVICE, protos.MODEL_SERVICE)
+            for name, (request, response) in protos.methods_of(service).items()
         }
 
     def predict(
@@ -120,7 +94,7 @@ class Client:
 
         `context` holds features that all examples share. CallError: as `predict`.
         """
-        request = ClassificationRequest(
+        request = protos.ClassificationRequest(
             model_spec=model_spec(model, version, label, signature),
             input=examples_input(examples, context),
         )
@@ -141,7 +115,7 @@ class Client:
         signature: str = "",
     ) -> Array:
         """Return a float32 number for each example; all else is as in `classify`."""
-        request = RegressionRequest(
+        request = protos.RegressionRequest(
             model_spec=model_spec(model, version, label, signature),
             input=examples_input(examples, context),
         )
@@ -152,11 +126,11 @@ class Client:
         self, model: str, *, version: int | None = None, label: str = ""
     ) -> dict[str, Signature]:
         """Return the signatures of a model by name. CallError: as `predict`."""
-        request = GetModelMetadataRequest(
+        request = protos.GetModelMetadataRequest(
             model_spec=model_spec(model, version, label), metadata_field=["signature_def"]
         )
         answer = self._endpoint.call(self._methods["GetModelMetadata"], request)
-        found = SignatureDefMap()
+        found = protos.SignatureDefMap()
         answer.metadata["signature_def"].Unpack(found)
         refused = Struct()
         if UNAVAILABLE in answer.metadata:
@@ -167,12 +141,12 @@ class Client:
         self, model: str, *, version: int | None = None, label: str = ""
     ) -> list[VersionStatus]:
         """Return the versions of a model that the server knows of. CallError: as `predict`."""
-        request = GetModelStatusRequest(model_spec=model_spec(model, version, label))
+        request = protos.GetModelStatusRequest(model_spec=model_spec(model, version, label))
         answer = self._endpoint.call(self._methods["GetModelStatus"], request)
         return [
             VersionStatus(
                 each.version,
-                ModelVersionStatus.State.Name(each.state),
+                protos.ModelVersionStatus.State.Name(each.state),
                 _code_name(each.status.error_code),
                 each.status.error_message,
             )
@@ -188,10 +162,10 @@ class Client:
         from google.protobuf import text_format
 
         try:
-            parsed = text_format.Parse(config, ModelServerConfig())
+            parsed = text_format.Parse(config, protos.ModelServerConfig())
         except text_format.ParseError as error:
             raise Error("models-config-text", reason=error) from None
-        request = ReloadConfigRequest(config=parsed)
+        request = protos.ReloadConfigRequest(config=parsed)
         status = self._endpoint.call(self._methods["HandleReloadConfigRequest"], request).status
         if status.error_code:
             code = _code_name(status.error_code)

@@ -16,32 +16,11 @@ from deploykit.serving.grpc_server.grpc_calls import (
     parsed,
 )
 from deploykit.serving.lifecycle.models import Models
+from deploykit.serving.protocol import protos
 from deploykit.serving.protocol.codec import decode_all
 from deploykit.serving.protocol.errors import refused
 from deploykit.serving.protocol.names import check_names
 from deploykit.serving.protocol.predict_wire import answered_by, asked, walked, written
-from deploykit.serving.protocol.protos import (
-    MODEL_SERVICE,
-    PREDICTION_SERVICE,
-    ClassificationRequest,
-    ClassificationResponse,
-    ClassificationResult,
-    GetModelMetadataRequest,
-    GetModelMetadataResponse,
-    GetModelStatusRequest,
-    GetModelStatusResponse,
-    Input,
-    ModelSpec,
-    ModelVersionStatus,
-    MultiInferenceRequest,
-    MultiInferenceResponse,
-    PredictRequest,
-    RegressionRequest,
-    RegressionResponse,
-    RegressionResult,
-    ReloadConfigRequest,
-    ReloadConfigResponse,
-)
 from deploykit.serving.protocol.signatures import (
     CLASSIFY,
     UNAVAILABLE,
@@ -65,18 +44,18 @@ class PredictionService:
     def methods(self) -> dict[str, Method]:
         """Return the methods by their paths."""
         return _by_path(
-            PREDICTION_SERVICE,
+            protos.PREDICTION_SERVICE,
             {
                 "Predict": Method(self._predict, computes=True),
-                "Classify": _computing(ClassificationRequest, self._classify),
-                "Regress": _computing(RegressionRequest, self._regress),
-                "MultiInference": _computing(MultiInferenceRequest, self._multi_inference),
-                "GetModelMetadata": _asking(GetModelMetadataRequest, self._metadata),
+                "Classify": _computing(protos.ClassificationRequest, self._classify),
+                "Regress": _computing(protos.RegressionRequest, self._regress),
+                "MultiInference": _computing(protos.MultiInferenceRequest, self._multi_inference),
+                "GetModelMetadata": _asking(protos.GetModelMetadataRequest, self._metadata),
             },
         )
 
     def _predict(self, request: bytes, call: GrpcCall) -> bytes:
-        found = walked(request) or asked(parsed(PredictRequest, request))
+        found = walked(request) or asked(parsed(protos.PredictRequest, request))
         call.model = "" if found.spec is None else model_named(found.spec)
         target = _target(found.spec)
         inputs = decode_all(found.tensors)
@@ -87,18 +66,20 @@ class PredictionService:
     def _classify(self, request: Any, call: GrpcCall) -> Any:
         examples = examples_of(request.input)
         answer = self._plane.classify(target_of(request), examples, call.caller())
-        return ClassificationResponse(model_spec=answer.spec, result=_classes(answer.classes))
+        return protos.ClassificationResponse(
+            model_spec=answer.spec, result=_classes(answer.classes)
+        )
 
     def _regress(self, request: Any, call: GrpcCall) -> Any:
         examples = examples_of(request.input)
         answer = self._plane.regress(target_of(request), examples, call.caller())
-        return RegressionResponse(model_spec=answer.spec, result=_values(answer.values))
+        return protos.RegressionResponse(model_spec=answer.spec, result=_values(answer.values))
 
     def _multi_inference(self, request: Any, call: GrpcCall) -> Any:
         examples = examples_of(request.input)
         tasks = [(target_of(task, named=False), task.method_name) for task in request.tasks]
         found = self._plane.multi_inference(tasks, examples, call.caller())
-        response = MultiInferenceResponse()
+        response = protos.MultiInferenceResponse()
         for answer, (_, method) in zip(found, tasks, strict=True):
             each = response.results.add(model_spec=answer.spec)
             if method == CLASSIFY:
@@ -116,7 +97,7 @@ class PredictionService:
             if field != SIGNATURE_DEF:
                 raise refused("metadata-field-unsupported", field=field)
         answer, signatures = self._plane.signatures(target)
-        response = GetModelMetadataResponse(model_spec=answer.spec)
+        response = protos.GetModelMetadataResponse(model_spec=answer.spec)
         response.metadata[SIGNATURE_DEF].Pack(signature_map(signatures))
         if missing := unavailable_in(signatures):
             fields = Struct()
@@ -136,19 +117,21 @@ class ModelService:
     def methods(self) -> dict[str, Method]:
         """Return the methods by their paths."""
         return _by_path(
-            MODEL_SERVICE,
+            protos.MODEL_SERVICE,
             {
-                "GetModelStatus": _asking(GetModelStatusRequest, self._status),
-                "HandleReloadConfigRequest": _asking(ReloadConfigRequest, self._reload_config),
+                "GetModelStatus": _asking(protos.GetModelStatusRequest, self._status),
+                "HandleReloadConfigRequest": _asking(
+                    protos.ReloadConfigRequest, self._reload_config
+                ),
             },
         )
 
     def _status(self, request: Any, call: GrpcCall) -> Any:
         target = target_of(request)
-        response = GetModelStatusResponse()
+        response = protos.GetModelStatusResponse()
         for each in self._models.status(target.name, target.version, target.label):
             status = response.model_version_status.add(
-                version=each.version, state=ModelVersionStatus.State.Value(each.state)
+                version=each.version, state=protos.ModelVersionStatus.State.Value(each.state)
             )
             status.status.error_code = grpc.StatusCode[each.code].value[0]
             status.status.error_message = each.message
@@ -156,7 +139,7 @@ class ModelService:
 
     def _reload_config(self, request: Any, call: GrpcCall) -> Any:
         self._reload(request.config, call.context.peer(), call.caller().seconds_left())
-        return ReloadConfigResponse()
+        return protos.ReloadConfigResponse()
 
 
 def _computing(kind: Any, answer: Callable[[Any, GrpcCall], Any]) -> Method:
@@ -176,7 +159,7 @@ def target_of(request: Any, named: bool = True) -> Target:
     return _target(request.model_spec if request.HasField("model_spec") else None, named)
 
 
-def _target(spec: ModelSpec | None, named: bool = True) -> Target:
+def _target(spec: protos.ModelSpec | None, named: bool = True) -> Target:
     if spec is None:
         raise refused("model-spec-missing")
     if named and not spec.name:
@@ -185,7 +168,7 @@ def _target(spec: ModelSpec | None, named: bool = True) -> Target:
     return Target(spec.name, version, spec.version_label, spec.signature_name)
 
 
-def examples_of(given: Input) -> list[bytes]:
+def examples_of(given: protos.Input) -> list[bytes]:
     """Return serialized tf.Examples, each with the context that is common to all.
 
     ServingError: that would be far more than was sent.
@@ -197,8 +180,8 @@ def examples_of(given: Input) -> list[bytes]:
     return [each.SerializeToString() for each in given.example_list.examples]
 
 
-def _classes(found: Sequence[Sequence[Class]]) -> ClassificationResult:
-    result = ClassificationResult()
+def _classes(found: Sequence[Sequence[Class]]) -> protos.ClassificationResult:
+    result = protos.ClassificationResult()
     for example in found:
         each = result.classifications.add()
         for label, score in example:
@@ -206,8 +189,8 @@ def _classes(found: Sequence[Sequence[Class]]) -> ClassificationResult:
     return result
 
 
-def _values(found: Sequence[float]) -> RegressionResult:
-    result = RegressionResult()
+def _values(found: Sequence[float]) -> protos.RegressionResult:
+    result = protos.RegressionResult()
     for value in found:
         result.regressions.add(value=value)
     return result

@@ -6,7 +6,9 @@ generated modules fail with other versions of protobuf than their own. Bytes go 
 
 from typing import Any
 
-from deploykit.transforms.core.protobuf.private_pool import private_messages
+from google.protobuf import message_factory
+
+from deploykit.transforms.core.protobuf.private_pool import private_messages, private_pool
 
 MODEL_SERVICE = "tensorflow.serving.ModelService"
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
@@ -17,6 +19,14 @@ def __getattr__(name: str) -> Any:
     """Return a message by name, such as `PredictRequest`."""
     package = "tensorflow" if name in _OF_TENSORFLOW else "tensorflow.serving"
     try:
-        return private_messages(package, [name])[name]
+        found = globals()[name] = private_messages(package, [name])[name]
     except KeyError:
         raise AttributeError(f"there is no message {package}.{name}") from None
+    return found
+
+
+def methods_of(service: str) -> dict[str, tuple[Any, Any]]:
+    """Return the messages of a request and a response of each method of a service, by name."""
+    message = message_factory.GetMessageClass
+    methods = private_pool().FindServiceByName(service).methods
+    return {each.name: (message(each.input_type), message(each.output_type)) for each in methods}

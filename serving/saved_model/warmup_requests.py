@@ -7,14 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
-from deploykit.serving.protocol.protos import (
-    ClassificationRequest,
-    Input,
-    ModelSpec,
-    PredictionLog,
-    PredictRequest,
-    RegressionRequest,
-)
+from deploykit.serving.protocol import protos
 from deploykit.serving.protocol.signatures import CLASSIFY, PREDICT, REGRESS
 from deploykit.serving.saved_model.parse_examples import example
 from deploykit.serving.saved_model.warmup_limits import MOST
@@ -31,7 +24,7 @@ def requests(
     name: str,
     signature: SignatureDef,
     feeds: Iterable[Mapping[str, Array]],
-) -> Iterator[PredictionLog]:
+) -> Iterator[protos.PredictionLog]:
     """Yield one request for each feed, which is arrays by alias.
 
     Args:
@@ -40,25 +33,25 @@ def requests(
         signature: how the model is called; for Classify and Regress, feeds become tf.Examples.
         feeds: samples, the first axis counting them.
     """
-    spec = ModelSpec(name=model, signature_name=name)
+    spec = protos.ModelSpec(name=model, signature_name=name)
     for feed in feeds:
         if signature.method_name == CLASSIFY:
-            asked = ClassificationRequest(model_spec=spec, input=_examples(feed))
-            yield PredictionLog(classify_log={"request": asked})
+            asked = protos.ClassificationRequest(model_spec=spec, input=_examples(feed))
+            yield protos.PredictionLog(classify_log={"request": asked})
         elif signature.method_name == REGRESS:
-            asked = RegressionRequest(model_spec=spec, input=_examples(feed))
-            yield PredictionLog(regress_log={"request": asked})
+            asked = protos.RegressionRequest(model_spec=spec, input=_examples(feed))
+            yield protos.PredictionLog(regress_log={"request": asked})
         elif signature.method_name == PREDICT:
-            asked = PredictRequest(model_spec=spec)
+            asked = protos.PredictRequest(model_spec=spec)
             for alias, array in feed.items():
                 encode(array, type_name(signature.inputs[alias].dtype), asked.inputs[alias])
-            yield PredictionLog(predict_log={"request": asked})
+            yield protos.PredictionLog(predict_log={"request": asked})
 
 
-def _examples(feed: Mapping[str, Array]) -> Input:
+def _examples(feed: Mapping[str, Array]) -> protos.Input:
     count = min(len(array) for array in feed.values())
     samples = ({alias: a[n : n + 1] for alias, a in feed.items()} for n in range(count))
-    return Input(example_list={"examples": [example(sample) for sample in samples]})
+    return protos.Input(example_list={"examples": [example(sample) for sample in samples]})
 
 
 def some(feeds: Iterable[Mapping[str, Array]], count: int) -> Iterator[Mapping[str, Array]]:
@@ -70,13 +63,13 @@ def some(feeds: Iterable[Mapping[str, Array]], count: int) -> Iterator[Mapping[s
         yield feeds[number * (len(feeds) - 1) // max(count - 1, 1)]
 
 
-def write_requests(found: Iterable[PredictionLog]) -> Iterator[bytes]:
+def write_requests(found: Iterable[protos.PredictionLog]) -> Iterator[bytes]:
     """Yield the bytes of the file of such requests."""
     for each in found:
         yield framed(each.SerializeToString(deterministic=True))
 
 
-def read_requests(folder: Path) -> Iterator[PredictionLog]:
+def read_requests(folder: Path) -> Iterator[protos.PredictionLog]:
     """Yield the requests of a version directory; none where it has no such file.
 
     FileError: it cannot be read. VerificationError, GraphError: it is damaged, or has too many.
@@ -90,6 +83,6 @@ def read_requests(folder: Path) -> Iterator[PredictionLog]:
         if number == MOST:
             raise GraphError("warmup-too-many", source=path, most=MOST)
         try:
-            yield PredictionLog.FromString(record)
+            yield protos.PredictionLog.FromString(record)
         except DecodeError:
             raise GraphError("warmup-record", source=path, number=number) from None
