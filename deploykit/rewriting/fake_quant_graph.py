@@ -1,11 +1,11 @@
 """The steps from a quantization-aware graph to its int8 form."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.rewriting.int8_graph import kernels_after
+from deploykit.rewriting.int8_graph import Write, kernels_after
 from deploykit.rewriting.pipelines import PREPARE_LAYERS
 from deploykit.rewriting.transform import run_steps
 from deploykit.transforms.core.graph import Graph
@@ -86,25 +86,19 @@ def stated_int8_graph(
     stated: FakeQuantGraph, isa: str = "auto", keep_float: Iterable[str] = ()
 ) -> Graph:
     """Return the int8 form on oneDNN's kernels. GraphError: `keep_float` names no node."""
-    return kernels_after(_written(write_kernels, stated, isa, keep_float))
+    return kernels_after(stated_codes_graph(stated, isa, keep_float, write_kernels))
 
 
 def stated_codes_graph(
-    stated: FakeQuantGraph, isa: str = "auto", keep_float: Iterable[str] = ()
+    stated: FakeQuantGraph,
+    isa: str = "auto",
+    keep_float: Iterable[str] = (),
+    write: Write = write_codes,
 ) -> Graph:
     """Return the int8 form in plain ops, which OpenVINO makes int8 kernels of.
 
-    GraphError: `keep_float` names no node.
+    Or in what `write` makes of layers. GraphError: `keep_float` names no node.
     """
-    return _written(write_codes, stated, isa, keep_float)
-
-
-def _written(
-    write: Callable[[Graph, Plan, Rounded, bool], None],
-    stated: FakeQuantGraph,
-    isa: str,
-    keep_float: Iterable[str],
-) -> Graph:
     work, planned = stated.graph.copy(), stated.plan(tuple(keep_float))
     write(work, planned, _chosen(stated, planned, isa), sums_exactly(isa))
     work.prune()

@@ -15,6 +15,9 @@ from deploykit.transforms.quantize_codes import write_codes
 from deploykit.transforms.quantize_static import write_kernels
 from deploykit.transforms.use_onednn_kernels import KERNELS
 
+Write = Callable[[Graph, Plan, Rounded, bool], None]
+"""Writes the layers of a plan in int8."""
+
 
 def int8_graph(
     graph: Graph,
@@ -29,7 +32,7 @@ def int8_graph(
     layer norms. The weights of layers in `rounded` are those that were chosen, of others the
     nearest int8 values. GraphError: as in `quantize_static`.
     """
-    return kernels_after(_written(write_kernels, graph, ranges, isa, keep_float, rounded))
+    return kernels_after(codes_graph(graph, ranges, isa, keep_float, rounded, write_kernels))
 
 
 def codes_graph(
@@ -38,12 +41,21 @@ def codes_graph(
     isa: str = "auto",
     keep_float: Iterable[str] = (),
     rounded: Rounded | None = None,
+    write: Write = write_codes,
 ) -> Graph:
     """Return the same decisions in plain ops, which OpenVINO makes 8-bit kernels of.
 
-    GraphError: as in `quantize_codes`.
+    They are in what `write` makes of layers. GraphError: as in `quantize_codes`.
     """
-    return _written(write_codes, graph, ranges, isa, keep_float, rounded)
+    known, kept, exact_sums = load_ranges(ranges), tuple(sorted(keep_float)), sums_exactly(isa)
+    chosen: Rounded = rounded or {}
+    work = graph.copy()
+    work.prune()
+    correct_planned(work, plan(work, known, kept), known, chosen, exact_sums)
+    write(work, plan(work, known, kept), chosen, exact_sums)
+    work.prune()
+    work.check()
+    return work
 
 
 def onednn_graph(codes: Graph, isa: str = "auto") -> Graph:
@@ -57,26 +69,6 @@ def onednn_graph(codes: Graph, isa: str = "auto") -> Graph:
 def kernels_after(graph: Graph) -> Graph:
     """Return an int8 graph with the best kernels for what is still float32."""
     return _after(graph, _kernels())
-
-
-def _written(
-    write: Callable[[Graph, Plan, Rounded, bool], None],
-    graph: Graph,
-    ranges: str,
-    isa: str,
-    keep_float: Iterable[str],
-    rounded: Rounded | None,
-) -> Graph:
-    """Return a copy of a float graph with corrected biases, and its layers written in int8."""
-    known, kept, exact_sums = load_ranges(ranges), tuple(sorted(keep_float)), sums_exactly(isa)
-    chosen: Rounded = rounded or {}
-    work = graph.copy()
-    work.prune()
-    correct_planned(work, plan(work, known, kept), known, chosen, exact_sums)
-    write(work, plan(work, known, kept), chosen, exact_sums)
-    work.prune()
-    work.check()
-    return work
 
 
 def _kernels() -> list[Step]:
