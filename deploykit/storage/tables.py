@@ -207,9 +207,7 @@ def _of_arrow(column: Any) -> Array:
         flat = [each.encode() if isinstance(each, str) else each for each in texts.reshape(-1)]
         if not all(isinstance(each, bytes) for each in flat):
             raise ValueError(f"{type(flat[0]).__name__}, expected numbers or texts")
-        found = np.empty(len(flat), object)
-        found[:] = flat
-        return found.reshape(texts.shape)
+        return texts_of(flat).reshape(texts.shape)
     if found.dtype.kind not in "biuf":
         raise ValueError(f"{found.dtype}, expected numbers or texts")
     return found

@@ -155,26 +155,22 @@ def _pair(expected: Array, found: Array, chosen: Array) -> str:
 
 
 def _apart(expected: Array, found: Array) -> Array:
-    finite = _finite(expected)
-    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
+    expected, found = _wide(expected), _wide(found)
     with np.errstate(invalid="ignore"):
-        far = np.abs(expected.astype(wide) - found.astype(wide))
-    return np.where(finite, far, -1.0)
+        far = np.abs(expected - found)
+    return np.where(np.isfinite(expected), far, -1.0)
 
 
 def _same_specials(expected: Array, found: Array) -> Array:
     """Say of each value whether both are finite, or the same NaN, Inf or -Inf."""
-    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    expected, found = expected.astype(wide), found.astype(wide)
+    expected, found = _wide(expected), _wide(found)
     finite = np.isfinite(expected) & np.isfinite(found)
     same: Array = finite | (expected == found) | (np.isnan(expected) & np.isnan(found))
     return same
 
 
-def _finite(array: Array) -> Array:
-    wide = np.complex128 if array.dtype.kind == "c" else np.float64
-    finite: Array = np.isfinite(array.astype(wide))
-    return finite
+def _wide(array: Array) -> Array:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def _are_floats(array: Array) -> bool:
