@@ -78,12 +78,12 @@ def picture(title: str, line: str, columns: Sequence[Column], file_name: str) ->
     GraphError: the name has another end.
     """
     kind, file = _kind(file_name), io.BytesIO()
-    width = WIDTH * len(columns) + _GAP * (len(columns) - 1)
-    heights = [sum(_HEADING * bool(h) + chart.height for h, chart in each) for each in columns]
     lines = [(title, _TITLE, INK), *([(line, SMALL, MUTED)] if line else [])]
     top = _TITLE_LINE * len(lines) + 10
-    height = top + max(*heights, 1.0)
     with in_style():
+        heights = [sum(_HEADING * bool(h) + chart.height for h, chart in each) for each in columns]
+        width = WIDTH * len(columns) + _GAP * (len(columns) - 1)
+        height = top + max(*heights, 1.0)
         figure = new_figure(width, height)
         for place, (text, size, colour) in enumerate(lines, 1):
             figure.text(8 / width, 1 - _TITLE_LINE * place / height,

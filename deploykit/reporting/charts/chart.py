@@ -1,7 +1,6 @@
 """Charts as values that draw themselves into a figure, and the axes that they share."""
 
 import math
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +16,7 @@ from deploykit.reporting.charts.style import (
     distinct,
     in_style,
     series_colour,
+    text_width,
     unit_of,
 )
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.lines import Line2D
-    from matplotlib.transforms import Bbox
 
     FigureLike = Figure | SubFigure
 
@@ -38,7 +37,8 @@ ROW_END = 0.9
 """Where the data of a row ends, as a share of it."""
 _INCH = 72.0
 _LEGEND_LINE, _LEGEND_INDENT = 16.5, 30.0
-_LETTERS = 60  # of a line of notes
+_NOTE_WIDTH = 325.0
+_DIGITS = 5  # of a position, as a share of the figure
 _LONG = 4  # an axis whose highest value is more than so many times the lowest is logarithmic
 _LABEL = "label"
 _OFFSETS = [(x, y) for y in (6, -6, 0) for x in (6, -6, 0) if x or y]
@@ -90,7 +90,19 @@ class Chart:
             text.set_text(name)  # matplotlib skips a label that starts with an underscore
 
     def _lines(self) -> list[str]:
-        return [line for note in self.notes for line in textwrap.wrap(note, _LETTERS)]
+        return [line for note in self.notes for line in _wrapped(note)]
+
+
+def _wrapped(note: str) -> list[str]:
+    """Return the lines of a note, as wide as axes are beside the labels of their ticks."""
+    lines = [""]
+    for word in note.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if text_width(longer, SMALL) <= _NOTE_WIDTH:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
 
 
 def _mark(number: int | None, is_bar: bool) -> "Line2D":
@@ -187,10 +199,23 @@ def lay_out(figure: "Figure") -> None:
     The first labels have the choice; one that has no room is hidden.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import SubFigure
+    from matplotlib.transforms import Bbox
 
     if engine := figure.get_layout_engine():
         engine.execute(figure)
         figure.set_layout_engine("none")  # a layout takes longer than to draw
+    # The solver's last digits vary, and the ids of clip paths with them: the same data would give
+    # another file. Data lies inside its axes, so nothing needs a clip path.
+    for part in figure.findobj(SubFigure):
+        part.bbox_relative.p0, part.bbox_relative.p1 = (
+            ends.round(_DIGITS) for ends in (part.bbox_relative.p0, part.bbox_relative.p1)
+        )
+    for axes in figure.axes:
+        bounds = (round(each, _DIGITS) for each in axes.get_position().bounds)
+        axes.set_position(Bbox.from_bounds(*bounds))
+    for each in figure.findobj():
+        each.set_clip_on(False)
     renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
     labels = [
         (axes, each) for axes in figure.axes for each in axes.texts if each.get_gid() == _LABEL

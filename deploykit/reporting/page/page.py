@@ -79,7 +79,7 @@ class ReportPage(Documented):
         )
 
 
-class Images(Protocol):
+class ChartMaker(Protocol):
     """Draws what has a name, such as `latencies`, of a document; a label with an SVG each."""
 
     def __call__(
@@ -99,7 +99,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Table:
+class ShownTable:
     """Rows of cells, without columns in which nothing is known."""
 
     headings: tuple[str, ...]
@@ -116,7 +116,7 @@ class Chapter:
     part: DocumentPart
     number: int
     """Of several; 0: there is one only."""
-    images: Images
+    images: ChartMaker
     sections: list[Section] = field(default_factory=list)
 
     @property
@@ -151,7 +151,7 @@ class Chapter:
 
 def html_of(
     documents: Sequence[Mapping[str, Any]],
-    images: Images = lambda name, document, of: (),
+    images: ChartMaker = lambda name, document, of: (),
     files: Sequence[str] = (),
 ) -> str:
     """Return a page that shows documents, one after another; at most MOST_BYTES in UTF-8.
@@ -225,7 +225,7 @@ def table_of(
     count: int | None,
     rows: Sequence[Any] | None,
     names: Mapping[str, Any],
-) -> Table:
+) -> ShownTable:
     """Return a table of a list.
 
     Args:
@@ -239,7 +239,7 @@ def table_of(
     shown_rows = part.head(most) if rows is None else rows
     cells = [[_cell(_expression(how)(it=row, **names)) for _, how in columns] for row in shown_rows]
     kept = [n for n in range(len(columns)) if not n or any(row[n] not in _EMPTY for row in cells)]
-    return Table(
+    return ShownTable(
         tuple(columns[n][0] for n in kept),
         tuple(tuple(row[n] for n in kept) for row in cells),
         rest_of(part, len(cells), count),
