@@ -16,6 +16,7 @@ from deploykit.reporting.charts.style import (
     distinct,
     in_style,
     series_colour,
+    shortened,
     text_width,
     unit_of,
 )
@@ -165,7 +166,7 @@ def set_axis(
     if log:
         spans = ((8, (1, 1.5, 2, 3, 4, 5, 7)), (20, (1, 2, 3, 5)), (200, (1, 2, 5)))
         subs = next((subs for span, subs in spans if high < span * low), (1,))
-        locator = ticker.LogLocator(subs=subs, numticks=7)
+        locator = ticker.LogLocator(subs=subs, numticks=7 if len(subs) > 1 else 5)
     axis.set_major_locator(locator)
     axis.set_minor_locator(ticker.NullLocator())
     axis.set_major_formatter(ticker.FuncFormatter(label))
@@ -259,6 +260,7 @@ def row_axes(
     axes.yaxis.set_visible(False)
     axes.spines[:].set_visible(False)
     axes.tick_params(axis="x", length=0)
+    texts = [shortened(text, SMALL, WIDTH - 12) for text in texts]
     for size, colour, down, lines in ((TEXT, INK, 12, names), (SMALL, MUTED, 26, texts)):
         for row, line in enumerate(lines):
             axes.annotate(
@@ -272,5 +274,15 @@ def row_grid(axes: "Axes", top: float) -> None:
     low, high = axes.get_xlim()
     ticks = [each for each in axes.get_xticks() if low <= each <= high]
     rows = range(round(axes.get_ylim()[0]))
-    lines = [(x, row + y) for row in rows for x in ticks for y in (top, ROW_END, math.nan)]
-    axes.plot([x for x, _ in lines], [y for _, y in lines], color=GRID, linewidth=0.8, zorder=0)
+    for_each = [(x, row + top, row + ROW_END) for row in rows for x in ticks]
+    vertical_lines(axes, for_each, color=GRID, linewidth=0.8, zorder=0)
+
+
+def vertical_lines(
+    axes: "Axes",
+    lines: Iterable[tuple[float, float, float]],
+    **style: str | float | tuple[int, tuple[int, int]],
+) -> None:
+    """Draw lines at x from one y to another as one path, which is small in a file."""
+    points = [(x, y) for x, start, end in lines for y in (start, end, math.nan)]
+    axes.plot([x for x, _ in points], [y for _, y in points], **style)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from deploykit.reporting.charts.chart import (
     row_axes,
     row_grid,
     set_axis,
+    vertical_lines,
 )
 from deploykit.reporting.charts.curves import curve_lines, varied
 from deploykit.reporting.charts.style import INK, MUTED, TEXT, amount, distinct, series_colour
@@ -34,8 +35,8 @@ _ROW = 66.0
 """The height of a row, in points: a name, a text, a strip."""
 _TOP = 0.48
 """Where a strip starts in its row."""
-_MOST_TICKS, _MOST_POINTS = 60, 120
-_BINS = 900  # of all strips together, so that the chart stays small
+_MOST_POINTS = 120
+_BINS = 800  # and ticks of all strips together, so that the chart stays small
 _LATENCY_KEY = "Latency of a call: line p50, dashes p99, ticks slower calls"
 _WARM_UP_KEY = (
     "Latency of a call over the time since the first run, on a logarithmic axis; dashes: p50 later"
@@ -70,8 +71,12 @@ def latencies(found: BenchmarkResult | Mapping[str, Any]) -> Chart:
             set_axis(axes, "x", span, "ms")
             row_grid(axes, _TOP)
             for place, n in enumerate(group):
-                bins = min(60, _BINS // len(rows))
-                _draw_latencies(axes, place, rows[n], colours[n], bins)
+                _draw_latencies(axes, place, rows[n], colours[n], min(60, _BINS // len(rows)))
+            found = [(n, summary(rows[place])) for n, place in enumerate(group)]
+            lines = [(each.p50, n + _TOP, n + ROW_END) for n, each in found]
+            vertical_lines(axes, lines, color=INK, linewidth=1.4)
+            lines = [(min(each.p99, span[1]), n + _TOP, n + ROW_END) for n, each in found]
+            vertical_lines(axes, lines, color=INK, linewidth=1, linestyle=(0, (3, 2)))
         return several[-1]  # type: ignore[no-any-return]  # of an array
 
     return Chart(_ROW * len(rows) + (LINE + 12) * len(groups) + 4, draw, notes)
@@ -106,7 +111,7 @@ def _latency_text(measurement: Measurement, high: float) -> str:
 def _draw_latencies(
     axes: "Axes", row: int, measurement: Measurement, colour: str, most: int
 ) -> None:
-    """Draw the histogram of the calls of a row with `most` bins at most, p50, p99, slower calls."""
+    """Draw a histogram of the calls of a row, and slower ones: `most` bins and ticks at most."""
     low, high = axes.get_xlim()
     figures, calls = summary(measurement), np.asarray(measurement.latencies_ms)
     body = max(min(figures.max, 3 * figures.p90 - 2 * figures.p50), figures.min * 1.005)
@@ -118,11 +123,9 @@ def _draw_latencies(
                 np.clip(edges, low, high), baseline=bottom, fill=True, facecolor=(colour, 0.5),
                 edgecolor=colour, linewidth=0.8)  # fmt: skip
     slower = np.sort(calls[calls > body])[::-1]
-    slower = np.minimum(slower[:: max(1, -(-len(slower) // _MOST_TICKS))], high)
-    axes.vlines(slower, bottom - 0.11, bottom, color=colour, linewidth=1)
+    slower = np.minimum(slower[:: max(1, -(-len(slower) // most))], high)
+    vertical_lines(axes, [(x, bottom - 0.11, bottom) for x in slower], color=colour, linewidth=1)
     axes.hlines(bottom, low, high, color=MUTED, linewidth=0.6)
-    axes.vlines(figures.p50, top, bottom, color=INK, linewidth=1.4)
-    axes.vlines(min(figures.p99, high), top, bottom, color=INK, linewidth=1, linestyle=(0, (3, 2)))
 
 
 def warm_ups(found: BenchmarkResult | Mapping[str, Any]) -> Chart:
