@@ -94,9 +94,9 @@ class Quantized(Documented):
     nodes: Hidden[int | None] = None
     """Of its graph before."""
     bytes: Hidden[int | None] = None
+    """Of the file that was written."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
-    """Of the file that was written."""
     verification: Hidden[Verification | None] = None
     """Of that file, on a few held-out samples; None: none was written."""
 

@@ -13,7 +13,7 @@ processes where the two share none.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -238,10 +238,15 @@ def levels(measurement: "Measurement", figure: Figure = latency) -> list[Level]:
     """Return the level of each session, over its turns that were not disturbed."""
     values, turns = np.log(figure(measurement)), who(measurement)
     kept = undisturbed(measurement)
+    triples = zip(values, turns, kept, strict=True)
+    return _by_session((float(value), turn) for value, turn, keep in triples if keep)
+
+
+def _by_session(values: Iterable[tuple[float, Turn]]) -> list[Level]:
+    """Return the level of each session, of the values of its turns."""
     found: dict[tuple[int, int], list[float]] = {}
-    for value, turn, keep in zip(values, turns, kept, strict=True):
-        if keep:
-            found.setdefault((turn.process, turn.session), []).append(float(value))
+    for value, turn in values:
+        found.setdefault((turn.process, turn.session), []).append(value)
     return [Level(process, float(np.median(each))) for (process, _), each in found.items()]
 
 
@@ -317,15 +322,11 @@ def _centred(a: "Measurement", b: "Measurement", figure: Figure) -> tuple[list[L
         for block, values in of_block[0].items()
         if block in of_block[1]
     }
-    found: list[list[Level]] = []
-    for side in sides:
-        sessions: dict[tuple[int, int], list[float]] = {}
-        for value, turn in side:
-            if turn.block in middle:
-                key = (turn.process, turn.session)
-                sessions.setdefault(key, []).append(value - middle[turn.block])
-        found.append([Level(p, float(np.median(each))) for (p, _), each in sessions.items()])
-    return found[0], found[1]
+    first, second = (
+        _by_session((value - middle[t.block], t) for value, t in side if t.block in middle)
+        for side in sides
+    )
+    return first, second
 
 
 def _within_processes(a: Sequence[Level], b: Sequence[Level]) -> tuple[float, float, int]:

@@ -172,11 +172,11 @@ def layer_times(
         return LayerTimes(at(LEAST, calls, is_on), at(USUAL, calls, is_on))
 
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
-        jobs = {name: _job(Path(folder, f"{name}.pb"), *each) for name, each in graphs.items()}
+        jobs = {name: job_of(Path(folder, f"{name}.pb"), *each) for name, each in graphs.items()}
         return _traced(jobs, rounds, advance, found, decided)
 
 
-def _job(
+def job_of(
     path: Path, graph: Graph, feeds: tuple[tuple[Array, ...], ...], settings: RunConfig
 ) -> Job:
     """Write a graph to a file, and return how it is measured."""

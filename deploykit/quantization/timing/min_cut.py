@@ -45,56 +45,47 @@ class Border:
         )
 
 
-def total(parts: Mapping[str, Part], borders: Sequence[Border], int8: Collection[str]) -> int:
-    """Return the nanoseconds of all parts and borders, when these parts compute in 8 bits."""
-    time = sum(part.int8_ns if name in int8 else part.float_ns for name, part in parts.items())
-    for border in borders:
-        quantized, dequantized = border.crossed(int8)
-        time += border.quantize_ns * quantized + border.dequantize_ns * dequantized
-    return time
-
-
-def cheapest(
-    parts: Mapping[str, Part], borders: Sequence[Border], stay_float: Collection[str] = ()
-) -> frozenset[str]:
-    """Return the parts that compute in 8 bits for the least total; of equal choices the smallest.
-
-    Args:
-        parts: by name; none is named FLOAT.
-        borders: the tensors between them.
-        stay_float: parts that are float whatever it costs.
-    """
-    source, sink = object(), FLOAT
-    network = _Network()
-    for name, part in parts.items():
-        network.add(source, name, part.float_ns)
-        network.add(name, sink, NEVER if name in stay_float else part.int8_ns)
-    for number, border in enumerate(borders):
-        quantized, dequantized = (number, "quantized"), (number, "dequantized")
-        network.add(quantized, border.producer, border.quantize_ns)
-        network.add(border.producer, dequantized, border.dequantize_ns)
-        for reader in border.readers:
-            network.add(reader, quantized, NEVER)
-            network.add(dequantized, reader, NEVER)
-    cut_off = network.source_side(source, sink)
-    return frozenset(name for name in parts if name in cut_off)
-
-
 @dataclass(frozen=True)
 class Costs:
     """What a minimum cut goes by."""
 
     parts: Mapping[str, Part]
+    """By name; none is named FLOAT."""
     borders: Sequence[Border]
+    """The tensors between them."""
 
     def total(self, int8: Collection[str]) -> int:
-        """Return the nanoseconds of all, when these parts compute in 8 bits."""
-        return total(self.parts, self.borders, int8)
+        """Return the nanoseconds of all parts and borders, when these parts compute in 8 bits."""
+        parts = self.parts.items()
+        time = sum(part.int8_ns if name in int8 else part.float_ns for name, part in parts)
+        for border in self.borders:
+            quantized, dequantized = border.crossed(int8)
+            time += border.quantize_ns * quantized + border.dequantize_ns * dequantized
+        return time
 
-    def cheapest(self, stay_float: Collection[str], forced: Collection[str] = ()) -> frozenset[str]:
-        """Return the parts in 8 bits for the least total, among them those that are forced."""
-        never = {name: replace(self.parts[name], float_ns=NEVER) for name in forced}
-        return cheapest({**self.parts, **never}, self.borders, stay_float)
+    def cheapest(
+        self, stay_float: Collection[str] = (), forced: Collection[str] = ()
+    ) -> frozenset[str]:
+        """Return the parts in 8 bits for the least total; of equal choices the smallest.
+
+        Args:
+            stay_float: parts that are float whatever it costs.
+            forced: parts that are in 8 bits whatever it costs.
+        """
+        source, sink = object(), FLOAT
+        network = _Network()
+        for name, part in self.parts.items():
+            network.add(source, name, NEVER if name in forced else part.float_ns)
+            network.add(name, sink, NEVER if name in stay_float else part.int8_ns)
+        for number, border in enumerate(self.borders):
+            quantized, dequantized = (number, "quantized"), (number, "dequantized")
+            network.add(quantized, border.producer, border.quantize_ns)
+            network.add(border.producer, dequantized, border.dequantize_ns)
+            for reader in border.readers:
+                network.add(reader, quantized, NEVER)
+                network.add(dequantized, reader, NEVER)
+        cut_off = network.source_side(source, sink)
+        return frozenset(name for name in self.parts if name in cut_off)
 
     def cheaper(
         self, int8: frozenset[str], stay_float: Collection[str], by: float

@@ -8,7 +8,7 @@ import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from deploykit.benchmarking.engines.openvino_runner import compiling
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.measuring import Advance, spill
+from deploykit.benchmarking.measuring import Advance
 from deploykit.benchmarking.settings import RunConfig
 from deploykit.quantization.timing.layer_times import (
     FEWEST,
@@ -26,6 +26,7 @@ from deploykit.quantization.timing.layer_times import (
     Line,
     PartTimes,
     Times,
+    job_of,
 )
 from deploykit.transforms.core.engines.engines import OPENVINO, TITLES
 from deploykit.transforms.core.engines.executed_ops import Executed
@@ -40,16 +41,6 @@ from deploykit.verification.samples import Data
 
 CALLS = 10  # of a compiled graph in each round
 _FREE = Line(0.0, 0.0)
-
-
-@dataclass(frozen=True)
-class _Took:
-    """Nanoseconds of what was executed in a graph, by the first of the nodes that it computes."""
-
-    by_node: Mapping[str, int]
-
-    def of(self, *nodes: str) -> int:
-        return sum(self.by_node.get(node, 0) for node in nodes)
 
 
 def openvino_times(
@@ -96,11 +87,10 @@ def openvino_times(
         return LayerTimes(at(LEAST), at(USUAL))
 
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
-        jobs = {}
-        for name, each in (("float", graph), ("8 bits", codes)):
-            path = Path(folder, f"{name}.pb")
-            spill(each, path)
-            jobs[name] = Job(str(path), each.inputs, each.outputs, feeds, settings)
+        jobs = {
+            name: job_of(Path(folder, f"{name}.pb"), each, feeds, settings)
+            for name, each in (("float", graph), ("8 bits", codes))
+        }
         with closing(Worker(f"{__name__}:Profiles", jobs, runs=TITLES[OPENVINO])) as worker:
             for number in range(1, rounds + 1):
                 for name in random.sample([*jobs], len(jobs)):
@@ -142,37 +132,43 @@ def _by_node(executed: Sequence[Executed]) -> dict[str, int]:
     return found
 
 
-def _quantile(rounds: Sequence[Mapping[str, int]], share: float) -> _Took:
+def _quantile(rounds: Sequence[Mapping[str, int]], share: float) -> dict[str, int]:
     names = dict.fromkeys(name for each in rounds for name in each)
-    return _Took(
-        {name: round(float(np.quantile([e.get(name, 0) for e in rounds], share))) for name in names}
-    )
+    taken = {name: [each.get(name, 0) for each in rounds] for name in names}
+    return {name: round(float(np.quantile(each, share))) for name, each in taken.items()}
 
 
-def _parts(graph: Graph, plan: Plan, in_float: _Took, in_codes: _Took) -> dict[str, PartTimes]:
+def _of(taken: Mapping[str, int], *nodes: str) -> int:
+    """Return the nanoseconds of what was executed, by the first of the nodes that it computes."""
+    return sum(taken.get(node, 0) for node in nodes)
+
+
+def _parts(
+    graph: Graph, plan: Plan, in_float: Mapping[str, int], in_codes: Mapping[str, int]
+) -> dict[str, PartTimes]:
     """Return the times of each part, made of those of its nodes in each graph."""
     found = {}
     for layer, chain in plan.chains.items():
         nodes = [node.name for node in chain.nodes]
-        made = in_float.of(*nodes)
-        found[layer] = PartTimes(made, made, in_codes.of(*nodes, f"{nodes[-1]}/float"))
+        made = _of(in_float, *nodes)
+        found[layer] = PartTimes(made, made, _of(in_codes, *nodes, f"{nodes[-1]}/float"))
     for name in plan.passing:
-        made = in_float.of(name)
-        found[name] = PartTimes(made, made, in_codes.of(name))
+        made = _of(in_float, name)
+        found[name] = PartTimes(made, made, _of(in_codes, name))
     return found
 
 
-def _rounded(codes: Graph, in_codes: _Took) -> dict[str, int]:
+def _rounded(codes: Graph, in_codes: Mapping[str, int]) -> dict[str, int]:
     """Return what rounding took of each tensor that is made in float, where it was executed."""
     found: dict[str, int] = {}
     for node in codes:
-        kind, taken = node.attr(ROUNDS), in_codes.of(node.name)
+        kind, taken = node.attr(ROUNDS), _of(in_codes, node.name)
         if kind not in (FROM_FLOATS, SHIFTED):
             continue
         tensor = node.data_inputs[0]
         if kind == SHIFTED:  # between two Subs
             readers = [each.name for each in codes.readers(node.name)]
-            taken += in_codes.of(producer_name(tensor), *readers)
+            taken += _of(in_codes, producer_name(tensor), *readers)
             tensor = codes.producer(tensor).data_inputs[0]
         found[tensor] = found.get(tensor, 0) + taken
     return found

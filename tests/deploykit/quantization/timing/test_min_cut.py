@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploykit.quantization.timing.min_cut import FLOAT, Border, Part, cheapest, total
+from deploykit.quantization.timing.min_cut import FLOAT, Border, Costs, Part
 
 TIMES = st.integers(0, 20)
 
@@ -34,19 +34,19 @@ def every_choice(parts, stay_float):
 @settings(max_examples=300, deadline=None)
 def test_no_other_choice_costs_less(net):
     parts, borders, stay_float = net
-    found = cheapest(parts, borders, stay_float)
+    found = Costs(parts, borders).cheapest(stay_float)
     assert not found & stay_float
-    times = [total(parts, borders, each) for each in every_choice(parts, stay_float)]
-    assert total(parts, borders, found) == min(times)
+    times = [Costs(parts, borders).total(each) for each in every_choice(parts, stay_float)]
+    assert Costs(parts, borders).total(found) == min(times)
 
 
 @given(nets())
 @settings(max_examples=100, deadline=None)
 def test_of_equal_choices_it_is_the_smallest(net):
     parts, borders, stay_float = net
-    found = cheapest(parts, borders, stay_float)
-    least = total(parts, borders, found)
-    equal = [e for e in every_choice(parts, stay_float) if total(parts, borders, e) == least]
+    found = Costs(parts, borders).cheapest(stay_float)
+    least = Costs(parts, borders).total(found)
+    equal = [e for e in every_choice(parts, stay_float) if Costs(parts, borders).total(e) == least]
     assert all(found <= each for each in equal)
 
 
@@ -69,22 +69,22 @@ def chain(*times, crossing=10):
     ],
 )
 def test_chains(times, expected):
-    assert cheapest(*chain(*times)) == expected
+    assert Costs(*chain(*times)).cheapest() == expected
 
 
 def test_what_must_stay_float_does():
     parts, borders = chain((100, 50), (100, 1), (100, 50))
-    assert cheapest(parts, borders, {"1"}) == {"0", "2"}
+    assert Costs(parts, borders).cheapest({"1"}) == {"0", "2"}
 
 
 def test_a_tensor_is_converted_once_for_all_its_readers():
     parts = {"a": Part(10, 10), "b": Part(20, 14), "c": Part(20, 14)}
     borders = [Border(FLOAT, ("b", "c"), 10, 10)]
-    assert cheapest(parts, borders) == {"b", "c"}
+    assert Costs(parts, borders).cheapest() == {"b", "c"}
     apart = [Border(FLOAT, (reader,), 10, 10) for reader in ("b", "c")]
-    assert cheapest(parts, apart) == set()
+    assert Costs(parts, apart).cheapest() == set()
 
 
 def test_long_chains():
     parts, borders = chain(*[(100, 50)] * 500)
-    assert len(cheapest(parts, borders)) == 500
+    assert len(Costs(parts, borders).cheapest()) == 500
