@@ -102,14 +102,6 @@ def show(
     With `output`, the JSON document is written to that file first. Nothing is printed where an
     option takes standard output. FileError: the file cannot be written. Error: the report's own.
     """
-    _show(report, as_json, own_text(report) if text is None else text, output, force)
-    if report.error is not None:
-        raise report.error
-
-
-def _show(
-    report: Report, as_json: bool, text: "Iterable[str | Table]", output: str | None, force: bool
-) -> None:
     text_of_document = json.dumps(document(report), indent=2, allow_nan=False)
     if output is not None:
         from deploykit.storage.files import write
@@ -117,13 +109,15 @@ def _show(
         write(output, [f"{text_of_document}\n".encode()], force)
         note_document(output == "-")
     if standard_output_is_taken():
-        return
-    if as_json:
+        pass
+    elif as_json:
         print(text_of_document)
         note_document()
-        return
-    for drawn_line in drawn(text, _width()):
-        print(escaped(drawn_line, keep="\n"))
+    else:
+        for line in drawn(own_text(report) if text is None else text, _width()):
+            print(escaped(line, keep="\n"))
+    if report.error is not None:
+        raise report.error
 
 
 def _width() -> int | None:
