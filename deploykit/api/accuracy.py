@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
-from deploykit.api.public import INTERFACE, Command, public
+from deploykit.api.public import Command, public
 from deploykit.correctness.examining import MOST_PICTURES, STEPS, examine
 from deploykit.correctness.result import Accuracy
 from deploykit.freezing.open_model import OpenedModel, open_models
@@ -19,14 +19,7 @@ from deploykit.verification.samples import Dataset
 TOP1 = "top1"
 
 
-@public(
-    Command(
-        heading="Evaluation",
-        runs_graph=True,
-    ),
-    models="models",
-    interface=INTERFACE,
-)
+@public(Command(heading="Evaluation", runs_graph=True))
 def accuracy(
     models: Annotated[ModelsLike, Flag(format="paths", metavar="MODEL...")],
     data: Annotated[DataLike, Flag("--data", metavar="DATA", heading="Data")],

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Annotated, Any
 
-from deploykit.api.public import INTERFACE, Command, public
+from deploykit.api.public import Command, public
 from deploykit.benchmarking.engines.own_engine import in_own_engine, say_emulated
 from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
 from deploykit.benchmarking.measuring import measure_models
@@ -34,13 +34,7 @@ TURNS = BenchmarkOptions()
 _FILES = "files reach TensorFlow alone"
 
 
-@public(
-    Command(
-        heading="Measuring",
-    ),
-    models="models",
-    interface=INTERFACE,
-)
+@public(Command(heading="Measuring"))
 def benchmark(
     models: Annotated[ModelsLike, Flag(format="paths", metavar="MODEL...")],
     settings: RunConfigGrid

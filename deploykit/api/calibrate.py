@@ -1,30 +1,21 @@
 """Which values the tensors of a model hold."""
 
-import os
 from dataclasses import replace
 from typing import Annotated
 
-from deploykit.api.public import INTERFACE, Command, public
+from deploykit.api.public import Command, public
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.input.samples import open_feeds
 from deploykit.quantization.calibration import Calibration, RangeMethod
 from deploykit.quantization.calibration import calibrate as observe
 from deploykit.storage.files import check_output, write
 from deploykit.text.progress import working
-from deploykit.transforms.core.display.flag import ALLOW_OP, FORCE, PREPROCESS, Flag
+from deploykit.transforms.core.display.flag import ALLOW_OP, FORCE, PREPROCESS, Flag, output_flag
 from deploykit.transforms.core.engines.engines import MOST_BATCH
-from deploykit.verification.public_types import DataLike, ModelLike, PreprocessLike
+from deploykit.verification.public_types import DataLike, ModelLike, PathLike, PreprocessLike
 
 
-@public(
-    Command(
-        heading="Calibration",
-        runs_graph=True,
-        writes_result=False,
-    ),
-    models="model",
-    interface=INTERFACE,
-)
+@public(Command(heading="Calibration", runs_graph=True, writes_result=False))
 def calibrate(
     model: ModelLike,
     data: Annotated[DataLike, Flag("--data", metavar="DATA", heading="Data")],
@@ -33,10 +24,7 @@ def calibrate(
     method: RangeMethod = "minmax",
     batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None,
     allow_ops: Annotated[tuple[str, ...], ALLOW_OP] = (),
-    output: Annotated[
-        str | os.PathLike[str] | None,
-        Flag("-o --output", format="text output", heading="Output", beside=".ranges.json"),
-    ] = None,
+    output: Annotated[PathLike | None, output_flag(".ranges.json", "text output")] = None,
     force: Annotated[bool, FORCE] = False,
 ) -> Calibration:
     """Record the value range of each tensor of a model.

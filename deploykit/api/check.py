@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from deploykit.api.public import INTERFACE, Command, public
+from deploykit.api.public import Command, public
 from deploykit.freezing.checkpoints import Checkpoint, meta_bytes
 from deploykit.freezing.freeze import naming_errors
 from deploykit.freezing.graph_files import graph_bytes, load_graph
@@ -83,11 +83,7 @@ class ValidationReport(AsHtml):
         return None
 
 
-@public(
-    Command(),
-    models="model",
-    interface=INTERFACE,
-)
+@public(Command())
 def check(
     model: ModelLike,
     *,

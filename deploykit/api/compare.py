@@ -12,13 +12,7 @@ from deploykit.transforms.core.display.flag import Flag
 from deploykit.transforms.core.errors import GraphError
 
 
-@public(
-    Command(
-        heading="Comparison",
-        requires=(),
-        has_limits=False,
-    ),
-)
+@public(Command(heading="Comparison", requires=(), has_limits=False))
 def compare(
     a: Annotated[BenchmarkResult | str | os.PathLike[str], Flag(metavar="A.json")],
     b: Annotated[BenchmarkResult | str | os.PathLike[str] | None, Flag(metavar="[B.json]")] = None,

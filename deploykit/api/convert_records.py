@@ -23,7 +23,7 @@ DEFAULT = RecordOptions()
         requires=(),
         has_limits=False,
         writes_result=False,
-    ),
+    )
 )
 def convert_records(
     sources: Annotated[

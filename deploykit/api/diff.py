@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from deploykit.api.public import INTERFACE, Command, public
+from deploykit.api.public import Command, public
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.inspection.diff import GraphDifferences, differences
 from deploykit.text.progress import working
@@ -25,13 +25,7 @@ class Differences(AsHtml):
         return self.facts["equal"]
 
 
-@public(
-    Command(
-        requires=(),
-    ),
-    models="first second",
-    interface=INTERFACE,
-)
+@public(Command(requires=()))
 def diff(
     first: ModelLike,
     second: ModelLike,

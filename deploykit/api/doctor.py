@@ -22,11 +22,7 @@ class Diagnosis(AsHtml):
         return reason
 
 
-@public(
-    Command(
-        requires=(),
-    ),
-)
+@public(Command(requires=()))
 def doctor() -> Diagnosis:
     """Show the machine and the TensorFlow installation that run models here.
 

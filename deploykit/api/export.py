@@ -14,14 +14,7 @@ from deploykit.verification.public_types import ModelLike
 DEFAULT = ExportOptions()
 
 
-@public(
-    Command(
-        heading="Version",
-        runs_graph=True,
-        writes_result=False,
-    ),
-    models="model",
-)
+@public(Command(heading="Version", runs_graph=True, writes_result=False), interface=())
 def export(
     model: ModelLike,
     base_dir: str | os.PathLike[str],

@@ -17,30 +17,20 @@ from deploykit.rewriting.live_keras import Feed, checked_against_live, live_feed
 from deploykit.rewriting.rewrite import OutputFiles, Rewriting
 from deploykit.text.progress import Work, working
 from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.display.flag import FORCE, Flag
+from deploykit.transforms.core.display.flag import FORCE, Flag, output_flag
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification.public_types import LabelsLike, ModelLike, PreprocessLike
+from deploykit.verification.public_types import LabelsLike, ModelLike, PathLike, PreprocessLike
 from deploykit.verification.verify import Verification
 
 
-@public(
-    Command(
-        heading="Model metadata",
-        runs_graph=True,
-        writes_result=False,
-    ),
-    models="model",
-)
+@public(Command(heading="Model metadata", runs_graph=True, writes_result=False), interface=())
 def freeze(
     model: ModelLike,
     how: VerifyOptions = DEFAULT,
     *,
     preprocess: Annotated[PreprocessLike | None, Flag(metavar="FILE.json|LO..HI")] = None,
     labels: LabelsLike | None = None,
-    output: Annotated[
-        str | os.PathLike[str] | None,
-        Flag("-o --output", format="output", heading="Output", beside=".frozen.pb"),
-    ] = None,
+    output: Annotated[PathLike | None, output_flag(".frozen.pb")] = None,
     force: Annotated[bool, FORCE] = False,
 ) -> Graph:
     """Turn the variables of a model into constants.

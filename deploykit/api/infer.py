@@ -25,13 +25,7 @@ from deploykit.verification.public_types import ModelLike
 DEFAULT = InferOptions()
 
 
-@public(
-    Command(
-        heading="Results",
-        writes_result=False,
-    ),
-    models="model",
-)
+@public(Command(heading="Results", writes_result=False), interface=())
 def infer(
     model: ModelLike,
     data: str | os.PathLike[str],

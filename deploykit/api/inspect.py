@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from deploykit.api.public import INTERFACE, Command, public
+from deploykit.api.public import Command, public
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.inspection.summary import InspectionFacts, inspect_graph
 from deploykit.text.progress import working
@@ -21,14 +21,7 @@ class Inspection(AsHtml):
     facts: Flat[InspectionFacts]
 
 
-@public(
-    Command(
-        heading="What is shown",
-        requires=(),
-    ),
-    models="model",
-    interface=INTERFACE,
-)
+@public(Command(heading="What is shown", requires=()))
 def inspect(
     model: ModelLike,
     *,

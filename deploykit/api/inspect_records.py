@@ -52,7 +52,7 @@ class RecordsInspection(AsHtml):
         requires=(),
         has_limits=False,
         writes_result=False,
-    ),
+    )
 )
 def inspect_records(
     folder: Annotated[str | os.PathLike[str], Flag(metavar="DIR")],

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from deploykit.api.public import INTERFACE, Command, public
+from deploykit.api.public import Command, public
 from deploykit.calling.call_options import LabelOptions
 from deploykit.calling.label_image import (
     declared_input,
@@ -53,14 +53,7 @@ class ImageLabels(AsHtml):
     """What became of files on the way to each input, in words."""
 
 
-@public(
-    Command(
-        heading="Image and labels",
-        runs_graph=True,
-    ),
-    models="model",
-    interface=INTERFACE,
-)
+@public(Command(heading="Image and labels", runs_graph=True))
 def label(
     image: Annotated[ImageLike, Flag(format="path", is_required=False)],
     model: Annotated[

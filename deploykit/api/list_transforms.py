@@ -22,13 +22,7 @@ class TransformList(AsHtml):
         return tuple(each["name"] for each in self.transforms)
 
 
-@public(
-    Command(
-        name="transforms",
-        requires=(),
-        has_limits=False,
-    ),
-)
+@public(Command(name="transforms", requires=(), has_limits=False))
 def list_transforms(
     name: str | None = None,
 ) -> TransformList:

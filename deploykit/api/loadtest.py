@@ -44,13 +44,7 @@ class LoadTest(AsHtml):
     """What became of files on the way to each input, in words."""
 
 
-@public(
-    Command(
-        heading="Load",
-        requires=(),
-        has_limits=False,
-    ),
-)
+@public(Command(heading="Load", requires=(), has_limits=False))
 def load_test(
     address: str,
     model: str,

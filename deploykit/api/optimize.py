@@ -8,27 +8,17 @@ from deploykit.freezing.open_model import open_model
 from deploykit.rewriting.pipelines import OPTIMIZE
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.text.progress import working
-from deploykit.transforms.core.display.flag import FORCE, Flag
+from deploykit.transforms.core.display.flag import FORCE, Flag, output_flag
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.public_types import ModelLike, PathLike
 
 
-@public(
-    Command(
-        heading="Check",
-        runs_graph=True,
-        writes_result=False,
-    ),
-    models="model",
-)
+@public(Command(heading="Check", runs_graph=True, writes_result=False), interface=())
 def optimize(
     model: ModelLike,
     how: VerifyOptions = DEFAULT,
     *,
-    output: Annotated[
-        PathLike | None,
-        Flag("-o --output", format="output", heading="Output", beside=".optimized.pb"),
-    ] = None,
+    output: Annotated[PathLike | None, output_flag(".optimized.pb")] = None,
     force: Annotated[bool, FORCE] = False,
     verify: Annotated[bool, Flag(is_python_only=True)] = False,
 ) -> Graph:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from deploykit.api.public import INTERFACE, Command, public
+from deploykit.api.public import Command, public
 from deploykit.benchmarking.engines.own_engine import say_emulated
 from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
 from deploykit.benchmarking.settings import CPU_DEVICES, RunConfig
@@ -28,13 +28,7 @@ _DEVICES = RunConfig.device, CPU_DEVICES, True
 _ONE = "one device, the CPU; devices are of --engine tensorflow"
 
 
-@public(
-    Command(
-        heading="Running",
-    ),
-    models="model",
-    interface=INTERFACE,
-)
+@public(Command(heading="Running"))
 def placement(
     model: ModelLike,
     *,

@@ -44,13 +44,7 @@ class Prediction(AsHtml):
     """Where each of several samples comes from, where texts were given, one for each."""
 
 
-@public(
-    Command(
-        heading="Request",
-        requires=(),
-        has_limits=False,
-    ),
-)
+@public(Command(heading="Request", requires=(), has_limits=False))
 def predict(
     address: str,
     model: str,

@@ -16,9 +16,11 @@ from typing import Any, TypeVar
 from deploykit.api.arguments import check_arguments
 from deploykit.freezing.interface import ModelSource, source_of
 from deploykit.storage.parameters import former_names, option_fields, renamed, with_options
-from deploykit.transforms.core.display.flag import declared
+from deploykit.transforms.core.display.flag import alternatives, declared
 
 R = TypeVar("R")
+INTERFACE = ("inputs", "outputs", "tags", "signature")
+"""The fields of `ModelSource` that name a part of a model, and not what it is made of."""
 
 
 @dataclass(frozen=True)
@@ -40,22 +42,21 @@ class Command:
 
 
 def public(
-    command: Command | None = None, *, models: str = "", interface: Sequence[str] = ()
+    command: Command | None = None, *, interface: Sequence[str] = INTERFACE
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Return a decorator for a public function.
 
     Args:
         command: how it appears on the command line; None: it does not.
-        models: names of its parameters that take a model, separated by spaces. Fields of
-            `ModelSource` are keyword arguments that hold for all of them.
-        interface: the fields of `ModelSource` that the command line has; default: all.
+        interface: the fields of `ModelSource` that the command line has; empty: all. They are
+            keyword arguments of a function that takes models, and hold for all of these.
 
     The function raises TypeError, as Python does, for a keyword argument that it does not have.
     """
 
     def decorate(function: Callable[..., R]) -> Callable[..., R]:
         signature = inspect.signature(function)
-        takers = models.split()
+        takers = _models(signature)
         former = _former_names(signature)
 
         @functools.wraps(function)
@@ -89,6 +90,15 @@ def public(
         return call
 
     return decorate
+
+
+def _models(signature: inspect.Signature) -> list[str]:
+    """Return the names of the parameters that take a model."""
+    return [
+        name
+        for name, each in signature.parameters.items()
+        if ModelSource in alternatives(declared(each.annotation)[0])
+    ]
 
 
 def _documented(text: str | None, signature: inspect.Signature) -> str:
@@ -181,7 +191,3 @@ def expanded(signature: inspect.Signature, has_model: bool) -> inspect.Signature
                     annotation=field.type,
                 )
     return signature.replace(parameters=list(found.values()))
-
-
-INTERFACE = ("inputs", "outputs", "tags", "signature")
-"""The fields of `ModelSource` that name a part of a model, and not what it is made of."""

@@ -27,7 +27,7 @@ from deploykit.rewriting.proof import Proof, by_calibration
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import Work, working
-from deploykit.transforms.core.display.flag import FORCE, Flag
+from deploykit.transforms.core.display.flag import FORCE, Flag, output_flag
 from deploykit.transforms.core.engines.openvino_model import Compiling
 from deploykit.transforms.core.errors import (
     GraphError,
@@ -49,14 +49,7 @@ RUN_ON = 16  # held-out samples, on which the file is run once more
 RUN_BAR_DB = 10.0  # a few samples scatter about the bar of all; a wrong file is at 0 dB or below
 
 
-@public(
-    Command(
-        heading="Quantization",
-        runs_graph=True,
-        writes_result=False,
-    ),
-    models="model",
-)
+@public(Command(heading="Quantization", runs_graph=True, writes_result=False), interface=())
 def quantize(
     model: ModelLike,
     how: QuantizeOptions = DEFAULT,
@@ -68,10 +61,7 @@ def quantize(
     evaluation: Annotated[
         DataLike | None, Flag(hidden="--eval", metavar="DATA", heading="With --calibration")
     ] = None,
-    output: Annotated[
-        PathLike | None,
-        Flag("-o --output", format="output", heading="Output", beside=".quantized.pb"),
-    ] = None,
+    output: Annotated[PathLike | None, output_flag(".quantized.pb")] = None,
     force: Annotated[bool, FORCE] = False,
 ) -> Graph:
     """Optimize a model and quantize it to int8.

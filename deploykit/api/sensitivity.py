@@ -20,13 +20,7 @@ from deploykit.transforms.core.int8.ranges import check_ranges
 from deploykit.verification.public_types import DataLike, ModelLike, PreprocessLike
 
 
-@public(
-    Command(
-        heading="Ranking",
-        runs_graph=True,
-    ),
-    models="model",
-)
+@public(Command(heading="Ranking", runs_graph=True), interface=())
 def sensitivity(
     model: ModelLike,
     calibration: Annotated[DataLike, Flag("--calibration", metavar="DATA", heading="Data")],

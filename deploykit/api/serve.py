@@ -21,13 +21,7 @@ logger = logging.getLogger("deploykit")
 DEFAULT = ServerFlags()
 
 
-@public(
-    Command(
-        requires=(),
-        has_limits=False,
-        writes_result=False,
-    ),
-)
+@public(Command(requires=(), has_limits=False, writes_result=False))
 def serve(
     base_dir: str | os.PathLike[str] | None = None,
     flags: ServerFlags = DEFAULT,

@@ -15,12 +15,7 @@ from deploykit.transforms.core.display.flag import MOST_INT64, Flag
 from deploykit.transforms.core.errors import Error
 
 
-@public(
-    Command(
-        requires=(),
-        has_limits=False,
-    ),
-)
+@public(Command(requires=(), has_limits=False))
 def status(
     address: str,
     model: str | None = None,

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from deploykit.api.comparison import DEFAULT, VerifyOptions
-from deploykit.api.public import INTERFACE, Command, public
+from deploykit.api.public import Command, public
 from deploykit.freezing.open_model import open_model
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.rewriting.transform import check_ranges_of
@@ -14,14 +14,7 @@ from deploykit.transforms.core.protos import GraphDef
 from deploykit.verification.public_types import ModelLike, PathLike
 
 
-@public(
-    Command(
-        heading="Transforms",
-        writes_result=False,
-    ),
-    models="model",
-    interface=INTERFACE,
-)
+@public(Command(heading="Transforms", writes_result=False))
 def transform(
     model: Annotated[ModelLike, Flag("--in_graph --in-graph", format="home path", heading="Model")],
     transforms: Annotated[str, Flag("--transforms", metavar="STRING")],

@@ -5,7 +5,7 @@ import os
 from dataclasses import replace
 from typing import Annotated
 
-from deploykit.api.public import INTERFACE, Command, public
+from deploykit.api.public import Command, public
 from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
 from deploykit.benchmarking.tuning.recommendation import Recommendation
 from deploykit.benchmarking.tuning.tune_options import TuneOptions
@@ -15,30 +15,20 @@ from deploykit.freezing.open_model import open_model, path_of
 from deploykit.input.samples import read_feeding
 from deploykit.storage.files import check_output, write
 from deploykit.text.progress import working
-from deploykit.transforms.core.display.flag import FORCE, Flag
+from deploykit.transforms.core.display.flag import FORCE, output_flag
 from deploykit.transforms.core.errors import CrashError, LimitError
-from deploykit.verification.public_types import ModelLike
+from deploykit.verification.public_types import ModelLike, PathLike
 
 DEFAULT = TuneOptions()
 
 
-@public(
-    Command(
-        heading="Search",
-        writes_result=False,
-    ),
-    models="model",
-    interface=INTERFACE,
-)
+@public(Command(heading="Search", writes_result=False))
 def tune(
     model: ModelLike,
     how: TuneOptions = DEFAULT,
     *,
     feeding: BenchmarkInputs = MADE_UP,
-    output: Annotated[
-        str | os.PathLike[str] | None,
-        Flag("-o --output", format="text output", heading="Output", beside=".tuned.json"),
-    ] = None,
+    output: Annotated[PathLike | None, output_flag(".tuned.json", "text output")] = None,
     force: Annotated[bool, FORCE] = False,
 ) -> Recommendation:
     """Find faster settings for a model on this machine.

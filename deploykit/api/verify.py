@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from deploykit.api.comparison import DEFAULT, VerifyOptions
-from deploykit.api.public import INTERFACE, Command, public
+from deploykit.api.public import Command, public
 from deploykit.freezing.open_model import open_model
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.flag import Flag
@@ -15,14 +15,7 @@ from deploykit.verification.verify import Verification
 logger = logging.getLogger("deploykit")
 
 
-@public(
-    Command(
-        heading="Check",
-        runs_graph=True,
-    ),
-    models="reference result",
-    interface=INTERFACE,
-)
+@public(Command(heading="Check", runs_graph=True))
 def verify(
     reference: ModelLike,
     result: ModelLike,

@@ -83,12 +83,8 @@ class RecordsVerification(AsHtml):
 
 @public(
     Command(
-        name="records verify",
-        heading="Records",
-        requires=(),
-        has_limits=False,
-        writes_result=False,
-    ),
+        name="records verify", heading="Records", requires=(), has_limits=False, writes_result=False
+    )
 )
 def verify_records(
     folder: Annotated[str | os.PathLike[str], Flag(metavar="DIR")],

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
-from deploykit.api.public import INTERFACE, Command, public
+from deploykit.api.public import Command, public
 from deploykit.freezing.interface import ModelSource, source_of
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.input.data import open_data
@@ -42,14 +42,8 @@ class WrittenInput(AsHtml):
 
 @public(
     Command(
-        name="input write",
-        heading="Pipeline",
-        requires=(),
-        has_limits=False,
-        writes_result=False,
-    ),
-    models="model",
-    interface=INTERFACE,
+        name="input write", heading="Pipeline", requires=(), has_limits=False, writes_result=False
+    )
 )
 def write_input(
     data: Annotated[str | os.PathLike[str], Flag(metavar="DIR")],

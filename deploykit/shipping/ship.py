@@ -48,7 +48,7 @@ RUN, KEPT = "run", "kept"
         runs_graph=True,
         writes_result=False,
     ),
-    models="model",
+    interface=(),
 )
 def ship(
     model: ModelLike,

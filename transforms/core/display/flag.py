@@ -87,3 +87,8 @@ PREPROCESS = Flag(
     "JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1) [default: from the "
     "model metadata file X.pb.json, or from the model itself].",
 )
+
+
+def output_flag(beside: str, format: str = "output") -> Flag:  # noqa: A002
+    """Return how -o is written, a file that by default lies beside the model."""
+    return Flag("-o --output", format=format, heading="Output", beside=beside)
