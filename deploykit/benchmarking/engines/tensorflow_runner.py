@@ -57,7 +57,7 @@ class TensorFlowRunner(Runner):
         start = time.perf_counter_ns()
         self.towers: list[Tower]
         self.graph: Any = parts.ops.Graph() if like is None else like.graph
-        try:
+        with self._explained("load the graph"):
             self.session = parts.session.Session(graph=self.graph, config=self.config)
             self._check(devices)
             supply = None
@@ -78,8 +78,6 @@ class TensorFlowRunner(Runner):
             if job.settings.executor is not None:
                 ready = functools.partial(in_callers_thread, self.session)
             self._call = ready(self.fetches, self.fed)
-        except self._failures as error:
-            raise runtime_failed(error, "load the graph") from None
         self.load = time.perf_counter_ns() - start
 
     def _imported(self, devices: Sequence[str]) -> tuple[Supply | None, list[Tower]]:
@@ -95,17 +93,11 @@ class TensorFlowRunner(Runner):
     def is_graph_of(self, job: Job) -> bool:
         """Say whether the session of a job may have this graph; one with a supply has its own."""
         mine, other = (
-            (
-                each.model,
-                each.inputs,
-                each.outputs,
-                each.devices,
-                each.settings.device,
-                each.settings.engine,
-            )
+            (each.inputs, each.outputs, each.devices, each.settings.device, each.settings.engine)
             for each in (self.job, job)
         )
-        return bool(self.fed) and job.settings.input == FEED and mine == other
+        is_same = self.job.model == job.model and mine == other
+        return bool(self.fed) and job.settings.input == FEED and is_same
 
     def _check(self, devices: Sequence[str]) -> None:
         """See that the devices are there: soft placement would take another without a word."""
@@ -160,12 +152,12 @@ class TensorFlowRunner(Runner):
         self.batches = fed_together(job.batches, len(self.towers))
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Make an Error of what TensorFlow raises in a call."""
+    def _explained(self, action: str = "run the graph") -> Iterator[None]:
+        """Make an Error of what TensorFlow raises in a call, or in another action."""
         try:
             yield
         except self._failures as error:
-            raise runtime_failed(error, "run the graph") from None
+            raise runtime_failed(error, action) from None
 
     def run_once(self, options: Any = None) -> tuple[int, Any]:
         """Run the first batch with these RunOptions; return the call's time and its RunMetadata."""

@@ -1,8 +1,8 @@
 """What a graph costs at batch 1: bytes by node, and floating-point operations by op."""
 
-import math
 from collections import Counter
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from deploykit.transforms.core.errors import GraphError
@@ -33,7 +33,7 @@ def memory(graph: Graph, shapes: Shapes, top: int) -> dict[str, Any]:
         shape = variable_shape(node) if is_variable else shapes.full_shape(node.name)
         if type_ is None or shape is None or node.op in GIVES_ON:
             continue
-        size = math.prod(shape) * item_bytes(type_)
+        size = prod(shape) * item_bytes(type_)
         kind = "constants" if node.op == "Const" else "computed"
         sums["variables" if is_variable else kind] += size
         found.append({"node": node.name, "op": node.op, "type": type_, "shape": list(shape),
@@ -92,32 +92,20 @@ def layer_flops(node: Node, result: Shape, shapes: list[Shape]) -> int:
     return 2 * _FLOPS[node.op](node, result, shapes)
 
 
-def _convolution(node: Node, result: Shape, shapes: list[Shape]) -> int:
-    return math.prod(result) * math.prod(shapes[WEIGHTS][:-1])
-
-
-def _depthwise(node: Node, result: Shape, shapes: list[Shape]) -> int:
-    return math.prod(result) * math.prod(shapes[WEIGHTS][:2])
-
-
-def _transposed_convolution(node: Node, result: Shape, shapes: list[Shape]) -> int:
-    """Each value that is read goes to every place of the window and every channel."""
-    return math.prod(shapes[2]) * math.prod(shapes[WEIGHTS][:3])
-
-
 def _matmul(node: Node, result: Shape, shapes: list[Shape]) -> int:
     transposed = node.attr("transpose_a", False) or node.attr("adj_x", False)
-    return math.prod(result) * shapes[0][-2 if transposed else -1]
+    return prod(result) * shapes[0][-2 if transposed else -1]
 
 
 _FLOPS: dict[str, Callable[[Node, Shape, list[Shape]], int]] = {
     "BatchMatMul": _matmul,
     "BatchMatMulV2": _matmul,
     "BatchMatMulV3": _matmul,
-    "Conv2D": _convolution,
-    "Conv2DBackpropInput": _transposed_convolution,
-    "Conv3D": _convolution,
-    "DepthwiseConv2dNative": _depthwise,
+    "Conv2D": lambda _, result, shapes: prod(result) * prod(shapes[WEIGHTS][:-1]),
+    # Each value that is read goes to every place of the window and every channel.
+    "Conv2DBackpropInput": lambda _, result, shapes: prod(shapes[2]) * prod(shapes[WEIGHTS][:3]),
+    "Conv3D": lambda _, result, shapes: prod(result) * prod(shapes[WEIGHTS][:-1]),
+    "DepthwiseConv2dNative": lambda _, result, shapes: prod(result) * prod(shapes[WEIGHTS][:2]),
     "MatMul": _matmul,
 }
 _FLOPS |= {op: _FLOPS[layer] for op, layer in PRIVATE_OPS.items()}

@@ -50,14 +50,10 @@ def trace(calls: Mapping[str, Iterable[Event]]) -> dict[str, Any]:
 
 
 def _arguments(event: Event) -> dict[str, Any]:
-    found: dict[str, Any] = {"node": event.node}
-    if event.allocated:
-        found["allocated_bytes"] = event.allocated
-    if event.moved:
-        found["moved_bytes"] = event.moved
-    if event.flops:
-        found["flops"] = event.flops
-    return found
+    counts = {
+        "allocated_bytes": event.allocated, "moved_bytes": event.moved, "flops": event.flops
+    }  # fmt: skip
+    return {"node": event.node} | {name: count for name, count in counts.items() if count}
 
 
 def _name(kind: str, name: str, process: int, lane: int) -> dict[str, Any]:
