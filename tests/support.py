@@ -95,7 +95,13 @@ def error(before: Graph, after: Graph, feeds: dict[str, np.ndarray]) -> float:
     return max(max(d.max_relative_error, d.rms_relative_error) for d in differences)
 
 
-def call_here(function: str, *arguments: Any, env: object = None, forced: object = None) -> Any:
+def call_here(
+    function: str,
+    *arguments: Any,
+    env: object = None,
+    forced: object = None,
+    kept: bool = False,
+) -> Any:
     """Do in this process what `child.call` does in a child: one TensorFlow serves all tests."""
     module, name = function.split(":")
     return getattr(importlib.import_module(module), name)(*arguments)

@@ -19,6 +19,7 @@ from deploykit.text.progress import Work, working
 from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.display.flag import FORCE, Flag, output_flag
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.child import reused_children
 from deploykit.verification.public_types import LabelsLike, ModelLike, PathLike, PreprocessLike
 from deploykit.verification.verify import Verification
 
@@ -69,7 +70,7 @@ def freeze(
     source = source_of(model)
     target = OutputFiles(output, force)
     target.check(source)
-    with working("freeze") as work:
+    with working("freeze") as work, reused_children():
         opened = open_model(source)
         opened.refuse_effects(how.allow_ops)
         graph = opened.frozen.copy()

@@ -53,7 +53,8 @@ def saved_again(function: str, *arguments: Any) -> Iterator[tuple[Graph, Initial
     and the arguments, and returns a `Resaved`.
     """
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
-        written = call(function, folder, *arguments, forced={"KERAS_BACKEND": "tensorflow"})
+        forced = {"KERAS_BACKEND": "tensorflow"}
+        written = call(function, folder, *arguments, forced=forced, kept=True)
         yield read_again(folder, written)
 
 

@@ -123,9 +123,9 @@ def _outcome(
         by_labels = _judge_by_labels(task, stack)  # first, as what is wrong is soon seen
         judge = _judge(task, stack)
         with task.step("calibrate") as advance:
-            samples = _calibrating(task, 2 if known is None else 1)
-            if samples.count < task.samples.calibrating.count:
-                known = None  # it is of all of them
+            every = task.samples.calibrating
+            passes = 2 if known is None else 1
+            samples = every.spread(task.budget.calibrating_samples(LEAST, passes))
             shifted, notes = prepare(
                 task.graph,
                 samples.feeds(),
@@ -135,7 +135,13 @@ def _outcome(
                 advance=advance,
             )
             task.notes.extend(notes)
-        planned = plan(shifted, load_ranges(task.ranges), task.how.keep_float)
+        ranges = load_ranges(task.ranges)
+        if ranges.samples <= samples.count < every.count:
+            task.notes.append(
+                f"calibrated with {samples.count} of {every.count} samples, {FOR_TIME} takes them "
+                "all"
+            )
+        planned = plan(shifted, ranges, task.how.keep_float)
         rounded, notes = round_in_time(task, shifted, samples)
         task.notes.extend(notes)
         found = Calibrated(shifted, planned, judge, by_labels, rounded)
@@ -145,17 +151,6 @@ def _outcome(
             if (choice := candidates[-1].choice) is not None:
                 ranking = [e for e in choice.ranking if e.layer not in choice.departing]
         return best_of(task, found, candidates)
-
-
-def _calibrating(task: SearchTask, passes: int) -> Dataset:
-    """Return the samples to calibrate with: all that there is time for."""
-    every = task.samples.calibrating
-    found = every.spread(task.budget.calibrating_samples(LEAST, passes))
-    if found.count < every.count and "ranges" not in task.state.found:
-        task.notes.append(
-            f"calibrated with {found.count} of {every.count} samples, {FOR_TIME} takes them all"
-        )
-    return found
 
 
 def _judge(task: SearchTask, stack: contextlib.ExitStack) -> Judge:

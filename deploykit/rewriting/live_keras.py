@@ -120,7 +120,7 @@ def _check(live: LiveModel, graph: Graph, path: str, feeds: Sequence[Feed]) -> N
     if isinstance(live.model, KerasFile):
         name = "deploykit.rewriting.live_keras:compare_file"
         forced = {"KERAS_BACKEND": "tensorflow"}
-        found = call(name, live.model, frozen, feeds, tolerance, forced=forced)
+        found = call(name, live.model, frozen, feeds, tolerance, forced=forced, kept=True)
     else:
         name = "deploykit.rewriting.live_keras:compare_outputs"
         try:

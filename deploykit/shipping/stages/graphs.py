@@ -30,12 +30,17 @@ from deploykit.text.progress import working
 from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import UnverifiedError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.child import reused_children
 
 SIDECAR = ".json"
 
 
+@reused_children()
 def _check(shipment: Shipment) -> Outcome:
-    """Say whether the model is sound, then write it as one frozen graph."""
+    """Say whether the model is sound, then write it as one frozen graph.
+
+    Keras is imported once for that, in a child that ends then.
+    """
     source, how = shipment.source, shipment.how
     opened = None
     if not path_of(source) or _is_keras(source.model):  # it has no graph until it is frozen

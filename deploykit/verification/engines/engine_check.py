@@ -311,7 +311,7 @@ class _InChild:
     def _started(self) -> Worker:
         """Start it with the system's own memory: OpenVINO dies of what is put in its place."""
         system = {"LD_PRELOAD": None}
-        return Worker(self._kind, *self._arguments, forced=system, runs=self._name)
+        return Worker(self._kind, *self._arguments, forced=system, runs=self._name, kept=True)
 
     def close(self) -> None:
         """End the process."""

@@ -96,15 +96,16 @@ def call(
     env: Mapping[str, str] | None = None,
     forced: Mapping[str, str | None] | None = None,
     runs: str = "TensorFlow",
+    kept: bool = False,
 ) -> Any:
     """Return what `function` ("package.module:name") returns in a child process.
 
     `env` sets variables for the child; what the user has set wins, but not over `forced`. `runs` is
-    what runs there, as errors call it. An Error raised there is raised here. LimitError: the
-    deadline or the memory cap was reached. CrashError: the child died. BugError: the function
-    failed.
+    what runs there, as errors call it, and `kept` is that of `Worker`. An Error raised there is
+    raised here. LimitError: the deadline or the memory cap was reached. CrashError: the child died.
+    BugError: the function failed.
     """
-    worker = Worker(function, *arguments, env=env, forced=forced, runs=runs)
+    worker = Worker(function, *arguments, env=env, forced=forced, runs=runs, kept=kept)
     with contextlib.closing(worker):
         return worker.created()
 
@@ -114,19 +115,22 @@ def reused_children() -> Iterator[None]:
     """Within the block, a child whose work is done does the next one in the same environment.
 
     So TensorFlow, whose import takes seconds, is imported less often. A child with settings that
-    are `forced` serves once, and so does one that failed: nothing measured depends on earlier work.
+    are `forced` serves once, unless it is `kept`, and so does one that failed: nothing measured
+    depends on earlier work. A block within another one ends the children that it added.
     """
     global _idle
-    if _idle is not None:  # a block within another one
-        yield
-        return
-    _idle = []
+    outer, before = _idle, [*(_idle or ())]
+    _idle = [*before]
     try:
         yield
     finally:
-        found, _idle = _idle, None
+        found, _idle = _idle, outer
+        kept = [each for each in found if any(each is other for other in before)]
+        if outer is not None:
+            outer[:] = kept
         for each in found:
-            each.end()
+            if not any(each is other for other in kept):
+                each.end()
 
 
 @contextlib.contextmanager
@@ -226,14 +230,16 @@ class Worker:
         env: Mapping[str, str] | None = None,
         forced: Mapping[str, str | None] | None = None,
         runs: str = "TensorFlow",
+        kept: bool = False,
     ) -> None:
         """Start the child; it works while the caller goes on, and `created` or `ask` wait for it.
 
         `env` is what the user may have set otherwise, `forced` what was asked for on the command
         line: it wins, and None removes a variable. The child sees a GPU only where
-        CUDA_VISIBLE_DEVICES is in `forced`. `runs` is what runs there, as errors call it.
+        CUDA_VISIBLE_DEVICES is in `forced`. `runs` is what runs there, as errors call it. `kept`:
+        whether `reused_children` may reuse the child although variables are forced.
         """
-        self._runs, self._serves_once = runs, forced is not None
+        self._runs, self._serves_once = runs, forced is not None and not kept
         self._is_closed = False
         self._is_ready = False  # to be reused: all that it was asked it has answered
         environment = _environment(env or {}, forced or {})

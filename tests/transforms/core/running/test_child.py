@@ -294,6 +294,24 @@ def test_a_child_is_reused_in_the_same_environment_alone():
     assert child._idle is None
 
 
+def test_a_child_with_forced_variables_is_reused_where_that_is_said():
+    forced = {"DEPLOYKIT_TEST": "1"}
+    with child.reused_children():
+        first = counted(forced=forced, kept=True)
+        assert counted(forced=forced, kept=True)[0] == first[0]
+        assert counted(forced=forced)[0] != first[0]
+
+
+def test_a_block_ends_the_children_that_it_added():
+    with child.reused_children():
+        first = counted()
+        with child.reused_children():
+            inner = counted(env={"DEPLOYKIT_TEST": "1"})
+            assert counted()[0] == first[0]
+        assert counted()[0] == first[0]
+        assert counted(env={"DEPLOYKIT_TEST": "1"})[0] != inner[0]
+
+
 def test_a_reused_child_has_the_limits_and_the_log_of_its_work():
     with child.reused_children():
         child.call(f"{HERE}:writes_to_its_log")
