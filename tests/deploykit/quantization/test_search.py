@@ -316,9 +316,9 @@ def test_an_interrupted_run_goes_on(net, data, clock, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         quantize_calibrated(net, data, wanted, state=state)
     assert state.exists()
-    assert len(calibrations) == 2, "before and after shifting"
+    assert len(calibrations) == 1, "no rewrite changes this net"
     quantize_calibrated(net, data, wanted, state=state)
-    assert (len(ranked), len(calibrations)) == (4, 2), "nothing is measured again"
+    assert (len(ranked), len(calibrations)) == (4, 1), "nothing is measured again"
     assert not state.exists()
 
 
