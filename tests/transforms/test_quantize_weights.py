@@ -66,14 +66,13 @@ def apply(name, x, w):
 def layers(*names):
     """Return a graph with an input x_NAME, weights w_NAME and an output y_NAME for each layer."""
 
-    def make():
+    with building([f"x_{n}" for n in names], [f"y_{n}" for n in names]) as graph:
         for name in names:
             shape, weights_shape, axes = LAYERS[name]
             x = tf.compat.v1.placeholder(tf.float32, shape, name=f"x_{name}")
             w = tf.constant(unequal(weights_shape, axes), name=f"w_{name}")
             tf.identity(apply(name, x, w), name=f"y_{name}")
-
-    return build(make, [f"x_{n}" for n in names], [f"y_{n}" for n in names])
+    return graph
 
 
 def feeds(*names):

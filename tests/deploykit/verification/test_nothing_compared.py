@@ -121,15 +121,14 @@ EMPTIED = {
 def emptied(kind: str, before: float, behind: float, beside: bool) -> Graph:
     """Return a graph with an output that is empty, or zero, whatever is fed."""
 
-    def body():
+    with building(["x"], ["beside", "out"] if beside else ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
         y = tf.matmul(x, random(3, 4))
         if beside:
             tf.identity(y, name="beside")
         found = EMPTIED[kind](tf, y * np.float32(before))
         tf.multiply(found, tf.cast(behind, found.dtype), name="out")
-
-    return build(body, ["x"], ["beside", "out"] if beside else ["out"])
+    return graph
 
 
 @pytest.mark.usefixtures("in_process")

@@ -13,7 +13,7 @@ from deploykit.quantization.timing.layer_times import CALLS, PROBED, ROUNDS, lay
 from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.transforms.core.int8.plan import plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
-from tests.support import build, random, tf
+from tests.support import building, random, tf
 from tests.transforms.int8_nets import ranges_of
 from tests.transforms.test_quantize_static_inputs import feeds_of as signed_feeds
 from tests.transforms.test_quantize_static_inputs import net as signed_net
@@ -26,13 +26,12 @@ Load = Callable[[np.random.Generator, str, int, int], np.ndarray]
 def chain_of_layers():
     """Return eight convolutions, one behind the other."""
 
-    def body():
+    with building(["x"], [f"{LAYERS[-1]}_relu"]) as graph:
         y = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 8], name="x")
         for layer in LAYERS:
             y = tf.nn.conv2d(y, random(3, 3, 8, 8), 1, "SAME", name=layer)
             y = tf.nn.relu(y, name=f"{layer}_relu")
-
-    return build(body, ["x"], [f"{LAYERS[-1]}_relu"])
+    return graph
 
 
 @pytest.fixture(scope="module")

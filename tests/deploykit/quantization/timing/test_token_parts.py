@@ -18,7 +18,7 @@ from deploykit.quantization.timing.token_parts import choose_parts, in_parts, la
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.samples import Dataset
 from tests.real import encoder
-from tests.support import build, built, error, ops, random, tf
+from tests.support import building, built, error, ops, random, tf
 
 SIZE = encoder.TINY
 ASKED = RunConfig(batch=1)
@@ -28,7 +28,7 @@ BAR = 1e-6 * 11  # design: 1e-6 * (5 + depth)
 def net(typed: bool = False, tokens: int | None = SIZE.tokens) -> Graph:
     """Return an encoder; `typed`: it also reads the types of tokens, as BERT does."""
 
-    def make():
+    with building(["mask", "ids", *(["types"] if typed else [])], ["out"]) as graph:
         names = ("mask", "ids", "types")[: 3 if typed else 2]
         mask, ids, *types = (
             tf.compat.v1.placeholder(tf.int32, (None, tokens), name=name) for name in names
@@ -36,8 +36,6 @@ def net(typed: bool = False, tokens: int | None = SIZE.tokens) -> Graph:
         if typed:
             ids = tf.gather(tf.constant(np.arange(SIZE.words, dtype=np.int32)), ids) + types[0]
         tf.identity(encoder._plain("bert", encoder.weights(SIZE), SIZE)(ids, mask), name="out")
-
-    graph = build(make, ["mask", "ids", *(["types"] if typed else [])], ["out"])
     graph.prune()
     return graph
 
