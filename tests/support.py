@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import importlib
+import json
 import os
 import re
 import string
@@ -21,6 +22,8 @@ from deploykit.transforms.core.running.differences import compare
 from deploykit.transforms.core.running.session import Session
 
 GOLDEN = Path(__file__).parent / "golden"
+THEIRS = ("config-not-parsed", "runtime-failed", "module-not-importable", "transform-raised")
+LONGEST = 400  # characters of fields that are shown
 COLLECTED = pytest.StashKey[tuple[pytest.Item, ...]]()  # all tests, also those passed over
 running: pytest.Item | None = None  # the test that runs, as conftest.py says
 
@@ -163,6 +166,26 @@ def assert_error(error: BaseException | None, code: str, /, **fields: object) ->
     for name, expected in fields.items():
         assert name in error.fields, f"{error!r} has no field {name}"
         assert error.fields[name] == _plain(expected), f"{error!r}: {error}"
+
+
+def coded(error: BaseException | None) -> str:
+    """Return an error's class, code and fields as one line of a golden text.
+
+    The words may change; reasons in the words of other software are left out.
+    """
+    assert isinstance(error, CodedError), repr(error)
+    assert "\n" not in str(error)
+    theirs = {"reason"} if error.code in THEIRS else set()
+    fields = {name: error.fields[name] for name in sorted(error.fields.keys() - theirs)}
+    text = json.dumps(fields, ensure_ascii=False)
+    return f"{type(error).__name__} {error.code} {text[:LONGEST]}\n"
+
+
+def refusal(call: Callable[..., object], *arguments: Any, **named: Any) -> str:
+    """Return the error that a call raises, as `coded` shows it."""
+    with pytest.raises(CodedError) as found:
+        call(*arguments, **named)
+    return coded(found.value)
 
 
 def says(code: str, /, **fields: object) -> str:

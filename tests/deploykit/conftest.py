@@ -21,7 +21,7 @@ from deploykit.transforms.core.errors import CodedError
 from deploykit.transforms.core.running.child import ResourceLimits
 from deploykit.verification import verify
 from tests.documents import pinned
-from tests.support import built, call_here, random, tf
+from tests.support import built, call_here, coded, random, tf
 
 FASHION = Path(__file__).parents[2] / "models" / "fashion"
 
@@ -82,6 +82,21 @@ def deploykit(capfd):
         return Outcome(status, captured.out, captured.err, error)
 
     return run
+
+
+def refusals(deploykit, command, lines, folder=None):
+    """Yield each line of options with the status and the error that a command refuses it with.
+
+    Nothing may be on standard output, and one sentence on stderr beside what is fed. Paths are
+    shown without `folder`.
+    """
+    for options in lines:
+        found = deploykit(*command, *options.split())
+        *fed, said = found.stderr.splitlines()
+        assert found.printed == "", options
+        assert all(line.endswith(", as they are") for line in fed), found.stderr
+        assert said.startswith("deploykit: error: "), options
+        yield f"{options}\n{found.status} {coded(found.error)}".replace(f"{folder}/", "")
 
 
 def command_line(*arguments: object) -> Outcome:

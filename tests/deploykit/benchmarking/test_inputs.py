@@ -1,7 +1,5 @@
 """What a run is fed: sizes are known or asked for, batches differ, data are cut without remains."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from tests.support import Containing, raises, says, shows
+from tests.support import assert_golden, raises, refusal, shows
 
 
 def graph(**inputs) -> Graph:
@@ -88,49 +86,20 @@ def test_a_graph_without_inputs_is_run_on_nothing():
     assert batches(Graph([Node.constant("c", np.ones(2))], [], ["c"])) == ((),)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "batch", "given", "says"),
-    [
-        (
-            {"x": ["resource", ()]},
-            4,
-            {},
-            says("synthetic-input-impossible", reason=Containing("'x'", "type resource")),
-        ),
-        (
-            {"x": IMAGE},
-            None,
-            {"y": (1,)},
-            says("unknown-name", kind="input", name="y", known=["x"]),
-        ),
-        (
-            {"x": IMAGE},
-            None,
-            {"x": (1, 9, 6, 3)},
-            says("input-size-fixed", name="x", shape="?,8,6,3", got="1,9,6,3"),
-        ),
-        (
-            {"x": IMAGE},
-            None,
-            {"x": (1, 8, 6)},
-            says("input-size-fixed", name="x", shape="?,8,6,3", got="1,8,6"),
-        ),
-        ({"x": (2, 4)}, 3, {}, says("batch-fixed", what="input 'x'", fixed=2, batch=3)),
-        ({"x": IMAGE}, 0, {}, says("out-of-range", got=0)),
-        ({"x": IMAGE}, -1, {}, says("out-of-range", got=-1)),
-        (
-            {"x": (None, None)},
-            None,
-            {"x": (100000, 100000)},
-            says("synthetic-inputs-too-large", most=2048),
-        ),
-    ],
-)
-def test_refusals(inputs, batch, given, says):
-    with pytest.raises(GraphError) as error:
-        batches(graph(**inputs), batch, given)
-    assert re.search(says, str(error.value))
-    assert "\n" not in str(error.value)
+REFUSED = [
+    ({"x": ["resource", ()]}, 4, {}), ({"x": IMAGE}, None, {"y": (1,)}),
+    ({"x": IMAGE}, None, {"x": (1, 9, 6, 3)}), ({"x": IMAGE}, None, {"x": (1, 8, 6)}),
+    ({"x": (2, 4)}, 3, {}), ({"x": IMAGE}, 0, {}), ({"x": IMAGE}, -1, {}),
+    ({"x": (None, None)}, None, {"x": (100000, 100000)}),
+]  # fmt: skip
+
+
+@pytest.mark.golden("refusals/benchmark_inputs")
+def test_refusals():
+    assert_golden(*(
+        f"{inputs} {batch} {given}\n{refusal(batches, graph(**inputs), batch, given)}"
+        for inputs, batch, given in REFUSED
+    ))  # fmt: skip
 
 
 def rows(count: int) -> np.ndarray:
@@ -165,30 +134,18 @@ def test_data_in_the_order_of_the_inputs():
     assert found[1][2] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("batch", "data", "given", "says"),
-    [
-        (
-            None,
-            {"y": rows(3), "z": rows(3)},
-            {},
-            says("unknown-name", kind="array for input", name="x"),
-        ),
-        (None, {"x": rows(0)}, {}, says("no-samples")),
-        (None, {"x": rows(3)}, {"x": (1, 2)}, says("give-one", options=["--data", "--shape"])),
-        (
-            None,
-            {"x": np.ones((3, 5), np.float32)},
-            {},
-            says("data-shape", shape=[3, 5], expected=[None, 2]),
-        ),
-        (-4, {"x": rows(3)}, {}, says("out-of-range")),
-    ],
-)
-def test_data_that_do_not_fit(batch, data, given, says):
-    with pytest.raises(GraphError) as error:
-        batches(graph(x=(None, 2)), batch, given, data)
-    assert re.search(says, str(error.value))
+UNFIT = [
+    (None, {"y": rows(3), "z": rows(3)}, {}), (None, {"x": rows(0)}, {}),
+    (None, {"x": rows(3)}, {"x": (1, 2)}), (None, {"x": np.ones((3, 5), np.float32)}, {}),
+    (-4, {"x": rows(3)}, {}),
+]  # fmt: skip
+
+
+@pytest.mark.golden("refusals/benchmark_data")
+def test_data_that_do_not_fit():
+    assert_golden(*(
+        refusal(batches, graph(x=(None, 2)), batch, given, data) for batch, data, given in UNFIT
+    ))  # fmt: skip
 
 
 @pytest.mark.parametrize(("count", "batch"), [(1, None), (8, 4)])

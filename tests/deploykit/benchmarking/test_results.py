@@ -1,7 +1,6 @@
 """A result read back from its file is the same; another file is refused in one sentence."""
 
 import json
-import re
 
 import pytest
 
@@ -10,7 +9,7 @@ from deploykit.benchmarking.settings import RunConfig
 from deploykit.storage.documents import load_document
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.benchmarking.made_up import measurement, result, times
-from tests.support import says
+from tests.support import assert_golden, refusal
 
 
 def several() -> BenchmarkResult:
@@ -84,33 +83,24 @@ def test_what_is_no_result_is_said_in_one_sentence(tmp_path, document):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"", says("json-expected", what="tuned document")),
-        (b"\xff\xfe\x00", says("json-expected", what="tuned document")),
-        (b"[1]", says("document-kind", kind="tuned")),
-        (b'{"kind": "benchmark"}', says("document-kind", kind="tuned", got="benchmark")),
-        (b'{"kind": "tuned", "format": 2}', says("format-unsupported", got=2, known=1)),
-        (b'{"kind": "tuned", "format": 1}', says("tune-file-empty")),
-        (b'{"kind": "tuned", "format": 1, "settings": []}', says("tune-file-empty")),
-        (
-            b'{"kind": "tuned", "format": 1, "settings": {"threads": 3}}',
-            says("unexpected", what="threads", got=3),
-        ),
-        (
-            b'{"kind": "tuned", "format": 1, "settings": {"speed": 3}}',
-            says("not-one-of", got="speed"),
-        ),
-    ],
-)
-def test_wrong_tuned_files(tmp_path, content, says):
-    path = tmp_path / "tuned.json"
-    path.write_bytes(content)
-    with pytest.raises(GraphError) as raised:
-        load_tuned(path)
-    assert str(raised.value).startswith(f"{path}: ")
-    assert re.search(says, str(raised.value))
+TUNED = '{"kind": "tuned", "format": 1'
+WRONG = (
+    b"", b"\xff\xfe\x00", b"[1]", b'{"kind": "benchmark"}', b'{"kind": "tuned", "format": 2}',
+    *(f"{TUNED}{more}".encode() for more in (
+        "}", ', "settings": []}', ', "settings": {"threads": 3}}', ', "settings": {"speed": 3}}',
+    )),
+)  # fmt: skip
+
+
+@pytest.mark.golden("refusals/tuned")
+def test_wrong_tuned_files(tmp_path):
+    path, said = tmp_path / "tuned.json", []
+    for content in WRONG:
+        path.write_bytes(content)
+        found = refusal(load_tuned, path).replace(f"{tmp_path}/", "")
+        assert '"source": "tuned.json' in found
+        said.append(f"{content}\n{found}")
+    assert_golden(*said)
 
 
 def test_a_tuned_file(tmp_path):

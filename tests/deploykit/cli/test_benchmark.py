@@ -22,9 +22,9 @@ from deploykit.hardware.machine import usable_cores
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from tests.deploykit.benchmarking.nets import aborting, dense, hanging, placeholder, written
-from tests.deploykit.conftest import command_line
+from tests.deploykit.conftest import command_line, refusals
 from tests.deploykit.hardware.stand_in import stands_in
-from tests.support import Containing, assert_error, says, shows
+from tests.support import Containing, assert_error, assert_golden, says, shows
 
 
 @pytest.fixture(scope="module")
@@ -180,201 +180,21 @@ def test_force_replaces_a_file_and_text_is_a_table(net, deploykit, tmp_path):
     assert 0.1 < sum(measured.rounds_seconds) < 3
 
 
-WRONG = [
-    (
-        ["--seconds=0"],
-        2,
-        says("option-value", expected=Containing("number above 0"), option="--seconds"),
-    ),
-    (
-        ["--seconds=-1"],
-        2,
-        says("option-value", expected=Containing("number above 0"), option="--seconds"),
-    ),
-    (
-        ["--seconds=nan"],
-        2,
-        says("option-value", expected=Containing("number above 0"), got="nan", option="--seconds"),
-    ),
-    (["--seconds=inf"], 2, says("option-value", expected=Containing("number above 0"), got="inf")),
-    (
-        ["--runs=0"],
-        2,
-        says("option-value", expected=Containing("1 to 1000000000"), option="--runs"),
-    ),
-    (
-        ["--runs=-5"],
-        2,
-        says("option-value", expected=Containing("1 to 1000000000"), option="--runs"),
-    ),
-    (
-        ["--runs=many"],
-        2,
-        says("option-value", expected=Containing("1 to 1000000000"), option="--runs"),
-    ),
-    (["--batch=0"], 2, says("option-value", got="0")),
-    (
-        ["--batch=8,-1"],
-        2,
-        says("option-value", expected=Containing("1 to 1048576"), got="8,-1", option="--batch"),
-    ),
-    (
-        ["--batch=1,"],
-        2,
-        says("option-value", expected=Containing("whole numbers such"), got="1,", option="--batch"),
-    ),
-    (["--concurrency=0"], 2, says("option-value", got="0")),
-    (
-        ["--threads=0x1"],
-        2,
-        says(
-            "option-value", expected=Containing("threads above zero"), got="0x1", option="--threads"
-        ),
-    ),
-    (
-        ["--threads=0"],
-        2,
-        says(
-            "option-value", expected=Containing("threads above zero"), got="0", option="--threads"
-        ),
-    ),
-    (
-        ["--threads=2x"],
-        2,
-        says(
-            "option-value", expected=Containing("threads above zero"), got="2x", option="--threads"
-        ),
-    ),
-    (
-        ["--threads=-1x1"],
-        2,
-        says(
-            "option-value",
-            expected=Containing("threads above zero"),
-            got="-1x1",
-            option="--threads",
-        ),
-    ),
-    (
-        ["--threads=5000x1"],
-        2,
-        says("option-value", expected="at most 4096 threads", got="5000x1", option="--threads"),
-    ),
-    (["--onednn=yes"], 2, says("option-value", got="yes", option="--onednn")),
-    (["--caller-thread=1"], 2, says("option-value", got="1", option="--caller-thread")),
-    (["--keep-memory="], 2, says("option-value", option="--keep-memory")),
-    (
-        ["--device=tpu"],
-        2,
-        says("option-value", expected=Containing("cpu, gpu, gpu:N"), got="tpu", option="--device"),
-    ),
-    (
-        ["--device=gpu:-1"],
-        2,
-        says(
-            "option-value", expected=Containing("cpu, gpu, gpu:N"), got="gpu:-1", option="--device"
-        ),
-    ),
-    (
-        ["--device=gpu:"],
-        2,
-        says("option-value", expected=Containing("cpu, gpu, gpu:N"), got="gpu:", option="--device"),
-    ),
-    (["--input=queue"], 2, says("input-style-without-files", got="queue")),
-    (
-        ["--kmp-blocktime=-1"],
-        2,
-        says(
-            "option-value",
-            expected=Containing("whole milliseconds"),
-            got="-1",
-            option="--kmp-blocktime",
-        ),
-    ),
-    (
-        ["--omp-num-threads=0"],
-        2,
-        says(
-            "option-value",
-            expected=Containing("a whole number"),
-            got="0",
-            option="--omp-num-threads",
-        ),
-    ),
-    (
-        ["--top=-1"],
-        2,
-        says("option-value", expected=Containing("0 to 1000000000"), got="-1", option="--top"),
-    ),
-    (
-        ["--timeout=0"],
-        2,
-        says("option-value", expected=Containing("number above 0"), option="--timeout"),
-    ),
-    (
-        ["--timeout=-3"],
-        2,
-        says("option-value", expected=Containing("number above 0"), option="--timeout"),
-    ),
-    (["--timeout=inf"], 2, says("option-value", expected=Containing("a number"), got="inf")),
-    (
-        ["--memory-limit=0"],
-        2,
-        says(
-            "option-value", expected=Containing("1 to 1000000000"), got="0", option="--memory-limit"
-        ),
-    ),
-    (
-        ["--input-range=1,-1"],
-        2,
-        says(
-            "option-value",
-            expected=Containing("LO < HI"),
-            got="1,-1",
-            option="--input-range",
-        ),
-    ),
-    (["--shape=x=1,9"], 2, says("input-size-fixed", name="x", shape="?,8", got="1,9")),
-    (
-        ["--shape=x=0,8"],
-        2,
-        says(
-            "option-value", expected=Containing("sizes above zero"), got="x=0,8", option="--shape"
-        ),
-    ),
-    (["--shape=z=1,8"], 2, says("unknown-name", kind="input", name="z", known=["x"])),
-    (
-        ["--outputs=gone"],
-        2,
-        says(
-            "outputs-wrong",
-            hint=Containing("model's outputs: out."),
-            problem=Containing("node 'gone', named"),
-        ),
-    ),
-    (
-        ["--data=none.npz"],
-        4,
-        says("file-error", reason=Containing("file or directory"), source="none.npz"),
-    ),
-    (
-        ["--tuned=none.json"],
-        4,
-        says("file-error", reason=Containing("file or directory"), source="none.json"),
-    ),
-    (["--plot=plot.jpg"], 2, says("plot-ending", source="plot.jpg")),
-    (["-o", "none/result.json"], 4, says("folder-missing", folder="none")),
-    (["--csv=same", "--trace=same"], 2, says("given-twice", name="same", what="the path")),
-]
+WRONG = (
+    "--seconds=0", "--seconds=-1", "--seconds=nan", "--seconds=inf", "--runs=0", "--runs=-5",
+    "--runs=many", "--batch=0", "--batch=8,-1", "--batch=1,", "--concurrency=0", "--threads=0x1",
+    "--threads=0", "--threads=2x", "--threads=-1x1", "--threads=5000x1", "--onednn=yes",
+    "--caller-thread=1", "--keep-memory=", "--device=tpu", "--device=gpu:-1", "--device=gpu:",
+    "--input=queue", "--kmp-blocktime=-1", "--omp-num-threads=0", "--top=-1", "--timeout=0",
+    "--timeout=-3", "--timeout=inf", "--memory-limit=0", "--input-range=1,-1", "--shape=x=1,9",
+    "--shape=x=0,8", "--shape=z=1,8", "--outputs=gone", "--data=none.npz", "--tuned=none.json",
+    "--plot=plot.jpg", "-o none/result.json", "--csv=same --trace=same",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "status", "says"), WRONG, ids=lambda value: str(value)[:30])
-def test_wrong_usage(net, deploykit, options, status, says):
-    found = deploykit("benchmark", net, *options)
-    assert (found.status, found.printed) == (status, "")
-    assert re.search(says, found.stderr)
-    assert found.stderr.startswith("deploykit: error: ")
-    assert found.stderr.count("\n") == 1
+@pytest.mark.golden("usage/benchmark")
+def test_wrong_usage(net, deploykit):
+    assert_golden(*refusals(deploykit, ("benchmark", net), WRONG, net.parent))
     assert list(net.parent.iterdir()) == [net]
 
 

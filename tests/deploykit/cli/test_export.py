@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,9 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import SavedModel
 from deploykit.transforms.core.tensors import DType, decode
-from tests.deploykit.conftest import FASHION
+from tests.deploykit.conftest import FASHION, refusals
 from tests.loading import answers
-from tests.support import Containing, built, raises, random, run, says, shows, tf
+from tests.support import Containing, assert_golden, built, raises, random, run, shows, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -484,63 +483,19 @@ def fixed_graph():
     tf.identity(x * 3, name="z")
 
 
-@pytest.mark.parametrize(
-    ("options", "status", "said"),
-    [
-        (("--name=12",), 2, says("model-name-number")),
-        (("--name=a/b",), 2, says("model-name-invalid")),
-        (
-            ("--version=-1",),
-            2,
-            says(
-                "option-value",
-                expected=Containing("0 to 9223372036854775807"),
-                got="-1",
-                option="--version",
-            ),
-        ),
-        (
-            ("--manifests=helm",),
-            2,
-            says(
-                "option-value",
-                expected=Containing("config, docker"),
-                got="helm",
-                option="--manifests",
-            ),
-        ),
-        (("--batching",), 2, says("input-shape-not-batchable", alias="x", shape=[2, 3])),
-        (("--method=classify",), 2, says("method-outputs-ambiguous", count=2, alias="scores")),
-        (("--method=regress", "--outputs=y"), 2, says("regress-output")),
-        (("--method=classify", "--outputs=y"), 2, says("examples-shape")),
-        (
-            ("--warmup=missing.npz",),
-            4,
-            says("file-error", reason=Containing("No such file"), source="missing.npz"),
-        ),
-        (
-            ("--outputs=w",),
-            2,
-            says(
-                "outputs-wrong",
-                hint=Containing("model's outputs: y"),
-                problem=Containing("no node 'w'"),
-            ),
-        ),
-        (
-            ("--tuned=missing.json",),
-            4,
-            says("file-error", reason=Containing("file or directory"), source="missing.json"),
-        ),
-    ],
-)
-def test_bad_options(deploykit, tmp_path, options, status, said):
+WRONG = (
+    "--name=12", "--name=a/b", "--version=-1", "--manifests=helm", "--batching",
+    "--method=classify", "--method=regress --outputs=y", "--method=classify --outputs=y",
+    "--warmup=missing.npz", "--outputs=w", "--tuned=missing.json",
+)  # fmt: skip
+
+
+@pytest.mark.golden("usage/export")
+def test_bad_options(deploykit, tmp_path):
     model = tmp_path / "model.pb"
     public.save_graph(fixed_graph(), model)
-    found = deploykit("export", model, tmp_path / "base", *options)
-    assert (found.status, found.printed) == (status, "")
-    assert re.search(said, found.stderr)
-    assert found.stderr.count("\n") == 1
+    command = ("export", model, tmp_path / "base")
+    assert_golden(*refusals(deploykit, command, WRONG, tmp_path))
     assert not (tmp_path / "base").exists()
 
 

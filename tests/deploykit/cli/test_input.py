@@ -1,7 +1,6 @@
 """`deploykit benchmark MODEL --data DIR --input ...` as a user calls it."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -11,9 +10,9 @@ from deploykit.input.pipeline import STYLES
 from deploykit.records.features import Feature
 from deploykit.storage.arrays import load_data
 from tests.deploykit.benchmarking.nets import hanging, written
-from tests.deploykit.conftest import FASHION, command_line
+from tests.deploykit.conftest import FASHION, command_line, refusals
 from tests.deploykit.input import made_up
-from tests.support import Containing, build, building, random, says, shows, tf
+from tests.support import Containing, assert_golden, build, building, random, shows, tf
 
 RATES = ("items_per_second", "compute_only", "input_only", "ceiling", "floor", "share_of_ceiling")
 
@@ -174,80 +173,27 @@ def test_options_of_tf_data(model, tmp_path, deploykit):
     assert shows(found.stderr, "cache-exists")
 
 
-WRONG = [
-    (["--input=queue"], 2, says("input-style-without-files", got="queue")),
-    (["--input=all"], 2, says("input-style-without-files", got="all")),
-    (["--simulated-compute-ms=20"], 2, says("option-needs", needed="data, a path (--data)")),
-    (["--run-ops=out"], 2, says("option-needs", needed="data, a path (--data)")),
-    (["--data=none"], 4, says("file-error", source="none", reason=Containing("file or directory"))),
-    (["--data=DIR", "--input=disk"], 2, says("usage", reason=Containing("'disk' is not"))),
-    (
-        ["--data=DIR", "--simulated-compute-ms=-1"],
-        2,
-        says(
-            "option-value",
-            expected=Containing("0 to 1e+09"),
-            got="-1",
-            option="--simulated-compute-ms",
-        ),
-    ),
-    (["--data=DIR", "--on-error=ignore"], 2, says("usage", reason=Containing("of 'stop', 'skip'"))),
-    (["--data=DIR", "--runs=3"], 2, says("option-conflicts-files", option="runs")),
-    (["--data=DIR", "--plot=a.svg"], 2, says("option-conflicts-files", option="--plot")),
-    (
-        ["--data=DIR", "--shape=x=1,6"],
-        2,
-        says("option-no-effect", option="--shape", where="without --data"),
-    ),
-    (["--data=DIR", "--batch=1,2"], 2, says("files-one-measurement")),
-    (["--data=DIR", "--concurrency=2"], 2, says("files-one-measurement")),
-    (
-        ["--data=DIR", "--preprocess=none.json"],
-        4,
-        says("file-error", reason=Containing("No such file"), source="none.json"),
-    ),
-    (["--data=DIR", "--run-ops=gone"], 2, says("graph-node-missing", name="gone")),
-    (
-        ["--data=DIR", "--inputs=out"],
-        2,
-        says(
-            "runtime-failed",
-            action="run this",
-            reason=Containing("for Tensor out:0"),
-            runtime="TensorFlow",
-            source="feed",
-        ),
-    ),
-    (["--data=DIR", "-o", "none/x.json"], 4, says("folder-missing", folder="none")),
-    (["--data=EMPTY"], 4, says("data-folder-kind", got="is empty")),
-    (["--data=NARROW"], 2, says("does-not-fit", got="[?, 2]", expected="[?, 6]")),
-    (["--data=DIR", "--on-error=skip"], 2, says("only-for", option="--on-error skip")),
-    (["--data=DIR", "--input=feed", "--cache=memory"], 2, says("only-for")),
-    (["--data=DIR", "--input=queue", "--private-threads=2"], 2, says("only-for")),
-    (["--data=DIR", "--cache=none/x"], 4, says("folder-missing", folder="none")),
-    (["--data=DIR", "--buckets=4,8"], 2, says("no-texts-to-bucket")),
-    (["--shuffle"], 2, says("option-needs", needed="data, a path (--data)")),
-]
+WRONG = (
+    "--input=queue", "--input=all", "--simulated-compute-ms=20", "--run-ops=out", "--shuffle",
+    "--data=none", "--data=EMPTY", "--data=NARROW",
+    *(f"--data=DIR {more}" for more in (
+        "--input=disk", "--simulated-compute-ms=-1", "--on-error=ignore", "--runs=3",
+        "--plot=a.svg", "--shape=x=1,6", "--batch=1,2", "--concurrency=2", "--preprocess=none.json",
+        "--run-ops=gone", "--inputs=out", "-o none/x.json", "--on-error=skip",
+        "--input=feed --cache=memory", "--input=queue --private-threads=2", "--cache=none/x",
+        "--buckets=4,8",
+    )),
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "status", "says"), WRONG, ids=lambda value: str(value)[:40])
-def test_wrong_usage_is_said_before_anything_runs(
-    model, tmp_path, deploykit, options, status, says
-):
+@pytest.mark.golden("usage/input")
+def test_wrong_usage_is_said_before_anything_runs(model, tmp_path, deploykit, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "EMPTY").mkdir()
     (tmp_path / "NARROW").mkdir()
     (tmp_path / "NARROW" / "a.csv").write_text("1,2,3\n")
     made_up.write_csv(tmp_path / "DIR")
-    options = [
-        f"--data={tmp_path / each.removeprefix('--data=')}" if each.startswith("--data=") else each
-        for each in options
-    ]
-    found = deploykit("benchmark", model, *options)
-    assert (found.status, found.printed) == (status, "")
-    assert re.search(says, found.stderr)
-    *fed, error = found.stderr.splitlines()
-    assert error.startswith("deploykit: error: ")
-    assert all(line == Containing("DIR", "they are") for line in fed)
+    assert_golden(*refusals(deploykit, ("benchmark", model), WRONG, tmp_path))
 
 
 def test_arrays_of_another_type_are_refused(model, tmp_path, deploykit):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import socket
 import urllib.request
@@ -21,12 +20,13 @@ from deploykit.cli.value_types import TrueOrFalse
 from deploykit.serving.lifecycle.base_path import models_in
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.transforms.core.errors import Error, FileError, GraphError
+from tests.deploykit.conftest import refusals
 from tests.deploykit.hardware.stand_in import stands_in
 from tests.serving.certificates import Authority
 from tests.serving.served import Served, free_port
 from tests.serving.server.test_server import count
 from tests.serving.slow_model import LONG, slow
-from tests.support import Containing, raises, says
+from tests.support import Containing, assert_golden, raises, says
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 DRAINING = "deploykit: draining: new calls are refused, those in flight are answered\n"
@@ -214,71 +214,26 @@ def test_a_base_path_may_be_empty_yet(tmp_path):
     assert found.models == (ModelSettings("default", tmp_path / "later"),)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "words"),
-    [
-        ([], 2, says("give-one")),
-        (["--model_base_path=/a", "/b"], 2, says("give-one")),
-        (
-            ["/nowhere"],
-            4,
-            says("base-path-unreadable", source="/nowhere", reason=Containing("file or directory")),
-        ),
-        (
-            ["--model_config_file=/nowhere"],
-            4,
-            says("file-error", source="/nowhere", reason=Containing("file or directory")),
-        ),
-        (
-            ["--model_config_file={file}"],
-            2,
-            says("config-not-parsed", package="tensorflow.serving", name="ModelServerConfig"),
-        ),
-        (["{base}", "--ssl_config_file={file}"], 2, says("config-not-parsed", name="SSLConfig")),
-        (
-            ["{base}", "--batching_parameters_file={file}"],
-            2,
-            says("option-needs", needed="--enable_batching"),
-        ),
-        (
-            ["{base}", "--enable_batching", "--batching_parameters_file={file}"],
-            2,
-            says(
-                "config-not-parsed",
-                name="BatchingParameters",
-                package="tensorflow.serving",
-                reason=Containing('Message type "tensorflow.serving.BatchingParameters"'),
-            ),
-        ),
-        (
-            ["{base}", "--tensorflow_session_parallelism=1", "--tensorflow_intra_op_parallelism=1"],
-            2,
-            says("parallelism-options"),
-        ),
-        (["{base}", "--workers=2", "--grpc_socket_path=/s"], 2, says("socket-path-one-worker")),
-        (
-            ["{base}", "--use_alts_credentials"],
-            2,
-            says("usage", reason=Containing("use --ssl_config_file")),
-        ),
-        (["{base}", "--rest_api_port=8500"], 2, says("ports-equal")),
-        (["{base}", "--grpc_channel_arguments=x"], 2, says("unexpected", got="x")),
-        (["{base}", "--tuned={file}"], 2, says("json-expected")),
-        (
-            ["{base}", "--file_system_poll_wait_second=1"],
-            2,
-            says("missing", kind="flag", name="--file_system_poll_wait_second"),
-        ),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_sentence(deploykit, base, tmp_path, arguments, status, words):
+WRONG = (
+    "", "--model_base_path=/a /b", "/nowhere", "--model_config_file=/nowhere",
+    "--model_config_file={file}",
+    *(f"{{base}} {more}" for more in (
+        "--ssl_config_file={file}", "--batching_parameters_file={file}",
+        "--enable_batching --batching_parameters_file={file}",
+        "--tensorflow_session_parallelism=1 --tensorflow_intra_op_parallelism=1",
+        "--workers=2 --grpc_socket_path=/s", "--use_alts_credentials", "--rest_api_port=8500",
+        "--grpc_channel_arguments=x", "--tuned={file}", "--file_system_poll_wait_second=1",
+    )),
+)  # fmt: skip
+
+
+@pytest.mark.golden("usage/serve")
+def test_what_is_wrong_is_said_in_one_sentence(deploykit, base, tmp_path):
     file = tmp_path / "file"
     file.write_text("nonsense: {")
-    found = deploykit("serve", *(each.format(base=base, file=file) for each in arguments))
-    assert found.status == status
-    assert re.search(words, found.stderr)
-    assert found.stderr.count("\n") == 1
-    assert found.stdout == ""
+    lines = [each.format(base=base, file=file) for each in WRONG]
+    said = refusals(deploykit, ("serve",), lines, tmp_path)
+    assert_golden(*(each.replace(str(base), "BASE") for each in said))
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Where nodes run, with two emulated devices: what was asked for, what it got, what is copied."""
 
 import math
-import re
 import subprocess
 import sys
 
@@ -16,7 +15,8 @@ from deploykit.text.results.placement import lines
 from deploykit.text.tables import drawn
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
-from tests.support import Containing, building, built, random, says, shows, tf
+from tests.deploykit.conftest import refusals
+from tests.support import Containing, assert_golden, building, built, random, shows, tf
 
 CPU0, CPU1 = (f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in (0, 1))
 
@@ -360,80 +360,17 @@ def test_no_gpu(deploykit, tmp_path):
     assert found.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "status", "says"),
-    [
-        (
-            ["--batch=0"],
-            2,
-            says("option-value", expected=Containing("1 to 1048576"), option="--batch"),
-        ),
-        (
-            ["--batch=-1"],
-            2,
-            says("option-value", expected=Containing("1 to 1048576"), option="--batch"),
-        ),
-        (
-            ["--cpu-devices=0"],
-            2,
-            says("option-value", expected=Containing("a whole number"), option="--cpu-devices"),
-        ),
-        (
-            ["--cpu-devices=65"],
-            2,
-            says("option-value", expected=Containing("a whole number"), option="--cpu-devices"),
-        ),
-        (
-            ["--timeout=0"],
-            2,
-            says(
-                "option-value", expected=Containing("number above 0"), got="0", option="--timeout"
-            ),
-        ),
-        (
-            ["--memory-limit=0"],
-            2,
-            says(
-                "option-value",
-                expected=Containing("1 to 1000000000"),
-                got="0",
-                option="--memory-limit",
-            ),
-        ),
-        (["-o", "none/out.json"], 4, says("folder-missing", folder="none")),
-        (
-            ["--device=tpu"],
-            2,
-            says(
-                "option-value", expected=Containing("cpu, gpu, gpu:N"), got="tpu", option="--device"
-            ),
-        ),
-        (["--log", "--json"], 2, says("give-one", options=["--log", "--json"])),
-        (["--shape=x=1,9"], 2, says("input-size-fixed", name="x", shape="?,8", got="1,9")),
-        (
-            ["--shape=x=1,-8"],
-            2,
-            says(
-                "option-value",
-                expected=Containing("sizes above zero"),
-                got="x=1,-8",
-                option="--shape",
-            ),
-        ),
-        (["--shape=y=1"], 2, says("unknown-name", kind="input", name="y", known=["x"])),
-        (
-            ["--data=none.npz"],
-            4,
-            says("file-error", reason=Containing("file or directory"), source="none.npz"),
-        ),
-    ],
-)
-def test_wrong_usage(deploykit, tmp_path, options, status, says):
-    path = written(two_devices(), tmp_path)
-    found = deploykit("placement", path, "--outputs=out", *options)
-    assert (found.status, found.printed) == (status, "")
-    assert re.search(says, found.stderr)
-    assert found.stderr.count("\n") == 1
+WRONG = (
+    "--batch=0", "--batch=-1", "--cpu-devices=0", "--cpu-devices=65", "--timeout=0",
+    "--memory-limit=0", "-o none/out.json", "--device=tpu", "--log --json", "--shape=x=1,9",
+    "--shape=x=1,-8", "--shape=y=1", "--data=none.npz",
+)  # fmt: skip
+
+
+@pytest.mark.golden("usage/placement")
+def test_wrong_usage(deploykit, tmp_path):
+    command = ("placement", written(two_devices(), tmp_path), "--outputs=out")
+    assert_golden(*refusals(deploykit, command, WRONG, tmp_path))
 
 
 def test_a_model_that_writes_files_is_not_run(deploykit, tmp_path):

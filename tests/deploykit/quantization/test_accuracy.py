@@ -17,7 +17,17 @@ from deploykit.verification.groups import GroupCloseness
 from deploykit.verification.samples import Dataset
 from tests.deploykit.quantization.conftest import classifier, logits
 from tests.deploykit.verification.test_choices import KINDS, detector
-from tests.support import Containing, build, building, raises, random, says, tf
+from tests.support import (
+    Containing,
+    assert_golden,
+    build,
+    building,
+    raises,
+    random,
+    refusal,
+    says,
+    tf,
+)
 
 X = random(21, 16, low=0)
 DELTA = np.zeros(10, np.float32)
@@ -149,41 +159,21 @@ def test_mean_absolute_error(in_process):
         judged(net, net, labels=truth[:, 0], metric="mae")
 
 
-@pytest.mark.parametrize(
-    ("labels", "metric", "said"),
-    [
-        (
-            np.zeros(20, int),
-            "top1",
-            says("counts-differ", what="labels", count=20, other="samples", other_count=21),
-        ),
-        (
-            np.full(21, 10),
-            "top1",
-            says("metric-label-beyond", label=10, sample=0, classes=10, output="out"),
-        ),
-        (np.full(21, -1), "top5", says("metric-label-beyond", label=-1, sample=0, classes=10)),
-        (
-            np.full(21, 0.5),
-            "top1",
-            says("metric-labels-form", dtype="float64", shape=[21], count=21),
-        ),
-        (
-            np.zeros((21, 10), int),
-            "top1",
-            says("metric-labels-form", dtype="int64", shape=[21, 10], count=21, classes=10),
-        ),
-        (None, "top5", says("metric-needs-labels", metric="top5")),
-        (
-            np.zeros(21, int),
-            "topp1",
-            says("metric-unknown", name="topp1", known=["top1", "top5", "mae"]),
-        ),
-    ],
-)
-def test_labels_that_do_not_fit(in_process, labels, metric, said):
-    with pytest.raises(GraphError, match=said):
-        judged(classifier(), classifier(), labels=labels, metric=metric)
+LABELS = [
+    (np.zeros(20, int), "top1"), (np.full(21, 10), "top1"), (np.full(21, -1), "top5"),
+    (np.full(21, 0.5), "top1"), (np.zeros((21, 10), int), "top1"), (None, "top5"),
+    (np.zeros(21, int), "topp1"),
+]  # fmt: skip
+
+
+@pytest.mark.golden("refusals/labels")
+def test_labels_that_do_not_fit(in_process):
+    models = classifier(), classifier()
+    assert_golden(*(
+        f"{metric} {labels if labels is None else [labels.shape, labels.max().item()]}\n"
+        f"{refusal(judged, *models, labels=labels, metric=metric)}"
+        for labels, metric in LABELS
+    ))  # fmt: skip
 
 
 def test_labels_and_samples_are_counted():
@@ -238,33 +228,18 @@ def test_a_metric_of_the_users_own(in_process, own):
     assert found == replace(judged(net, other), **{k: getattr(found, k) for k in SCORED})
 
 
-@pytest.mark.parametrize(
-    ("metric", "said"),
-    [
-        ("none_such:f", says("module-missing", name="none_such")),
-        ("own_metric:none", says("module-function-missing", module="own_metric", function="none")),
-        ("own_metric:constant", says("not-a-function", name="own_metric:constant")),
-        (
-            "broken_metric:f",
-            says("module-not-importable", name="broken_metric"),
-        ),
-        (
-            "needy_metric:f",
-            says("module-not-importable", name="needy_metric"),
-        ),
-        ("own_metric:raises", says("metric-raised")),
-        ("own_metric:leaves", says("metric-raised")),
-        ("own_metric:silent", says("metric-result", got="None")),
-        ("own_metric:text", says("metric-result", got="'0.5'")),
-        ("own_metric:nan", says("metric-result", got="nan")),
-        ("own_metric:infinite", says("metric-result", got="inf")),
-        ("own_metric:", says("metric-unknown", name="own_metric:")),
-    ],
-)
-def test_metrics_that_fail(in_process, own, metric, said):
-    with pytest.raises(GraphError, match=said) as error:
-        judged(classifier(), classifier(), metric=metric)
-    assert "\n" not in str(error.value)
+FAILING = (
+    "none_such:f", "own_metric:none", "own_metric:constant", "broken_metric:f", "needy_metric:f",
+    "own_metric:raises", "own_metric:leaves", "own_metric:silent", "own_metric:text",
+    "own_metric:nan", "own_metric:infinite", "own_metric:",
+)  # fmt: skip
+
+
+@pytest.mark.golden("refusals/metrics")
+def test_metrics_that_fail(in_process, own, tmp_path):
+    models = classifier(), classifier()
+    said = (f"{each}\n{refusal(judged, *models, metric=each)}" for each in FAILING)
+    assert_golden(*(each.replace(f"{tmp_path}/", "") for each in said))
 
 
 def test_a_graph_that_kills_the_child_and_the_next_one(own):

@@ -20,7 +20,20 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import DType
-from tests.support import Containing, build, building, built, ops, raises, random, run, says, tf
+from tests.support import (
+    Containing,
+    assert_golden,
+    build,
+    building,
+    built,
+    ops,
+    raises,
+    random,
+    refusal,
+    run,
+    says,
+    tf,
+)
 
 LAYERS = ("conv", "depthwise", "linear", "dense")
 INT8_OPS = frozenset(quantize_static.OPS.values())
@@ -404,68 +417,46 @@ def test_the_result_runs_in_stock_tensorflow(net, data, clock, tmp_path):
         np.testing.assert_allclose(answer, expected[: len(answer)], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda x: {"x": x[:0]}, says("no-samples", purpose="run")),
-        (
-            lambda x: {"y": x, "z": x},
-            says("unknown-name", kind="array for input", name="x", known=["y", "z"]),
-        ),
-        (lambda x: {"x": x[:, :4]}, says("data-shape", name="x", shape=[64, 4, 8, 3])),
-        (
-            lambda x: {"x": np.full(x.shape, "a")},
-            says("data-not-number", got="a", index=0, name="x", type="float32"),
-        ),
-        (
-            lambda x: {"x": np.where(x == x[9, 0, 0, 0], np.nan, x)},
-            says("data-hold-kind", kind="NaN", name="x", where=" in sample 9 (from 0)"),
-        ),
-        (
-            lambda x: {"x": np.where(x == x[63, 0, 0, 0], np.inf, x)},
-            says("data-hold-kind", kind="Inf", name="x", where=" in sample 63 (from 0)"),
-        ),
-    ],
-)
-def test_data_that_do_not_fit(net, data, tmp_path, change, said, clock):
-    state = tmp_path / "state"
-    with pytest.raises(GraphError, match=said):
-        quantize_calibrated(net, change(data["x"]), state=state)
-    with pytest.raises(GraphError, match=said):
-        quantize_calibrated(net, data, evaluation=change(data["x"]), state=state)
-    assert not state.exists()
+CHANGES = [
+    lambda x: {"x": x[:0]}, lambda x: {"y": x, "z": x}, lambda x: {"x": x[:, :4]},
+    lambda x: {"x": np.full(x.shape, "a")},
+    lambda x: {"x": np.where(x == x[9, 0, 0, 0], np.nan, x)},
+    lambda x: {"x": np.where(x == x[63, 0, 0, 0], np.inf, x)},
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("metric", "labels", "said"),
-    [
-        (
-            "top1",
-            np.zeros(63, int),
-            says("counts-differ", what="labels", count=63, other="samples", other_count=64),
-        ),
-        ("top1", np.full(64, 10), says("metric-label-beyond", label=10, sample=0, classes=10)),
-        ("top1", np.full(64, 0.5), says("metric-labels-form", dtype="float64")),
-        ("top1", None, says("metric-needs-labels", metric="top1")),
-        ("best", np.zeros(64, int), says("metric-unknown", name="best")),
-        ("no_such_module:f", np.zeros(64, int), says("module-missing", name="no_such_module")),
-        (
-            "math:no_such",
-            np.zeros(64, int),
-            says("module-function-missing", module="math", function="no_such"),
-        ),
-        ("operator:truediv", np.zeros(64, int), says("metric-raised")),
-        ("builtins:print", np.zeros(64, int), says("metric-result", got="None")),
-    ],
-)
-def test_metrics_and_labels(net, data, tmp_path, metric, labels, said, clock):
-    state = tmp_path / "state"
-    evaluation = data | ({} if labels is None else {"labels": labels})
-    with pytest.raises(GraphError, match=said):
-        quantize_calibrated(
-            net, data, QuantizeOptions(metric=metric), evaluation=evaluation, state=state
-        )
-    assert not state.exists(), "it is said before any time is spent"
+@pytest.mark.golden("refusals/calibration")
+def test_data_that_do_not_fit(net, data, tmp_path, clock):
+    state, said = tmp_path / "state", []
+    for change in CHANGES:
+        wrong = change(data["x"])
+        said += [
+            refusal(quantize_calibrated, net, wrong, state=state),
+            refusal(quantize_calibrated, net, data, evaluation=wrong, state=state),
+        ]
+        assert not state.exists()
+    assert_golden(*said)
+
+
+LABELS = [
+    ("top1", np.zeros(63, int)), ("top1", np.full(64, 10)), ("top1", np.full(64, 0.5)),
+    ("top1", None), ("best", np.zeros(64, int)), ("no_such_module:f", np.zeros(64, int)),
+    ("math:no_such", np.zeros(64, int)), ("operator:truediv", np.zeros(64, int)),
+    ("builtins:print", np.zeros(64, int)),
+]  # fmt: skip
+
+
+@pytest.mark.golden("refusals/evaluation")
+def test_metrics_and_labels(net, data, tmp_path, clock):
+    state, said = tmp_path / "state", []
+    for metric, labels in LABELS:
+        evaluation = data | ({} if labels is None else {"labels": labels})
+        options = QuantizeOptions(metric=metric)
+        said.append(refusal(
+            quantize_calibrated, net, data, options, evaluation=evaluation, state=state
+        ))  # fmt: skip
+        assert not state.exists(), "it is said before any time is spent"
+    assert_golden(*said)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from deploykit.serving.server.config_files import (
 )
 from deploykit.transforms.core.errors import FileError
 from deploykit.transforms.core.protobuf.private_pool import private_messages
-from tests.support import Containing, raises, says, shows
+from tests.support import Containing, assert_golden, coded, raises, refusal, shows
 
 PEM = "-----BEGIN CERTIFICATE-----\\nMIIB\\n-----END CERTIFICATE-----\\n"
 KEY = "-----BEGIN PRIVATE KEY-----\\nMIIEsecret\\n-----END PRIVATE KEY-----\\n"
@@ -97,82 +97,37 @@ def test_a_logging_config_is_said_to_be_without_effect(read, caplog):
     assert caplog.messages == [Containing("model m", "logging_config")]
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "fields"),
-    [
-        (listed(MODEL, MODEL), "config-model-twice", {"name": "m"}),
-        (
-            listed('name: "m" base_path: "/m"'),
-            "config-no-platform",
-            {"name": "m"},
-        ),
-        (
-            listed(MODEL + " model_type: TENSORFLOW"),
-            "config-type-and-platform",
-            {"name": "m"},
-        ),
-        (
-            listed('name: "m" base_path: "/m" model_type: OTHER'),
-            "config-type-unsupported",
-            {"model_type": 2},
-        ),
-        (
-            listed('name: "m" base_path: "models/m" model_platform: "tensorflow"'),
-            "config-base-path-relative",
-            {"name": "m", "base_path": "models/m"},
-        ),
-        (
-            listed('name: "m" model_platform: "tensorflow"'),
-            "config-base-path-relative",
-            {"name": "m", "base_path": ""},
-        ),
-        (
-            listed('name: "m" base_path: "gs://bucket/m" model_platform: "tensorflow"'),
-            "config-base-path-remote",
-            {"name": "m", "base_path": "gs://bucket/m"},
-        ),
-        (
-            listed('base_path: "/m" model_platform: "tensorflow"'),
-            "config-model-without-name",
-            {"base_path": "/m"},
-        ),
-        (
-            listed(MODEL.replace('"m"', f'"{"m" * 257}"')),
-            "name-too-long",
-            {"what": Containing("name of a"), "most": 256},
-        ),
-        (
-            listed(MODEL + f' version_labels {{ key: "{"m" * 257}" value: 1 }}'),
-            "name-too-long",
-            {"what": Containing("a label", "model m"), "most": 256},
-        ),
-        (
-            listed(MODEL.replace("/models/m", f"/{'m' * 4096}")),
-            "config-base-path-too-long",
-            {"name": "m", "most": 4096},
-        ),
-        (
-            listed(*[f'name: "{number}{"m" * 240}"' for number in range(20_000)]),
-            "config-list-too-large",
-            {"most": 4194304},
-        ),
-        (
-            "custom_model_config {}",
-            "reload-config-type",
-            {},
-        ),
-    ],
-)
-def test_lists_that_are_refused(read, text, code, fields):
+M = 'name: "m"'
+LISTS = [
+    listed(MODEL, MODEL), listed(f'{M} base_path: "/m"'), listed(MODEL + " model_type: TENSORFLOW"),
+    listed(f'{M} base_path: "/m" model_type: OTHER'),
+    listed(f'{M} base_path: "models/m" model_platform: "tensorflow"'),
+    listed(f'{M} model_platform: "tensorflow"'),
+    listed(f'{M} base_path: "gs://bucket/m" model_platform: "tensorflow"'),
+    listed('base_path: "/m" model_platform: "tensorflow"'),
+    listed(MODEL.replace('"m"', f'"{"m" * 257}"')),
+    listed(MODEL + f' version_labels {{ key: "{"m" * 257}" value: 1 }}'),
+    listed(MODEL.replace("/models/m", f"/{'m' * 4096}")),
+    listed(*[f'name: "{number}{"m" * 240}"' for number in range(20_000)]),
+    "custom_model_config {}",
+]  # fmt: skip
+
+
+@pytest.mark.golden("refusals/model_config")
+def test_lists_that_are_refused(read):
     from google.protobuf import text_format
 
-    with raises(ServingError, code, **fields) as refused:
-        model_settings(text_format.Parse(text, ModelServerConfig()))
-    assert refused.value.status == "INVALID_ARGUMENT"
-    with pytest.raises(ConfigError) as caught:
-        read(read_models, text)
-    assert str(caught.value).endswith(f"some.config: {refused.value.message}")
-    assert caught.value.exit_status == 2
+    said = []
+    for text in LISTS:
+        with pytest.raises(ServingError) as refused:
+            model_settings(text_format.Parse(text, ModelServerConfig()))
+        assert refused.value.status == "INVALID_ARGUMENT"
+        with pytest.raises(ConfigError) as caught:
+            read(read_models, text)
+        assert str(caught.value).endswith(f"some.config: {refused.value.message}")
+        assert caught.value.exit_status == 2
+        said.append(f"{text[:200]}\n{coded(refused.value)}")
+    assert_golden(*said)
 
 
 def test_an_empty_reload_is_refused():
@@ -283,65 +238,26 @@ def test_batching_without_a_word_is_upstreams_default(read):
     assert Batching().largest == 1000
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "max_batch_size { value: 0 }",
-            says("out-of-range", name="max_batch_size", expected="1 to 1048576", got=0),
-        ),
-        (
-            "max_batch_size {}",
-            says("out-of-range", name="max_batch_size", expected="1 to 1048576", got=0),
-        ),
-        (
-            "num_batch_threads { value: -1 }",
-            says("out-of-range", name="num_batch_threads", expected="1 to 4096", got=-1),
-        ),
-        (
-            "max_enqueued_batches { value: 0 }",
-            says("out-of-range", name="max_enqueued_batches", expected="1 to 1000000000", got=0),
-        ),
-        (
-            "num_batch_threads { value: 5000 }",
-            says("out-of-range", name="num_batch_threads", expected="1 to 4096", got=5000),
-        ),
-        (
-            "batch_timeout_micros { value: -5 }",
-            says("out-of-range", name="batch_timeout_micros", expected="0 to 3600000000", got=-5),
-        ),
-        (
-            "max_batch_size { value: 8 } allowed_batch_sizes: [1, 4]",
-            says("batching-last-size", got=4, expected=8),
-        ),
-        (
-            "max_batch_size { value: 4 } allowed_batch_sizes: [2, 2, 4]",
-            says("unexpected", what="allowed_batch_sizes", got=[2, 2, 4]),
-        ),
-        (
-            "max_batch_size { value: 4 } allowed_batch_sizes: [0, 4]",
-            says("unexpected", what="allowed_batch_sizes", got=[0, 4]),
-        ),
-        (
-            "max_batch_size { value: 4 } enable_large_batch_splitting { value: true } "
-            "max_execution_batch_size { value: 8 }",
-            says("batching-execution-size", largest=8, limit=4),
-        ),
-        (
-            "max_batch_size: 4",
-            says("config-not-parsed", name="BatchingParameters", reason='1:17: Expected "{".'),
-        ),
-        (
-            "max_batchsize { value: 4 }",
-            says("config-not-parsed", name="BatchingParameters")
-            + re.escape("(did you mean max_batch_size or max_execution_batch_size or"),
-        ),
-    ],
-)
-def test_batching_that_cannot_be(read, text, message):
-    with pytest.raises(ConfigError) as caught:
-        read(read_batching, text)
-    assert re.search("some.config: " + message, str(caught.value))
+def number(name, value, more=""):
+    return f"{name} {{ value: {value} }} {more}"
+
+
+BATCHING = [
+    number("max_batch_size", 0), "max_batch_size {}", number("num_batch_threads", -1),
+    number("max_enqueued_batches", 0), number("num_batch_threads", 5000),
+    number("batch_timeout_micros", -5), number("max_batch_size", 8, "allowed_batch_sizes: [1, 4]"),
+    number("max_batch_size", 4, "allowed_batch_sizes: [2, 2, 4]"),
+    number("max_batch_size", 4, "allowed_batch_sizes: [0, 4]"),
+    number("max_batch_size", 4, "enable_large_batch_splitting { value: true } "
+           "max_execution_batch_size { value: 8 }"),
+    "max_batch_size: 4", number("max_batchsize", 4),
+]  # fmt: skip
+
+
+@pytest.mark.golden("refusals/batching")
+def test_batching_that_cannot_be(read, tmp_path):
+    said = (f"{text}\n{refusal(read, read_batching, text)}" for text in BATCHING)
+    assert_golden(*(each.replace(f"{tmp_path}/", "") for each in said))
 
 
 def test_monitoring(read):

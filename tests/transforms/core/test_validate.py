@@ -1,7 +1,6 @@
 """What an untrusted graph is refused for, each with its message; none of it starts TensorFlow."""
 
 import random
-import re
 import time
 
 import numpy as np
@@ -15,7 +14,7 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import op_defs
 from deploykit.transforms.core.protos import AttrValue, FunctionDefLibrary, GraphDef
 from deploykit.transforms.core.tensors import DType
-from tests.support import raises, says, tf
+from tests.support import assert_golden, raises, refusal, tf
 
 FLOAT, INT = DType("float32"), DType("int32")
 
@@ -81,231 +80,86 @@ def doubling(levels):
 
 X = placeholder()
 BAD = {
-    "empty": ([], says("graph-empty")),
-    "name": ([placeholder("a b")], says("node-name-illegal", node="a b")),
-    "control character": ([placeholder("a\n")], says("node-name-illegal")),
-    "long": ([placeholder("a" * 9999 + " ")], says("node-name-illegal")),
-    "unprintable op": ([Node("y", "Re\nlu")], says("op-unknown", node="y")),
-    "unprintable input": ([X, relu("y", "z\n")], says("input-missing-in-graph", node="y")),
-    "starts with _": ([placeholder("_a")], says("node-name-illegal", node="_a")),
-    "unknown op": (
-        [X, Node("y", "Reluu", ("x",))],
-        says("op-unknown", node="y", op="Reluu"),
-    ),
-    "dangling": ([relu("y", "x")], says("input-missing-in-graph", node="y", tensor="x")),
-    "cycle": ([relu("y", "z"), relu("z", "y")], says("cycle", count=2)),
-    "port": (
-        [X, relu("y", "x:1")],
-        says(
-            "output-number-missing",
-            what="node 'y' reads 'x:1'",
-            node="node 'x' (Placeholder)",
-            count=1,
-        ),
-    ),
-    "port of a list": (
-        [
-            X,
-            Node.constant("axis", np.int32(0)),
-            Node("s", "Split", ("axis", "x")).with_attrs(T=FLOAT, num_split=2),
-            relu("y", "s:2"),
-        ],
-        says(
-            "output-number-missing", what="node 'y' reads 's:2'", node="node 's' (Split)", count=2
-        ),
-    ),
-    "no output": (
-        [Node("n", "NoOp"), relu("y", "n")],
-        says("output-number-missing", what="node 'y' reads 'n'", node="node 'n' (NoOp)", count=0),
-    ),
-    "data after control": (
-        [X, relu("y", "^x", "x")],
-        says("data-input-after-control", node="y"),
-    ),
-    "too many inputs": (
-        [X, relu("y", "x", "x")],
-        says("input-count-wrong", node="y", op="Relu", count=2, expected=1),
-    ),
-    "inputs by attribute": (
-        [X, Node("y", "Pack", ("x", "x")).with_attrs(T=FLOAT, N=3)],
-        says("input-count-wrong", node="y", op="Pack", count=2, expected=3),
-    ),
-    "inputs by type list": (
-        [X, Node("y", "IdentityN", ("x",)).with_attrs(T=[FLOAT, FLOAT])],
-        says("input-count-wrong", node="y", op="IdentityN", count=1, expected=2),
-    ),
-    "absurd number of outputs": (
-        [X, Node("y", "Unpack", ("x",)).with_attrs(T=FLOAT, num=1 << 40)],
-        says("too-many", what="node 'y' (Unpack)", count=1099511627776, unit="outputs"),
-    ),
-    "negative number of outputs": (
-        [X, Node("y", "Unpack", ("x",)).with_attrs(T=FLOAT, num=-1)],
-        re.escape("node 'y' (Unpack): attribute 'num' is -1, but its op demands at least 0"),
-    ),
-    "missing attribute": (
-        [X, Node("y", "Relu6", ("x",)), Node("z", "Cast", ("y",)).with_attrs(SrcT=FLOAT)],
-        says("attribute-missing", node="y", op="Relu6", attribute="T"),
-    ),
-    "type of an attribute": (
-        [X, relu("y", "x").with_attrs(T=3)],
-        says(
-            "attribute-invalid",
-            node="y",
-            op="Relu",
-            attribute="T",
-            reason="holds int, but its op demands type",
-        ),
-    ),
-    "empty attribute": (
-        [X, relu("y", "x").with_attrs(T=AttrValue())],
-        says(
-            "attribute-invalid",
-            node="y",
-            op="Relu",
-            attribute="T",
-            reason="holds nothing, but its op demands type",
-        ),
-    ),
-    "placeholder attribute": (
-        [X, relu("y", "x").with_attrs(T=AttrValue(placeholder="T"))],
-        says(
-            "attribute-invalid",
-            node="y",
-            op="Relu",
-            attribute="T",
-            reason="holds placeholder, but its op demands type",
-        ),
-    ),
-    "list attribute": (
-        [X, Node("y", "MaxPool", ("x",)).with_attrs(T=FLOAT, ksize=2, strides=[1], padding="SAME")],
-        says(
-            "attribute-invalid",
-            node="y",
-            op="MaxPool",
-            attribute="ksize",
-            reason="holds int, but its op demands list",
-        ),
-    ),
-    "shape": (
-        [placeholder(shape=(1 << 40, 1 << 40))],
-        says(
-            "node-invalid",
-            node="x",
-            reason="no tensor has the shape [1099511627776, 1099511627776]",
-        ),
-    ),
-    "type of a Const": (
-        [Node.constant("w", np.ones(2, np.int32)).with_attrs(dtype=FLOAT)],
-        says("constant-type", node="w", type="float32", got="int32"),
-    ),
-    "variant Const": (
-        [const("w", lambda t: setattr(t, "dtype", 21)).with_attrs(dtype=DType("variant"))],
-        re.escape("node 'w': a tensor of type variant has no readable value"),
-    ),
-    "short content": (
-        [const("w", lambda t: setattr(t, "tensor_content", b"abc"))],
-        re.escape("node 'w': the tensor holds 3 bytes, but its shape [2] of float32 needs 8"),
-    ),
-    "too many values": (
-        [const("w", lambda t: t.float_val.extend([1] * 3), (1.0, 1.0))],
-        re.escape("node 'w': the tensor holds 4 values, but its shape [2] has 2"),
-    ),
-    "unknown shape": (
-        [const("w", lambda t: setattr(t.tensor_shape.dim[0], "size", -1))],
-        says("node-invalid", node="w", reason="the tensor's shape [-1] is not fully defined"),
-    ),
-    "declared size": (
-        [const("w", grow)],
-        re.escape(
-            "node 'w': the tensor's shape [268435456, 4] of float32 asks for 4294967296 bytes"
-        ),
-    ),
-    "rank": (
-        [const("w", lambda t: [t.tensor_shape.dim.add(size=1) for _ in range(80)])],
-        re.escape("node 'w': the tensor has 81 dimensions"),
-    ),
-    "missing function": (
-        [X, call("y", "f", "x")],
-        says(
-            "attribute-function-missing",
-            node="y",
-            op="PartitionedCall",
-            function="f",
-            attribute="f",
-        ),
-    ),
+    "empty": [],
+    "name": [placeholder("a b")],
+    "control character": [placeholder("a\n")],
+    "long": [placeholder("a" * 9999 + " ")],
+    "unprintable op": [Node("y", "Re\nlu")],
+    "unprintable input": [X, relu("y", "z\n")],
+    "starts with _": [placeholder("_a")],
+    "unknown op": [X, Node("y", "Reluu", ("x",))],
+    "dangling": [relu("y", "x")],
+    "cycle": [relu("y", "z"), relu("z", "y")],
+    "port": [X, relu("y", "x:1")],
+    "port of a list": [
+        X,
+        Node.constant("axis", np.int32(0)),
+        Node("s", "Split", ("axis", "x")).with_attrs(T=FLOAT, num_split=2),
+        relu("y", "s:2"),
+    ],
+    "no output": [Node("n", "NoOp"), relu("y", "n")],
+    "data after control": [X, relu("y", "^x", "x")],
+    "too many inputs": [X, relu("y", "x", "x")],
+    "inputs by attribute": [X, Node("y", "Pack", ("x", "x")).with_attrs(T=FLOAT, N=3)],
+    "inputs by type list": [X, Node("y", "IdentityN", ("x",)).with_attrs(T=[FLOAT, FLOAT])],
+    "absurd number of outputs": [X, Node("y", "Unpack", ("x",)).with_attrs(T=FLOAT, num=1 << 40)],
+    "negative number of outputs": [X, Node("y", "Unpack", ("x",)).with_attrs(T=FLOAT, num=-1)],
+    "missing attribute": [
+        X,
+        Node("y", "Relu6", ("x",)),
+        Node("z", "Cast", ("y",)).with_attrs(SrcT=FLOAT),
+    ],
+    "type of an attribute": [X, relu("y", "x").with_attrs(T=3)],
+    "empty attribute": [X, relu("y", "x").with_attrs(T=AttrValue())],
+    "placeholder attribute": [X, relu("y", "x").with_attrs(T=AttrValue(placeholder="T"))],
+    "list attribute": [
+        X,
+        Node("y", "MaxPool", ("x",)).with_attrs(T=FLOAT, ksize=2, strides=[1], padding="SAME"),
+    ],
+    "shape": [placeholder(shape=(1 << 40, 1 << 40))],
+    "type of a Const": [Node.constant("w", np.ones(2, np.int32)).with_attrs(dtype=FLOAT)],
+    "variant Const": [
+        const("w", lambda t: setattr(t, "dtype", 21)).with_attrs(dtype=DType("variant"))
+    ],
+    "short content": [const("w", lambda t: setattr(t, "tensor_content", b"abc"))],
+    "too many values": [const("w", lambda t: t.float_val.extend([1] * 3), (1.0, 1.0))],
+    "unknown shape": [const("w", lambda t: setattr(t.tensor_shape.dim[0], "size", -1))],
+    "declared size": [const("w", grow)],
+    "rank": [const("w", lambda t: [t.tensor_shape.dim.add(size=1) for _ in range(80)])],
+    "missing function": [X, call("y", "f", "x")],
 }
 
 
-@pytest.mark.parametrize(("nodes", "message"), BAD.values(), ids=BAD)
-def test_refuses_a_bad_graph(nodes, message):
-    with pytest.raises(GraphError) as raised:
-        validate(Graph(nodes))
-    assert re.search(message, str(raised.value))
-    assert "\n" not in str(raised.value)
+@pytest.mark.golden("refusals/validate")
+def test_refuses_a_bad_graph():
+    assert_golden(*(f"{kind}\n{refusal(validate, Graph(nodes))}" for kind, nodes in BAD.items()))
 
 
 BAD_LIBRARIES = {
-    "calls itself": (
-        {"f": [call("n", "f", "a")]},
-        says("function-recursive", name="f", calls="f -> f"),
-    ),
-    "call each other": (
-        {"e": [call("n", "f", "a")], "f": [call("n", "g", "a")], "g": [call("n", "f", "a")]},
-        says("function-recursive", name="f", calls="f -> g -> f"),
-    ),
-    "calls itself as an op": (
-        {"f": [Node("n", "f", ("a",))]},
-        says("function-recursive", name="f", calls="f -> f"),
-    ),
-    "missing function": (
-        {"f": [call("n", "g", "a")]},
-        says(
-            "attribute-function-missing",
-            node="n",
-            op="PartitionedCall",
-            function="g",
-            attribute="f",
-            source="function 'f'",
-        ),
-    ),
-    "expands without bounds": (
-        doubling(40),
-        says("function-too-large", name="f17", size=25165822, depth=24, most=20000000),
-    ),
-    "deep calls": (
-        {f"f{i}": [call("n", f"f{i + 1}", "a")] for i in range(300)} | {"f300": [relu("n", "a")]},
-        says("function-too-large", name="f44", size=257, depth=257),
-    ),
-    "unknown op": (
-        {"f": [Node("n", "Reluu", ("a",))]},
-        says("op-unknown", node="n", op="Reluu", source="function 'f'"),
-    ),
-    "bad Const": (
-        {"f": [Node.constant("n", np.ones(2, np.int32)).with_attrs(dtype=FLOAT)]},
-        says("constant-type", node="n", type="float32", got="int32", source="function 'f'"),
-    ),
-    "dangling": (
-        {"f": [relu("n", "b")]},
-        says("input-missing-in-graph", node="n", tensor="b", source="function 'f'"),
-    ),
-    "cycle": (
-        {"f": [relu("n", "m"), relu("m", "n")]},
-        says("cycle", count=2, source="function 'f'"),
-    ),
-    "twice the same node": (
-        {"f": [relu("n", "a"), relu("n", "a")]},
-        says("node-twice", node="n", source="function 'f'"),
-    ),
-    "name of an op": ({"Relu": [relu("n", "a")]}, says("function-named-as-op", name="Relu")),
+    "calls itself": {"f": [call("n", "f", "a")]},
+    "call each other": {
+        "e": [call("n", "f", "a")],
+        "f": [call("n", "g", "a")],
+        "g": [call("n", "f", "a")],
+    },
+    "calls itself as an op": {"f": [Node("n", "f", ("a",))]},
+    "missing function": {"f": [call("n", "g", "a")]},
+    "expands without bounds": doubling(40),
+    "deep calls": {f"f{i}": [call("n", f"f{i + 1}", "a")] for i in range(300)}
+    | {"f300": [relu("n", "a")]},
+    "unknown op": {"f": [Node("n", "Reluu", ("a",))]},
+    "bad Const": {"f": [Node.constant("n", np.ones(2, np.int32)).with_attrs(dtype=FLOAT)]},
+    "dangling": {"f": [relu("n", "b")]},
+    "cycle": {"f": [relu("n", "m"), relu("m", "n")]},
+    "twice the same node": {"f": [relu("n", "a"), relu("n", "a")]},
+    "name of an op": {"Relu": [relu("n", "a")]},
 }
 
 
-@pytest.mark.parametrize(("functions", "message"), BAD_LIBRARIES.values(), ids=BAD_LIBRARIES)
-def test_refuses_a_bad_function(functions, message):
-    with pytest.raises(GraphError) as raised:
-        validate(Graph([X], library=library(**functions)))
-    assert re.search(message, str(raised.value))
+@pytest.mark.golden("refusals/validate_functions")
+def test_refuses_a_bad_function():
+    graphs = {kind: Graph([X], library=library(**each)) for kind, each in BAD_LIBRARIES.items()}
+    assert_golden(*(f"{kind}\n{refusal(validate, graph)}" for kind, graph in graphs.items()))
 
 
 def test_two_functions_of_one_name_are_refused():

@@ -10,7 +10,8 @@ from deploykit.api.compare import compare
 from deploykit.benchmarking.settings import RunConfig
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.made_up import in_turns, measurement, result, times
-from tests.support import Containing, assert_error, raises, says, shows
+from tests.deploykit.conftest import refusals
+from tests.support import Containing, assert_error, assert_golden, raises, says, shows
 
 ON, OFF = RunConfig(onednn=True), RunConfig(onednn=False)
 
@@ -175,35 +176,14 @@ def test_a_missing_file(deploykit, file, tmp_path):
     assert (outcome.status, outcome.stderr.count("\n")) == (4, 1)
 
 
-@pytest.mark.parametrize(
-    ("option", "says"),
-    [
-        (
-            "--fail-below=0",
-            says("option-value", expected=Containing("number above 0"), option="--fail-below"),
-        ),
-        (
-            "--fail-below=-1",
-            says("option-value", expected=Containing("number above 0"), option="--fail-below"),
-        ),
-        ("--fail-below=nan", says("option-value", got="nan")),
-        (
-            "--confidence=0",
-            says("option-value", expected=Containing("number from 0.5"), option="--confidence"),
-        ),
-        (
-            "--confidence=1",
-            says("option-value", expected=Containing("number from 0.5"), option="--confidence"),
-        ),
-        ("--confidence=nan", says("option-value", got="nan")),
-    ],
-)
-def test_wrong_numbers(deploykit, file, option, says):
+WRONG = ("--fail-below=0", "--fail-below=-1", "--fail-below=nan", "--confidence=0",
+         "--confidence=1", "--confidence=nan")  # fmt: skip
+
+
+@pytest.mark.golden("usage/compare")
+def test_wrong_numbers(deploykit, file):
     a = file("a", named("x"))
-    outcome = deploykit("compare", a, a, option)
-    assert (outcome.status, outcome.printed) == (2, "")
-    assert re.search(says, outcome.stderr)
-    assert outcome.stderr.count("\n") == 1
+    assert_golden(*refusals(deploykit, ("compare", a, a), WRONG))
 
 
 def several(factor, seed, **machine):

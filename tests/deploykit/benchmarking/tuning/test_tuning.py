@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -30,7 +29,8 @@ from deploykit.text.results.tuning import lines, options
 from deploykit.transforms.core.display.documents import document
 from deploykit.transforms.core.errors import CrashError, GraphError
 from tests.deploykit.benchmarking.nets import dense
-from tests.support import Containing, says, shows
+from tests.deploykit.conftest import refusals
+from tests.support import Containing, assert_golden, shows
 
 START = RunConfig(batch=1)
 SIZES = (1, 8, 32)
@@ -523,81 +523,16 @@ def test_the_command(deploykit, small, tmp_path, monkeypatch):
     assert deploykit(*command).status == 4  # the file exists
 
 
-@pytest.mark.parametrize(
-    ("options", "status", "says"),
-    [
-        (
-            ["--batch=0"],
-            2,
-            says("option-value", expected=Containing("1 to 1048576"), got="0", option="--batch"),
-        ),
-        (
-            ["--budget=0"],
-            2,
-            says("option-value", expected=Containing("number above 0"), option="--budget"),
-        ),
-        (
-            ["--budget=-1"],
-            2,
-            says("option-value", expected=Containing("number above 0"), option="--budget"),
-        ),
-        (
-            ["--budget=nan"],
-            2,
-            says("option-value", expected=Containing("a number"), got="nan", option="--budget"),
-        ),
-        (
-            ["--latency-limit=0"],
-            2,
-            says("option-value", expected=Containing("number above 0"), option="--latency-limit"),
-        ),
-        (
-            ["--latency-limit=-5"],
-            2,
-            says("option-value", expected=Containing("number above 0"), option="--latency-limit"),
-        ),
-        (["--goal=speed"], 2, says("usage", reason=Containing("of 'latency', 'throughput'"))),
-        (
-            ["--timeout=0"],
-            2,
-            says(
-                "option-value", expected=Containing("number above 0"), got="0", option="--timeout"
-            ),
-        ),
-        (
-            ["--memory-limit=-1"],
-            2,
-            says(
-                "option-value",
-                expected=Containing("1 to 1000000000"),
-                got="-1",
-                option="--memory-limit",
-            ),
-        ),
-        (["--shape=y=1,8"], 2, says("unknown-name", kind="input", name="y", known=["x"])),
-        (
-            ["--data=none.npz"],
-            4,
-            says("file-error", reason=Containing("file or directory"), source="none.npz"),
-        ),
-        (
-            ["--outputs=gone"],
-            2,
-            says(
-                "outputs-wrong",
-                hint=Containing("model's outputs: out."),
-                problem=Containing("node 'gone', named"),
-            ),
-        ),
-        (["-o", "none/tuned.json"], 4, says("folder-missing", folder="none")),
-    ],
-)
-def test_wrong_usage(deploykit, small, options, status, says):
-    found = deploykit("tune", small, *options)
-    assert (found.status, found.printed) == (status, "")
-    assert re.search(says, found.stderr)
-    assert found.stderr.startswith("deploykit: error: ")
-    assert found.stderr.count("\n") == 1
+WRONG = (
+    "--batch=0", "--budget=0", "--budget=-1", "--budget=nan", "--latency-limit=0",
+    "--latency-limit=-5", "--goal=speed", "--timeout=0", "--memory-limit=-1", "--shape=y=1,8",
+    "--data=none.npz", "--outputs=gone", "-o none/tuned.json",
+)  # fmt: skip
+
+
+@pytest.mark.golden("usage/tune")
+def test_wrong_usage(deploykit, small):
+    assert_golden(*refusals(deploykit, ("tune", small), WRONG, small.parent))
     assert list(small.parent.iterdir()) == [small]
 
 
