@@ -1,7 +1,7 @@
 """What makes photos what a model takes, as a graph: files are decoded, resized and scaled.
 
-The steps are those of `deploykit.input.applying`, traced by TensorFlow; this lives in a child
-process.
+The steps are those of `deploykit.input.applying`, traced by TensorFlow; this lives in a
+child process.
 """
 
 import functools

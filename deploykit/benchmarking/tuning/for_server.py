@@ -23,10 +23,10 @@ def check_served(
     plain = settings.precision is None or (settings.precision, settings.device) == ("fp32", "cpu")
     refused = {"precision": not plain, "input": settings.input != "feed", "device": not device,
                "engine": settings.engine not in (None, *engines)}  # fmt: skip
-    for field, is_refused in refused.items():
+    for setting, is_refused in refused.items():
         if is_refused:
             raise GraphError(
-                "tuned-setting-not-served", name=name, field=field, got=getattr(settings, field)
+                "tuned-setting-not-served", name=name, field=setting, got=getattr(settings, setting)
             )
 
 
@@ -58,9 +58,9 @@ def unlike(settings: RunConfig, variables: Mapping[str, str]) -> Iterator[str]:
 
 def _parts(settings: RunConfig) -> Iterator[RunConfig]:
     """Yield what is set by variables, one setting at a time."""
-    for field in fields(RunConfig):
-        part = replace(RunConfig(), **{field.name: getattr(settings, field.name)})
-        if part.environment and field.name != "engine":  # a server sees to its own
+    for setting in fields(RunConfig):
+        part = replace(RunConfig(), **{setting.name: getattr(settings, setting.name)})
+        if part.environment and setting.name != "engine":  # a server sees to its own
             yield part
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deploykit.benchmarking.profiling.profile import Profile
 from deploykit.benchmarking.results import BenchmarkResult
@@ -46,7 +46,7 @@ _KERNELS = {"eigen_us": "float, Eigen", "onednn_us": "float, oneDNN", "float_us"
             "int8_us": "8 bits"}  # fmt: skip
 RATIO_KEY = "Above 1 is better; whisker: where it lies; grey: it may be 1"
 
-Profiled = BenchmarkResult | Mapping[str, Any]
+Profiled: TypeAlias = BenchmarkResult | Mapping[str, Any]
 """A result of `deploykit.benchmark`, or its document."""
 
 
