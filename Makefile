@@ -39,7 +39,7 @@ test-versions:  ## run the main path in fresh environments of several TensorFlow
 	$(PYTHON) -m tests.versions $(PAIRS)
 
 judges: setup  ## ask the server with clients of others, and import them beside deploykit
-	$(BIN)/python -m pytest -m slow -rs tests/serving/judges tests/transforms/core/protobuf
+	$(BIN)/python -m pytest -m slow -rs tests/serving/judges tests/transforms/ir
 
 check: setup  ## format, lint, types, and whether the generated pages of docs/ are up to date
 	$(BIN)/ruff format --check .
@@ -65,7 +65,7 @@ fuzz: setup  ## change sound files at random for MINUTES=10, and keep in .fuzz/ 
 	$(BIN)/python -m tests.hostile.fuzz --minutes $(MINUTES)
 
 ops: setup  ## rewrite the table of ops from the installed TensorFlow
-	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m deploykit.transforms.core.ops
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m deploykit.transforms.ir.ops
 
 protos: setup  ## rewrite the descriptors of messages from the installed packages
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check grpcio-tools

@@ -4,105 +4,105 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from deploykit.api.check import ValidationReport as ValidationReport
 from deploykit.api.comparison import VerifyOptions as VerifyOptions
-from deploykit.api.diff import Differences as Differences
-from deploykit.api.doctor import Diagnosis as Diagnosis
-from deploykit.api.inspect import Inspection as Inspection
-from deploykit.api.inspect_records import RecordsInspection as RecordsInspection
+from deploykit.api.inspection import Diagnosis as Diagnosis
+from deploykit.api.inspection import Differences as Differences
+from deploykit.api.inspection import Inspection as Inspection
+from deploykit.api.inspection import TransformList as TransformList
 from deploykit.api.label import ImageLabels as ImageLabels
-from deploykit.api.list_transforms import TransformList as TransformList
-from deploykit.api.loadtest import LoadTest as LoadTest
 from deploykit.api.plan import ReplicaPlan as ReplicaPlan
-from deploykit.api.predict import Prediction as Prediction
-from deploykit.api.record_options import Compression
-from deploykit.api.record_options import OnError
-from deploykit.api.record_options import RecordOptions as RecordOptions
-from deploykit.api.transform import TransformGraph as TransformGraph
-from deploykit.api.verify_records import RecordsVerification as RecordsVerification
+from deploykit.api.records import Compression
+from deploykit.api.records import OnError
+from deploykit.api.records import RecordOptions as RecordOptions
+from deploykit.api.records import RecordsInspection as RecordsInspection
+from deploykit.api.records import RecordsVerification as RecordsVerification
+from deploykit.api.requests import LoadTest as LoadTest
+from deploykit.api.requests import Prediction as Prediction
+from deploykit.api.rewriting import TransformGraph as TransformGraph
+from deploykit.api.verification import ValidationReport as ValidationReport
 from deploykit.api.write_input import WrittenInput as WrittenInput
-from deploykit.batch_inference.infer_options import InferOptions as InferOptions
-from deploykit.batch_inference.inferred import Inferred as Inferred
-from deploykit.benchmarking.comparison.comparing import Speedups as Speedups
-from deploykit.benchmarking.feeding import BenchmarkInputs as BenchmarkInputs
+from deploykit.batch_inference.infer_run import Inferred as Inferred
+from deploykit.batch_inference.infer_task import InferOptions as InferOptions
+from deploykit.benchmarking.comparing import Speedups as Speedups
+from deploykit.benchmarking.inputs import BenchmarkInputs as BenchmarkInputs
 from deploykit.benchmarking.results import BenchmarkResult as BenchmarkResult
 from deploykit.benchmarking.results import load_result as load_result
 from deploykit.benchmarking.results import load_tuned as load_tuned
-from deploykit.benchmarking.scenarios.timing import BenchmarkOptions as BenchmarkOptions
-from deploykit.benchmarking.settings import RunConfig as RunConfig
-from deploykit.benchmarking.sweep import RunConfigGrid as RunConfigGrid
+from deploykit.benchmarking.run_config import BenchmarkOptions as BenchmarkOptions
+from deploykit.benchmarking.run_config import RunConfig as RunConfig
+from deploykit.benchmarking.run_config_grid import RunConfigGrid as RunConfigGrid
 from deploykit.benchmarking.tuning.recommendation import Recommendation as Recommendation
-from deploykit.benchmarking.tuning.tune_options import TuneOptions as TuneOptions
-from deploykit.calling.call_options import LabelOptions as LabelOptions
-from deploykit.calling.call_options import LoadTestOptions as LoadTestOptions
-from deploykit.calling.call_options import PredictOptions as PredictOptions
-from deploykit.calling.server_status import ModelVersions as ModelVersions
-from deploykit.calling.server_status import ServedModels as ServedModels
-from deploykit.calling.server_status import ServerHealth as ServerHealth
-from deploykit.correctness.result import Accuracy as Accuracy
+from deploykit.benchmarking.tuning.search_space import TuneOptions as TuneOptions
+from deploykit.client.call_options import LabelOptions as LabelOptions
+from deploykit.client.call_options import LoadTestOptions as LoadTestOptions
+from deploykit.client.call_options import PredictOptions as PredictOptions
+from deploykit.client.server_status import ModelVersions as ModelVersions
+from deploykit.client.server_status import ServedModels as ServedModels
+from deploykit.client.server_status import ServerHealth as ServerHealth
+from deploykit.data.input_result import InputResult as InputResult
+from deploykit.data.pipeline import InputPipelineOptions as InputPipelineOptions
+from deploykit.evaluation.result import Accuracy as Accuracy
 from deploykit.exporting.deployment import Manifests as Manifests
 from deploykit.exporting.export import ExportOptions as ExportOptions
 from deploykit.exporting.export import Exported as Exported
 from deploykit.exporting.manifests import ManifestKind
-from deploykit.freezing.graph_files import load_graph as load_graph
-from deploykit.freezing.graph_files import save_graph as save_graph
-from deploykit.freezing.interface import ModelSource as ModelSource
-from deploykit.freezing.open_model import OpenedModel as OpenedModel
-from deploykit.freezing.open_model import open_model as open_model
-from deploykit.input.input_result import InputResult as InputResult
-from deploykit.input.piping import InputPipelineOptions as InputPipelineOptions
+from deploykit.importers.graph_files import load_graph as load_graph
+from deploykit.importers.graph_files import save_graph as save_graph
+from deploykit.importers.open_model import OpenedModel as OpenedModel
+from deploykit.importers.open_model import open_model as open_model
+from deploykit.importers.signature import ModelSource as ModelSource
 from deploykit.inspection.engine_placement import EnginePlacement as EnginePlacement
 from deploykit.inspection.placement import Placement as Placement
+from deploykit.pipelines.rewrite import Rewriting as Rewriting
 from deploykit.planning.plan_options import PlanOptions as PlanOptions
 from deploykit.quantization.calibration import Calibration as Calibration
 from deploykit.quantization.calibration import RangeMethod
-from deploykit.quantization.requested import QuantizationMode
-from deploykit.quantization.requested import QuantizeOptions as QuantizeOptions
+from deploykit.quantization.quantize_options import QuantizationMode
+from deploykit.quantization.quantize_options import QuantizeOptions as QuantizeOptions
 from deploykit.quantization.result import Quantized as Quantized
 from deploykit.quantization.sensitivity import Sensitivity as Sensitivity
-from deploykit.quantization.weights import WeightsInt8 as WeightsInt8
+from deploykit.quantization.weights_only import WeightsInt8 as WeightsInt8
 from deploykit.records import SourceKind
-from deploykit.records.sets import ConvertedSets as ConvertedSets
+from deploykit.records.open_source import ConvertedSets as ConvertedSets
 from deploykit.reporting.page.page import ReportPage as ReportPage
-from deploykit.rewriting.rewrite import Rewriting as Rewriting
 from deploykit.serving.client.client import Client as Client
-from deploykit.serving.client.connection import Connection as Connection
-from deploykit.serving.client.connection import ServingProtocol
 from deploykit.serving.client.endpoint import CallError as CallError
+from deploykit.serving.client.endpoint import Connection as Connection
+from deploykit.serving.client.endpoint import ServingProtocol
 from deploykit.serving.server.process import RunningServer as RunningServer
 from deploykit.serving.server.server_flags import ServerFlags as ServerFlags
 from deploykit.shipping.ship_options import DeviceKind
 from deploykit.shipping.ship_options import Goal
 from deploykit.shipping.ship_options import ShipOptions as ShipOptions
 from deploykit.shipping.shipped import Shipped as Shipped
-from deploykit.transforms.core.errors import BugError as BugError
-from deploykit.transforms.core.errors import CrashError as CrashError
-from deploykit.transforms.core.errors import Error as Error
-from deploykit.transforms.core.errors import FileError as FileError
-from deploykit.transforms.core.errors import GraphError as GraphError
-from deploykit.transforms.core.errors import LimitError as LimitError
-from deploykit.transforms.core.errors import LoadError as LoadError
-from deploykit.transforms.core.errors import MismatchError as MismatchError
-from deploykit.transforms.core.errors import MissingPackageError as MissingPackageError
-from deploykit.transforms.core.errors import NotQuantizedError as NotQuantizedError
-from deploykit.transforms.core.errors import PipelineError as PipelineError
-from deploykit.transforms.core.errors import RefusedError as RefusedError
-from deploykit.transforms.core.errors import StepError as StepError
-from deploykit.transforms.core.errors import UnverifiedError as UnverifiedError
-from deploykit.transforms.core.errors import VerificationError as VerificationError
-from deploykit.transforms.core.graph import Graph as Graph
-from deploykit.transforms.core.int8.isa import Isa
-from deploykit.transforms.core.running.child import ResourceLimits as ResourceLimits
-from deploykit.verification.public_types import DataLike as DataLike
-from deploykit.verification.public_types import ImageLike as ImageLike
-from deploykit.verification.public_types import InputFunction
-from deploykit.verification.public_types import LabelsLike as LabelsLike
-from deploykit.verification.public_types import ModelLike as ModelLike
-from deploykit.verification.public_types import ModelsLike as ModelsLike
-from deploykit.verification.public_types import PathLike as PathLike
-from deploykit.verification.public_types import PreprocessLike as PreprocessLike
-from deploykit.verification.public_types import ResultLike as ResultLike
+from deploykit.transforms.common.errors import BugError as BugError
+from deploykit.transforms.common.errors import CrashError as CrashError
+from deploykit.transforms.common.errors import Error as Error
+from deploykit.transforms.common.errors import FileError as FileError
+from deploykit.transforms.common.errors import GraphError as GraphError
+from deploykit.transforms.common.errors import LimitError as LimitError
+from deploykit.transforms.common.errors import LoadError as LoadError
+from deploykit.transforms.common.errors import MismatchError as MismatchError
+from deploykit.transforms.common.errors import MissingPackageError as MissingPackageError
+from deploykit.transforms.common.errors import NotQuantizedError as NotQuantizedError
+from deploykit.transforms.common.errors import PipelineError as PipelineError
+from deploykit.transforms.common.errors import RefusedError as RefusedError
+from deploykit.transforms.common.errors import StepError as StepError
+from deploykit.transforms.common.errors import UnverifiedError as UnverifiedError
+from deploykit.transforms.common.errors import VerificationError as VerificationError
+from deploykit.transforms.int8.int8_kernels import Isa
+from deploykit.transforms.ir.graph import Graph as Graph
+from deploykit.transforms.runtime.child_process import ResourceLimits as ResourceLimits
+from deploykit.verification.samples import DataLike as DataLike
 from deploykit.verification.samples import Dataset as Dataset
+from deploykit.verification.samples import ImageLike as ImageLike
+from deploykit.verification.samples import InputFunction
+from deploykit.verification.samples import LabelsLike as LabelsLike
+from deploykit.verification.samples import ModelLike as ModelLike
+from deploykit.verification.samples import ModelsLike as ModelsLike
+from deploykit.verification.samples import PathLike as PathLike
+from deploykit.verification.samples import PreprocessLike as PreprocessLike
+from deploykit.verification.samples import ResultLike as ResultLike
 from deploykit.verification.verify import Verification as Verification
 from numpy.typing import ArrayLike
 from pathlib import Path

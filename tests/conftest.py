@@ -17,7 +17,7 @@ os.environ.setdefault("DEPLOYKIT_CACHE_DIR", "")  # no test finds what another r
 
 pytest.register_assert_rewrite("tests.support")  # it shows how texts differ
 
-from deploykit.transforms.core.running import child  # noqa: E402
+from deploykit.transforms.runtime import child_process  # noqa: E402
 from tests import hanging, support  # noqa: E402
 from tests.forking import Forks  # noqa: E402
 
@@ -50,11 +50,11 @@ def control_flow_of_today():
 def forked_children():
     """Fork the children that run TensorFlow."""
     with pytest.MonkeyPatch.context() as patch, contextlib.closing(Forks()) as forks:
-        patch.setattr(child, "subprocess", forks)
+        patch.setattr(child_process, "subprocess", forks)
         yield
 
 
 @pytest.fixture
 def started_children(monkeypatch):
     """Start the children of this test as they are outside the tests."""
-    monkeypatch.setattr(child, "subprocess", subprocess)
+    monkeypatch.setattr(child_process, "subprocess", subprocess)

@@ -22,14 +22,14 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from deploykit.hardware import machine
-from deploykit.transforms.core.running import child
+from deploykit.system import machine
+from deploykit.transforms.runtime import child_process
 
 # What children do most, beside TensorFlow.
 _IMPORTED = (
     "tensorflow",
-    "deploykit.freezing.keras.keras_files",
-    "deploykit.transforms.core.running.importing",
+    "deploykit.importers.keras.keras_files",
+    "deploykit.transforms.runtime.importing",
     "deploykit.verification.running",
 )
 _READ_WHEN_LOADED = ("PYTHONPATH", *machine._VARIABLES)
@@ -166,7 +166,7 @@ def _be_child(request: bytes, questions: int, answers: int, log: int) -> None:
     os.environ.update(environment)
     tempfile.tempdir = None  # the parent may have looked for it elsewhere
     try:
-        child._serve(questions, answers)
+        child_process._serve(questions, answers)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.display import messages
-from deploykit.transforms.core.errors import CodedError, plain
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.differences import compare
-from deploykit.transforms.core.running.session import Session
+from deploykit.transforms.common import messages
+from deploykit.transforms.common.errors import CodedError, plain
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.differences import compare
+from deploykit.transforms.runtime.session import Session
 
 GOLDEN = Path(__file__).parent / "golden"
 THEIRS = ("config-not-parsed", "runtime-failed", "module-not-importable", "transform-raised")

@@ -3,7 +3,7 @@
 import os
 import select
 
-from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.runtime.child_process import Worker
 
 SECONDS = 60
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from deploykit.transforms.core import pipeline
+from deploykit.transforms.ir import pipeline
 from tests import support
 from tests.support import GOLDEN, assert_golden, assert_written, golden_name
 

@@ -1,6 +1,7 @@
 """The house keeps its shape: rooms in an order, no circles, names that say what is inside."""
 
 import ast
+import collections
 import functools
 import importlib
 import inspect
@@ -16,60 +17,53 @@ import pytest
 import deploykit
 from deploykit.cli.build import table
 from deploykit.cli.main import COMMANDS
-from deploykit.rewriting.catalogue import describe
-from deploykit.transforms.core import pipeline
+from deploykit.pipelines.catalogue import describe
+from deploykit.transforms.ir import pipeline
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("deploykit", "serving", "transforms")
 MODULES = sorted(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py"))
 
-# What each room may import, besides itself and what those may import.
+# What each package may import, besides itself and what those may import. The packages of CORE may
+# import each other: between their modules there is no cycle.
+CORE = (
+    "transforms.ir transforms.untrusted transforms.shapes transforms.layers transforms.int8 "
+    "transforms.runtime transforms.engines"
+)
 ORDER = {
-    "transforms.core": "",
-    "transforms": "transforms.core",
+    "transforms.common": "",
+    **dict.fromkeys(CORE.split(), f"transforms.common {CORE}"),
+    "transforms": CORE,
     "storage": "transforms",
-    "text": "transforms",
-    "hardware": "transforms",
-    "photos": "transforms",
-    "load": "",
-    "freezing": "storage photos",
-    "verification": "freezing",
-    "rewriting": "verification text hardware",
-    "benchmarking": "verification text hardware load",
-    "quantization": "benchmarking rewriting",
-    "records": "storage hardware photos",
-    "input": "records benchmarking",
-    "batch_inference": "input",
-    "inspection": "freezing benchmarking",
-    "serving.protocol": "transforms.core",
+    "rendering": "transforms",
+    "system": "transforms",
+    "serving.protocol": CORE,
+    "serving.client": "serving.protocol",
+    "importers": "storage",
+    "verification": "importers",
+    "pipelines": "verification rendering system",
+    "benchmarking": "verification rendering system serving.client",
+    "quantization": "benchmarking pipelines",
+    "records": "storage system",
+    "data": "records benchmarking",
+    "batch_inference": "data",
+    "inspection": "importers benchmarking",
     "serving.saved_model": "serving.protocol",
-    "serving.telemetry": "transforms.core",
     "serving.lifecycle": "serving.protocol",
     "serving.execution": "serving.protocol transforms",
     "serving.grpc_server": "serving.lifecycle serving.execution",
-    "serving.rest": "serving.lifecycle serving.execution serving.telemetry",
-    "serving.client": "serving.protocol load",
-    "serving.server": "serving.grpc_server serving.rest serving.saved_model serving.telemetry",
-    "exporting": "freezing rewriting input serving.saved_model",
-    "calling": "input serving.client",
-    "correctness": "quantization calling",
-    "planning": "calling",
-    "reporting": "benchmarking calling",
-    "api": "batch_inference correctness inspection exporting planning serving.server reporting",
-    "text.results": "api",
-    "shipping": "text.results",
+    "serving.rest": "serving.lifecycle serving.execution",
+    "serving.server": "serving.grpc_server serving.rest serving.saved_model",
+    "exporting": "importers pipelines data serving.saved_model",
+    "client": "data serving.client",
+    "evaluation": "quantization client",
+    "planning": "client",
+    "reporting": "benchmarking client",
+    "api": "batch_inference evaluation inspection exporting planning serving.server reporting",
+    "rendering.formatters": "api",
+    "shipping": "rendering.formatters",
     "cli": "shipping",
 }
-
-# Modules have borne these names, which did not say what is inside.
-OLD_NAMES = {
-    "aliases", "answering", "asking", "bisection", "calling", "chains", "checking",
-    "choosing", "configs", "deploying", "evaluate", "feeds", "flags", "folder",
-    "framing", "holding", "inference", "judging", "load_test", "load_testing", "loading",
-    "location", "methods", "observing", "outcome", "plane", "preparing", "processor",
-    "quantizing", "rewriting", "served", "signature", "source", "state", "surviving",
-    "warming",
-}  # fmt: skip
 
 
 def name_of(path: Path) -> str:
@@ -126,7 +120,7 @@ def against_the_order(graph: dict[str, set[str]]) -> list[str]:
     for module, others in graph.items():
         here = room(module)
         for other in others if here else ():
-            if other == "deploykit.transforms" and module.endswith("core.pipeline"):
+            if other == "deploykit.transforms" and module.endswith("ir.pipeline"):
                 continue  # it lists the folder, and loads transforms by name
             if other == "deploykit":
                 continue  # the version, and for commands the API: see the next test
@@ -209,14 +203,33 @@ def test_no_folder_holds_more_than_20_modules():
     )
 
 
-def test_no_module_bears_an_old_name():
-    assert [str(path) for path in MODULES if path.stem in OLD_NAMES] == []
+SHORTEST, LONGEST = 60, 400
+MODULES_OF_A_FOLDER = 3
+
+
+def test_modules_and_folders_have_a_sensible_size():
+    """Transforms are one to a file, and formats are found by the name of their file."""
+    lists = [ROOT / "transforms", ROOT / "deploykit" / "batch_inference" / "formats"]
+    lines = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines())
+        for path in MODULES
+        if not path.name.startswith("__")
+    }
+    short = {path: count for path, count in lines.items() if count < SHORTEST}
+    assert {path: n for path, n in short.items() if (ROOT / path).parent not in lists} == {}
+    assert {path: count for path, count in lines.items() if count > LONGEST} == {}
+    folders = collections.Counter(str(Path(path).parent) for path in lines)
+    assert {folder: n for folder, n in folders.items() if n < MODULES_OF_A_FOLDER} == {}
+
+
+def test_no_folder_is_named_like_a_public_function():
+    assert {path.parent.name for path in MODULES} & set(deploykit.__all__) == set()
 
 
 @pytest.mark.parametrize(
     ("package", "rooms"),
-    [("click", ["cli"]), ("rich.console", ["cli", "text"]), ("rich.progress", ["cli"]),
-     ("rich.cells", ["text"])],
+    [("click", ["cli"]), ("rich.console", ["cli", "rendering"]), ("rich.progress", ["cli"]),
+     ("rich.cells", ["rendering"])],
 )  # fmt: skip
 def test_packages_for_the_terminal_stay_where_they_belong(package, rooms):
     users = {

@@ -149,12 +149,12 @@ def test_an_sdist_holds_the_packages_and_no_more(built):
 def test_what_tests_and_users_need_is_among_the_packages():
     assert {
         "deploykit/py.typed",
-        "deploykit/input/tfdata.py.jinja",
+        "deploykit/data/tfdata.py.jinja",
         "deploykit/reporting/page/templates/page.html.jinja",
         "deploykit/reporting/page/templates/page.css",
         "deploykit/serving/__init__.py",
-        "deploykit/transforms/core/graph.py",
-        "deploykit/transforms/core/ops.pb.gz",
+        "deploykit/transforms/ir/graph.py",
+        "deploykit/transforms/ir/ops.pb.gz",
     } <= sources().keys()
 
 

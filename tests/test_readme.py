@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from deploykit.cli.main import COMMANDS
-from deploykit.freezing.graph_files import save_graph
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
+from deploykit.importers.graph_files import save_graph
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
 from tests.docs.walking import blocks, walk, without_digits
 
 README = Path(__file__).parents[1] / "README.md"

@@ -1,8 +1,8 @@
 """An attribute that is not written has the default that its op declares."""
 
-from deploykit.transforms.core.errors import GraphError, nearest
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.ops import op_defs
+from deploykit.transforms.common.errors import GraphError, nearest
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.ops import op_defs
 
 
 def add_default_attributes(graph: Graph) -> None:

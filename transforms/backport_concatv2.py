@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.ops import with_op
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.ops import with_op
+from deploykit.transforms.ir.tensors import DType
 
 
 def backport_concatv2(graph: Graph) -> None:

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, tensor_name
-from deploykit.transforms.core.ops import op_defs, with_op
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, tensor_name
+from deploykit.transforms.ir.ops import op_defs, with_op
+from deploykit.transforms.ir.tensors import DType
 
 _MAKING_OPS = {f"TensorArray{kind}V3": f"TensorArray{kind}V2" for kind in ("", "Grad")}
 _ACTS = ("Close", "Concat", "Gather", "Read", "Scatter", "Size", "Split", "Write")

@@ -4,16 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
-from deploykit.transforms.core.layers.biases import chain_of, lift, through
-from deploykit.transforms.core.layers.fused_chain import ADD_OPS
-from deploykit.transforms.core.layers.layer_norms import Row, norm_of, row_of
-from deploykit.transforms.core.layers.layers import is_product, scaled, weights_of, with_weights
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.shapes.known_shapes import Shapes
-from deploykit.transforms.core.tensors import Array, DType
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.int8.ranges import Ranges, TensorRange, load_ranges
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import Array, DType
+from deploykit.transforms.layers.affine import chain_of, lift, through
+from deploykit.transforms.layers.fused_ops import ADD_OPS
+from deploykit.transforms.layers.layer_norms import Row, norm_of, row_of
+from deploykit.transforms.layers.layers import is_product, scaled, weights_of, with_weights
+from deploykit.transforms.shapes.static_shapes import Shapes
 
 FLOAT = DType("float32")
 _SMALLEST = 1e-3  # of the median: a channel with a smaller range is scaled no further

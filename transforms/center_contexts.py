@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.ranges import load_ranges
-from deploykit.transforms.core.layers.biases import lift, through
-from deploykit.transforms.core.layers.fused_chain import ADD_OPS
-from deploykit.transforms.core.layers.layers import is_product, only_reader
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.shapes.known_shapes import Shapes
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.int8.ranges import load_ranges
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.affine import lift, through
+from deploykit.transforms.layers.fused_ops import ADD_OPS
+from deploykit.transforms.layers.layers import is_product, only_reader
+from deploykit.transforms.shapes.static_shapes import Shapes
 
 _BATCH = 3
 _MOVING = frozenset({"Identity", "Reshape", "Transpose"})

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.transforms.core.errors import PipelineError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.running.constants import Constants
-from deploykit.transforms.core.tensors import Array, DType
+from deploykit.transforms.common.errors import PipelineError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import Array, DType
+from deploykit.transforms.runtime.constants import Constants
 
 LAYOUTS = ("NCHW", "NHWC")
 

@@ -2,16 +2,20 @@
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.bias_correction import add_to_bias
-from deploykit.transforms.core.int8.isa import sums_exactly
-from deploykit.transforms.core.int8.plan import Plan, plan
-from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
-from deploykit.transforms.core.int8.rounded_layers import Rounded, rounded_in
-from deploykit.transforms.core.int8.weights import restored, weight_codes
-from deploykit.transforms.core.layers.biases import mean_output
-from deploykit.transforms.core.layers.layers import weights_of
-from deploykit.transforms.core.node import normal
+from deploykit.transforms.int8.int8_kernels import sums_exactly
+from deploykit.transforms.int8.plan import Plan, plan
+from deploykit.transforms.int8.ranges import Ranges, load_ranges
+from deploykit.transforms.int8.weights import (
+    Rounded,
+    add_to_bias,
+    restored,
+    rounded_in,
+    weight_codes,
+)
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import normal
+from deploykit.transforms.layers.affine import mean_output
+from deploykit.transforms.layers.layers import weights_of
 
 
 def correct_biases(

@@ -5,22 +5,21 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
-from deploykit.transforms.core.int8.tensor_groups import TensorGroups
-from deploykit.transforms.core.layers.fused_chain import Chain, channel_count, shape_comparison
-from deploykit.transforms.core.layers.layers import (
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.int8.ranges import Ranges, TensorGroups, TensorRange, load_ranges
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.affine import SameShape, linear_chains, passes_on
+from deploykit.transforms.layers.fused_ops import Chain, channel_count, shape_comparison
+from deploykit.transforms.layers.layers import (
     WEIGHTS,
     channel_axes,
+    rename,
     scaled,
     weights_of,
     with_weights,
 )
-from deploykit.transforms.core.layers.linear_chains import SameShape, linear_chains, passes_on
-from deploykit.transforms.core.layers.renaming import rename
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import Array
 
 LARGEST_FACTOR = 4.0
 """A consumer's weights share one step per output channel: unequal factors make them coarser.

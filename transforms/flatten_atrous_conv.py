@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.layers import weights_of
-from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.fuse_dilations import Atrous, atrous_layers, replace_atrous
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.layers import weights_of
 
 
 def flatten_atrous_conv(graph: Graph) -> None:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.fused_chain import ADD_OPS
-from deploykit.transforms.core.layers.layers import FLOATS, bias_add, only_reader
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.shapes.known_shapes import Shapes
-from deploykit.transforms.core.shapes.sizes import Shape
-from deploykit.transforms.core.tensors import Array, DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import Array, DType
+from deploykit.transforms.layers.fused_ops import ADD_OPS
+from deploykit.transforms.layers.layers import FLOATS, bias_add, only_reader
+from deploykit.transforms.shapes.sizes import Shape
+from deploykit.transforms.shapes.static_shapes import Shapes
 
 INT32 = DType("int32")
 _BATCHED = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})

@@ -4,8 +4,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.affine import (
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name, split
+from deploykit.transforms.ir.pattern import Op
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.affine import (
     ARITHMETIC_OPS,
     BATCH_NORM_OPS,
     BIAS_OPS,
@@ -13,7 +16,7 @@ from deploykit.transforms.core.layers.affine import (
     read_batch_norm,
     read_step,
 )
-from deploykit.transforms.core.layers.layers import (
+from deploykit.transforms.layers.layers import (
     LAYER_OPS,
     bias_add,
     channel_shape,
@@ -21,10 +24,7 @@ from deploykit.transforms.core.layers.layers import (
     weights_of,
     with_weights,
 )
-from deploykit.transforms.core.node import Node, producer_name, split
-from deploykit.transforms.core.pattern import Op
-from deploykit.transforms.core.running.constants import Constants
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.runtime.constants import Constants
 
 LAYER = Op("|".join(LAYER_OPS), name="layer")
 

@@ -5,13 +5,13 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, producer_name, split
-from deploykit.transforms.core.ops import LAST_VERSION_WITHOUT_SCALARS, op_defs, output_types
-from deploykit.transforms.core.running.constants import PURE_OPS, Constants, compute
-from deploykit.transforms.core.tensors import Array, held_bytes, numpy_type
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name, split
+from deploykit.transforms.ir.ops import LAST_VERSION_WITHOUT_SCALARS, op_defs, output_types
+from deploykit.transforms.ir.tensors import Array, held_bytes, numpy_type
 from deploykit.transforms.remove_attribute import remove_attribute
+from deploykit.transforms.runtime.constants import PURE_OPS, Constants, compute
 
 SLACK = 512  # bytes that a folded node may add to the file: scalars and shapes always fold
 _ROUNDS = 4  # each goes on below the results that turned out too large

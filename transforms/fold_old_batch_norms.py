@@ -3,19 +3,14 @@
 import math
 from dataclasses import dataclass
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS, BIAS_OPS, read_step
-from deploykit.transforms.core.layers.layers import (
-    LAYER_OPS,
-    channel_shape,
-    channels_first,
-    weights_of,
-)
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.pattern import Any, Op
-from deploykit.transforms.core.running.constants import Constants
-from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.fold_batch_norms import fold_steps, only_port_0
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.pattern import Any, Op
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.affine import BATCH_NORM_OPS, BIAS_OPS, read_step
+from deploykit.transforms.layers.layers import LAYER_OPS, channel_shape, channels_first, weights_of
+from deploykit.transforms.runtime.constants import Constants
 
 LAYERS = frozenset(op for op, rank in LAYER_OPS.items() if rank == 4)
 CHANNEL_AXIS = 3

@@ -1,12 +1,12 @@
 """An image padded with the zeros that SAME means is an image convolved with SAME padding."""
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.padding import per_axis, with_zeros_around, zeros_around
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.pattern import Any, Const, Match, Op
-from deploykit.transforms.core.running.constants import Constants
-from deploykit.transforms.core.shapes.sizes import Shape
-from deploykit.transforms.core.shapes.static_shapes import static_shapes
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.pattern import Any, Const, Match, Op
+from deploykit.transforms.layers.padding import per_axis, with_zeros_around, zeros_around
+from deploykit.transforms.runtime.constants import Constants
+from deploykit.transforms.shapes.sizes import Shape
+from deploykit.transforms.shapes.static_shapes import static_shapes
 
 LAYER_OPS = "Conv2D|Conv3D|DepthwiseConv2dNative"
 PAD = Op("Pad", Any("image"), Const("paddings"), name="pad")

@@ -4,9 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.affine import ARITHMETIC_OPS, BIAS_OPS, Affine, read_step
-from deploykit.transforms.core.layers.layers import (
+from deploykit.transforms.fold_batch_norms import fold_steps
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name, split
+from deploykit.transforms.ir.pattern import Op, needed_elsewhere
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.affine import ARITHMETIC_OPS, BIAS_OPS, Affine, read_step
+from deploykit.transforms.layers.layers import (
     LAYER_OPS,
     bias_add,
     channel_axes,
@@ -15,13 +19,9 @@ from deploykit.transforms.core.layers.layers import (
     weights_of,
     with_weights,
 )
-from deploykit.transforms.core.layers.padding import zeros_around
-from deploykit.transforms.core.node import Node, producer_name, split
-from deploykit.transforms.core.pattern import Op, needed_elsewhere
-from deploykit.transforms.core.running.constants import Constants
-from deploykit.transforms.core.shapes.static_shapes import static_shapes
-from deploykit.transforms.core.tensors import Array
-from deploykit.transforms.fold_batch_norms import fold_steps
+from deploykit.transforms.layers.padding import zeros_around
+from deploykit.transforms.runtime.constants import Constants
+from deploykit.transforms.shapes.static_shapes import static_shapes
 
 LAYER = Op("Conv2D|Conv3D|DepthwiseConv2dNative|MatMul", name="layer")
 

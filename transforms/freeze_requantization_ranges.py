@@ -5,10 +5,10 @@ import re
 
 import numpy as np
 
-from deploykit.transforms.core.errors import GraphError, PipelineError
-from deploykit.transforms.core.files.reading import lines
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import tensor_name
+from deploykit.transforms.common.errors import GraphError, PipelineError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import tensor_name
+from deploykit.transforms.untrusted.files import lines
 
 # What insert_logging(op=RequantizationRange, show_name=true, message="__requant_min_max:") prints.
 _RECORD = re.compile(r"(?:^|;)([^;]+)__print__;__requant_min_max:\[([^][;]*)\]\[([^][;]*)\]")

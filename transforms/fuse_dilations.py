@@ -4,21 +4,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.transforms.core.checks.kernel_limits import limit
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.layers import LAYER_OPS as LAYER_RANKS
-from deploykit.transforms.core.layers.layers import weights_of, with_weights
-from deploykit.transforms.core.layers.padding import (
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.kernel_limits import limit
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.pattern import Any, Const, Match, Op, needed_elsewhere
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.layers import LAYER_OPS as LAYER_RANKS
+from deploykit.transforms.layers.layers import weights_of, with_weights
+from deploykit.transforms.layers.padding import (
     Zeros,
     per_axis,
     spatial_axes,
     with_zeros_around,
     zeros_around,
 )
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.pattern import Any, Const, Match, Op, needed_elsewhere
-from deploykit.transforms.core.running.constants import Constants
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.runtime.constants import Constants
 
 SPLIT = Op("SpaceToBatchND", Any("image"), Const("block"), Const("paddings"), name="split")
 LAYER_OPS = "Conv2D|Conv3D|DepthwiseConv2dNative"

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from deploykit.transforms.core.checks.kernel_limits import limit
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.layer_norms import Row, norm_of, row_of
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.shapes.known_shapes import Shapes
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.kernel_limits import limit
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
+from deploykit.transforms.layers.layer_norms import Row, norm_of, row_of
+from deploykit.transforms.shapes.static_shapes import Shapes
 
 OP = "_MklLayerNorm"
 FLOAT = DType("float32")

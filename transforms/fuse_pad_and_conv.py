@@ -1,7 +1,7 @@
 """A convolution of a mirror-padded image is one op that pads as it reads."""
 
-from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.fuse_resize_pad_and_conv import PAD, fuse_before_conv
+from deploykit.transforms.ir.graph import Graph
 
 
 def fuse_pad_and_conv(graph: Graph) -> None:

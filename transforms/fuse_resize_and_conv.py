@@ -1,7 +1,7 @@
 """A convolution of a resized image is one op that resizes as it reads."""
 
-from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.fuse_resize_pad_and_conv import RESIZE, fuse_before_conv
+from deploykit.transforms.ir.graph import Graph
 
 
 def fuse_resize_and_conv(graph: Graph) -> None:

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from deploykit.transforms.core.checks.kernel_limits import limit
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.pattern import Any, Match, Op, needed_elsewhere
-from deploykit.transforms.core.shapes.static_shapes import static_shapes
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.kernel_limits import limit
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.pattern import Any, Match, Op, needed_elsewhere
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.shapes.static_shapes import static_shapes
 
 RESIZE = Op("ResizeBilinear", Any("image"), Any("size"), name="resize")
 PAD = Op("MirrorPad", Any("image"), Any("paddings"), name="pad")

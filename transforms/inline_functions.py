@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, replace
 
-from deploykit.transforms.core.control_flow import pass_on
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.functions import Body, Callee, Library
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, producer_name, split, tensor_name
-from deploykit.transforms.core.ops import input_types, output_types
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.control_flow import pass_on
+from deploykit.transforms.ir.functions import Body, Callee, Library
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name, split, tensor_name
+from deploykit.transforms.ir.ops import input_types, output_types
 
 MAX_NODES = 1_000_000
 MAX_NAME_BYTES = 1 << 28  # of all new names together: each call lengthens the names inside it

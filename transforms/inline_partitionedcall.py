@@ -1,7 +1,7 @@
 """A PartitionedCall is its function's body, with the call's inputs in place of its arguments."""
 
-from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.inline_functions import inline_calls
+from deploykit.transforms.ir.graph import Graph
 
 
 def inline_partitionedcall(graph: Graph) -> None:

@@ -1,12 +1,12 @@
 """A Print passes its input on, and writes values to the log of whoever runs the graph."""
 
-from deploykit.transforms.core.control_flow import CONTROL_FLOW_OPS
-from deploykit.transforms.core.functions import Library
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, tensor_name
-from deploykit.transforms.core.ops import output_types
-from deploykit.transforms.core.selection import ports_read, select
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.ir.control_flow import CONTROL_FLOW_OPS
+from deploykit.transforms.ir.functions import Library
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, tensor_name
+from deploykit.transforms.ir.ops import output_types
+from deploykit.transforms.ir.pattern import ports_read, select
+from deploykit.transforms.ir.tensors import DType
 
 SUFFIX = "__print__"  # freeze_requantization_ranges finds names in a log by it
 

@@ -4,9 +4,9 @@ import functools
 import re
 from collections.abc import Hashable
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, producer_name, split, tensor_name
-from deploykit.transforms.core.ops import op_defs
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name, split, tensor_name
+from deploykit.transforms.ir.ops import op_defs
 
 # The registry calls these stateless, but what they return depends on more than their inputs, or how
 # often they run matters, or they steer what runs.

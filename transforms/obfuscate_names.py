@@ -1,7 +1,7 @@
 """A graph computes the same under names that tell nothing."""
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.renaming import rename
+from deploykit.transforms.ir.functions import rename
+from deploykit.transforms.ir.graph import Graph
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

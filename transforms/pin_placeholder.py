@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.transforms.core.control_flow import fold_dead_branches
-from deploykit.transforms.core.errors import GraphError, nearest
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, producer_name
-from deploykit.transforms.core.ops import FEEDABLE_OPS
-from deploykit.transforms.core.tensors import MAX_DECLARED_BYTES, Array, DType, numpy_type
+from deploykit.transforms.common.errors import GraphError, nearest
 from deploykit.transforms.inline_functions import inline_functions
+from deploykit.transforms.ir.control_flow import fold_dead_branches
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name
+from deploykit.transforms.ir.ops import FEEDABLE_OPS
+from deploykit.transforms.ir.tensors import MAX_DECLARED_BYTES, Array, DType, numpy_type
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 

@@ -7,14 +7,14 @@ served gets the default in every call.
 import logging
 from collections.abc import Collection
 
-from deploykit.transforms.core.control_flow import CASE_OPS, IF_OPS, conditional_depths
-from deploykit.transforms.core.functions import Library, names_in
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.affine import FUSED_BATCH_NORM_OPS
-from deploykit.transforms.core.layers.random_ops import RANDOM_OPS
-from deploykit.transforms.core.node import MERGE_OPS, SWITCH_OPS, Node, producer_name
-from deploykit.transforms.core.running.constants import PURE_OPS, Constants
+from deploykit.transforms.ir.control_flow import CASE_OPS, IF_OPS, conditional_depths
+from deploykit.transforms.ir.functions import Library, names_in
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import MERGE_OPS, SWITCH_OPS, Node, producer_name
+from deploykit.transforms.layers.affine import FUSED_BATCH_NORM_OPS
+from deploykit.transforms.layers.random_ops import RANDOM_OPS
 from deploykit.transforms.pin_placeholder import pin_placeholder
+from deploykit.transforms.runtime.constants import PURE_OPS, Constants
 
 logger = logging.getLogger("deploykit")
 

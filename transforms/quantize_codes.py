@@ -4,16 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.bias_correction import add_to_bias
-from deploykit.transforms.core.int8.fake_quant.for_openvino import keep_apart, widen
-from deploykit.transforms.core.int8.form import Form
-from deploykit.transforms.core.int8.isa import sums_exactly
-from deploykit.transforms.core.int8.misfused import is_misfused
-from deploykit.transforms.core.int8.plan import Plan, plan
-from deploykit.transforms.core.int8.ranges import load_ranges
-from deploykit.transforms.core.int8.rounded_layers import Rounded, codes_of
-from deploykit.transforms.core.int8.stored_codes import (
+from deploykit.transforms.int8.affine_codes import Form
+from deploykit.transforms.int8.int8_kernels import sums_exactly
+from deploykit.transforms.int8.openvino_workarounds import is_misfused, keep_apart, widen
+from deploykit.transforms.int8.plan import Plan, plan
+from deploykit.transforms.int8.ranges import load_ranges
+from deploykit.transforms.int8.stored_codes import (
     APART,
     FROM_FLOATS,
     OF_A_LAYER,
@@ -23,11 +19,12 @@ from deploykit.transforms.core.int8.stored_codes import (
     SIGNED,
     WEIGHTS,
 )
-from deploykit.transforms.core.int8.weights import restored
-from deploykit.transforms.core.layers.fused_chain import Chain
-from deploykit.transforms.core.layers.layers import channel_axes, channel_shape, weights_of
-from deploykit.transforms.core.node import Node, split
-from deploykit.transforms.core.tensors import Array, DType
+from deploykit.transforms.int8.weights import Rounded, add_to_bias, codes_of, restored
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, split
+from deploykit.transforms.ir.tensors import Array, DType
+from deploykit.transforms.layers.fused_ops import Chain
+from deploykit.transforms.layers.layers import channel_axes, channel_shape, weights_of
 
 FLOAT, INT8 = DType("float32"), DType("int8")
 

@@ -4,17 +4,16 @@ import math
 
 import numpy as np
 
-from deploykit.transforms.core.errors import PipelineError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8 import gtt_codes, gtt_ops
-from deploykit.transforms.core.int8.gtt_codes import QINT32, QUINT8, EightBit
-from deploykit.transforms.core.int8.gtt_ops import KERNELS, UNFIT
-from deploykit.transforms.core.int8.surviving_ranges import EVERYTHING, surviving_ranges
-from deploykit.transforms.core.node import Node, split
-from deploykit.transforms.core.pattern import Any, Op
-from deploykit.transforms.core.shapes.known_shapes import Shapes
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.common.errors import PipelineError
+from deploykit.transforms.int8 import quantized_ops
+from deploykit.transforms.int8.quantized_ops import KERNELS, QINT32, QUINT8, UNFIT, EightBit
+from deploykit.transforms.int8.ranges import EVERYTHING, surviving_ranges
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, split
+from deploykit.transforms.ir.pattern import Any, Op
+from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.merge_duplicate_nodes import merge_duplicate_nodes
+from deploykit.transforms.shapes.static_shapes import Shapes
 
 FAKE_QUANT = "FakeQuantWithMinMaxVars"
 LARGEST = 1e37  # the kernels compute the width of a range in 32-bit floats
@@ -77,7 +76,7 @@ def quantize_nodes(
         elif node.op in UNFIT:
             graph.skip(node, UNFIT[node.op])
         elif node.op in KERNELS and not _serves_codes(graph, node):
-            reason = gtt_ops.reason(graph, node, shapes)
+            reason = quantized_ops.reason(graph, node, shapes)
             constants = None if reason else _constants(graph, node)
             if constants is None:
                 graph.skip(node, reason or "a constant that it reads holds NaN, Inf or huge values")
@@ -111,9 +110,9 @@ def _quantize_placeholders(graph: Graph, low: float, high: float) -> None:
             graph.skip(node, f"it is {kind}, so it takes no codes of floats")
             continue
         graph.replace(node, node.with_attrs(dtype=QUINT8))
-        ends = gtt_codes.constant_range(graph, f"{node.name}_eightbit/", low, high, node)
+        ends = quantized_ops.constant_range(graph, f"{node.name}_eightbit/", low, high, node)
         name = graph.unique_name(f"{node.name}_eightbit/dequantize")
-        moved[node.name] = gtt_codes.dequantize(name, EightBit(node.name, *ends))
+        moved[node.name] = quantized_ops.dequantize(name, EightBit(node.name, *ends))
     graph.redirect({name: node.name for name, node in moved.items()})
     for node in moved.values():
         graph.add(node)
@@ -130,7 +129,7 @@ def _cut_ranges(graph: Graph) -> None:
             continue
         measured = node.data_inputs[3], node.data_inputs[4]
         if graph.producer(measured[0]).op == "RequantizationRange":
-            ends = gtt_codes.cut_range(graph, node, measured, *survives[node.name])
+            ends = quantized_ops.cut_range(graph, node, measured, *survives[node.name])
             graph.replace(node, node.with_data_inputs(*node.data_inputs[:3], *ends))
 
 
@@ -138,7 +137,7 @@ def _drop_needless_pairs(graph: Graph) -> None:
     """Let who reads codes that were dequantized and quantized again read the first codes."""
     moves: dict[str, str] = {}
     for match in graph.match(_PAIR):
-        found = gtt_codes.source(graph, match["dequantize"].name)
+        found = quantized_ops.source(graph, match["dequantize"].name)
         same = match["dequantize"] == match["low"] == match["high"]
         codes = (match.root.attr("T"), match.root.attr("mode"), match.root.attr("axis", -1))
         if found is not None and same and codes == (QUINT8, "MIN_FIRST", -1):
@@ -194,11 +193,11 @@ def _convert(graph: Graph, node: Node) -> None:
     """Put a Requantize to the fake quantization's own range, and a Dequantize, in its place."""
     source, low, high = node.data_inputs[:3]
     name = graph.unique_name(f"{node.name}_eightbit/requantize")
-    constant = gtt_codes.float_constant(graph, source)
+    constant = quantized_ops.float_constant(graph, source)
     if constant is not None and np.isfinite(constant[1]).all():
         ends = [graph.constant(end) for end in (low, high)]
         values = [end.value for end in ends if end is not None]
-        codes = gtt_codes.min_first(constant[1], *values)[0]
+        codes = quantized_ops.min_first(constant[1], *values)[0]
         result = EightBit(graph.constant_beside(constant[0], codes, name, QUINT8).name, low, high)
     else:
         wide = _wide_source(graph, node)
@@ -207,15 +206,15 @@ def _convert(graph: Graph, node: Node) -> None:
             quantize = quantize.with_data_inputs(*node.data_inputs)
             quantize = quantize.with_attrs(T=QINT32, mode="MIN_FIRST")
             wide = EightBit.made_by(graph.add(quantize))
-        result = gtt_codes.requantize(graph, name, wide, low, high)
+        result = quantized_ops.requantize(graph, name, wide, low, high)
     graph.absorb([node], into=graph[result.codes])
-    graph.replace(node, gtt_codes.dequantize(node.name, result))
+    graph.replace(node, quantized_ops.dequantize(node.name, result))
 
 
 def _wide_source(graph: Graph, fake_quant: Node) -> EightBit | None:
     """Return the 32-bit result that is rounded for this fake quantization alone, or None."""
     dequantize = graph.producer(fake_quant.data_inputs[0])
-    found = gtt_codes.source(graph, fake_quant.data_inputs[0])
+    found = quantized_ops.source(graph, fake_quant.data_inputs[0])
     if found is None or not graph.feeds_only(dequantize, fake_quant):
         return None
     rounded = graph.producer(found.codes)
@@ -243,9 +242,9 @@ def _serves_codes(graph: Graph, node: Node) -> bool:
 def _constants(graph: Graph, node: Node) -> dict[str, tuple[Node, Array]] | None:
     """Return the float constants that an op reads, or None where 8 bits cannot hold one."""
     found = {}
-    for tensor in dict.fromkeys(gtt_ops.float_operands(node)):
-        if gtt_codes.source(graph, tensor) is None:
-            constant = gtt_codes.float_constant(graph, tensor)
+    for tensor in dict.fromkeys(quantized_ops.float_operands(node)):
+        if quantized_ops.source(graph, tensor) is None:
+            constant = quantized_ops.float_constant(graph, tensor)
             if constant is not None:
                 ends = constant[1].min(initial=0), constant[1].max(initial=0)
                 if not np.abs(ends).max() < LARGEST:
@@ -264,19 +263,19 @@ def _quantize(
     """Put an 8-bit op and a Dequantize in the place of a float op."""
     kernel = KERNELS[node.op]
     forms: dict[str, EightBit] = {}
-    for tensor in dict.fromkeys(gtt_ops.float_operands(node)):
+    for tensor in dict.fromkeys(quantized_ops.float_operands(node)):
         name = f"{node.name}_eightbit/{tensor.replace(':', '__port__')}"
-        found = gtt_codes.source(graph, tensor)
+        found = quantized_ops.source(graph, tensor)
         if found is None and tensor in constants:
-            found = gtt_codes.quantize_constant(graph, name, *constants[tensor])
-        forms[tensor] = found or gtt_codes.quantize(graph, name, tensor)
-    main = gtt_ops.eight_bit_op(graph, node, forms, shapes)
+            found = quantized_ops.quantize_constant(graph, name, *constants[tensor])
+        forms[tensor] = found or quantized_ops.quantize(graph, name, tensor)
+    main = quantized_ops.eight_bit_op(graph, node, forms, shapes)
     main = graph.add(graph.absorb([node], into=main.with_name(node.name)).with_name(main.name))
     result = EightBit.made_by(main)
     if kernel.wide:
         if fallback is None:
-            ends = gtt_codes.measured_range(graph, f"{main.name}/requant_range", result)
+            ends = quantized_ops.measured_range(graph, f"{main.name}/requant_range", result)
         else:
-            ends = gtt_codes.constant_range(graph, f"{main.name}/fallback_", *fallback, main)
-        result = gtt_codes.requantize(graph, f"{main.name}/requantize", result, *ends)
-    graph.replace(node, gtt_codes.dequantize(node.name, result))
+            ends = quantized_ops.constant_range(graph, f"{main.name}/fallback_", *fallback, main)
+        result = quantized_ops.requantize(graph, f"{main.name}/requantize", result, *ends)
+    graph.replace(node, quantized_ops.dequantize(node.name, result))

@@ -6,21 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.fake_quant.grids import OPS as FAKE_QUANTS
-from deploykit.transforms.core.int8.form import CODES, Form
-from deploykit.transforms.core.int8.isa import sums_exactly
-from deploykit.transforms.core.int8.plan import OPS, Plan, plan
-from deploykit.transforms.core.int8.ranges import load_ranges
-from deploykit.transforms.core.int8.rounded_layers import Rounded, codes_of
-from deploykit.transforms.core.int8.stored_codes import taken_out
-from deploykit.transforms.core.int8.weights import LARGEST, restored, saturates
-from deploykit.transforms.core.layers.fused_chain import Chain
-from deploykit.transforms.core.layers.layers import channel_axes, weights_of
-from deploykit.transforms.core.layers.padding import ZerosByAxis
-from deploykit.transforms.core.node import Node, split
-from deploykit.transforms.core.tensors import Array, DType
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.int8.affine_codes import CODES, Form
+from deploykit.transforms.int8.fake_quant.grids import OPS as FAKE_QUANTS
+from deploykit.transforms.int8.int8_kernels import sums_exactly
+from deploykit.transforms.int8.plan import OPS, Plan, plan
+from deploykit.transforms.int8.ranges import load_ranges
+from deploykit.transforms.int8.stored_codes import taken_out
+from deploykit.transforms.int8.weights import LARGEST, Rounded, codes_of, restored, saturates
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, split
+from deploykit.transforms.ir.tensors import Array, DType
+from deploykit.transforms.layers.fused_ops import Chain
+from deploykit.transforms.layers.layers import channel_axes, weights_of
+from deploykit.transforms.layers.padding import ZerosByAxis
 
 FLOAT, QINT8, UINT8 = DType("float32"), DType("qint8"), DType("uint8")
 _KEPT = ("data_format", "dilations", "explicit_paddings", "padding", "strides")

@@ -16,20 +16,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.bias_correction import OPS, add_to_bias
-from deploykit.transforms.core.int8.gtt_codes import TINY, min_first
-from deploykit.transforms.core.int8.ranges import TensorRange, load_ranges
-from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
-from deploykit.transforms.core.layers.biases import mean_output
-from deploykit.transforms.core.layers.fused_chain import Chain, chain
-from deploykit.transforms.core.layers.layers import FLOATS
-from deploykit.transforms.core.layers.readings import Reading, Readings
-from deploykit.transforms.core.layers.roles import Axes
-from deploykit.transforms.core.node import Node, normal
-from deploykit.transforms.core.ops import op_defs, output_types
-from deploykit.transforms.core.tensors import Array, DType
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.int8.quantized_ops import TINY, min_first
+from deploykit.transforms.int8.ranges import TensorRange, load_ranges
+from deploykit.transforms.int8.weights import OPS, add_to_bias
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, normal
+from deploykit.transforms.ir.ops import op_defs, output_types
+from deploykit.transforms.ir.tensors import Array, DType
+from deploykit.transforms.layers.affine import BATCH_NORM_OPS, mean_output
+from deploykit.transforms.layers.constant_readers import Axes, Reading, Readings
+from deploykit.transforms.layers.fused_ops import Chain, chain
+from deploykit.transforms.layers.layers import FLOATS
 
 logger = logging.getLogger("deploykit")
 

@@ -1,7 +1,7 @@
 """A node without an attribute behaves as its op's default says."""
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.selection import ANY, select
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.pattern import ANY, select
 
 
 def remove_attribute(graph: Graph, *, attribute_name: str, op_name: str = ANY) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 
 
 def remove_device(graph: Graph) -> None:

@@ -1,7 +1,7 @@
 """Dropout that keeps every value passes its input on: x / 1 * floor(1 + u) is x for u in [0, 1)."""
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.dropout import dropouts, keep_probability, pass_value_on
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.layers.random_ops import dropouts, keep_probability, pass_value_on
 from deploykit.transforms.remove_nodes import remove_nodes
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from deploykit.transforms.core.control_flow import CONTROL_FLOW_OPS
-from deploykit.transforms.core.errors import PipelineError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, producer_name
-from deploykit.transforms.core.ops import FEEDABLE_OPS, input_types, op_defs, output_types
-from deploykit.transforms.core.selection import check_ops, ports_read
+from deploykit.transforms.common.errors import PipelineError
+from deploykit.transforms.ir.control_flow import CONTROL_FLOW_OPS
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name
+from deploykit.transforms.ir.ops import FEEDABLE_OPS, input_types, op_defs, output_types
+from deploykit.transforms.ir.pattern import check_ops, ports_read
 
 # Every reader of a removed node inherits its control inputs; more than these are not copied around.
 _MAX_INHERITED = 64

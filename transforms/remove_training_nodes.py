@@ -1,10 +1,10 @@
 """What trains a model or watches its training adds nothing to its answers."""
 
-from deploykit.transforms.core.control_flow import pass_on
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.dropout import dropouts, keep_probability, pass_value_on
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.ops import input_types
+from deploykit.transforms.ir.control_flow import pass_on
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.ops import input_types
+from deploykit.transforms.layers.random_ops import dropouts, keep_probability, pass_value_on
 from deploykit.transforms.remove_nodes import remove_nodes
 
 PASSING_OPS = ("CheckNumerics", "CheckNumericsV2", "PreventGradient", "Print", "StopGradient")

@@ -1,8 +1,8 @@
 """A graph that refers to a function neither directly nor through others can do without it."""
 
-from deploykit.transforms.core.functions import reachable
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import FunctionDefLibrary
+from deploykit.transforms.ir.functions import reachable
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.protos import FunctionDefLibrary
 
 
 def remove_unused_functions(graph: Graph) -> None:

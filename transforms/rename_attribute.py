@@ -1,7 +1,7 @@
 """An attribute by another name is for another version of its op, or for an op of one's own."""
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.selection import ANY, select
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.pattern import ANY, select
 
 
 def rename_attribute(

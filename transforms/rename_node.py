@@ -1,10 +1,10 @@
 """A graph is the same whatever its nodes are called."""
 
-from deploykit.transforms.core.checks.node_rules import LEGAL_NAME
-from deploykit.transforms.core.errors import GraphError, PipelineError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import producer_name
-from deploykit.transforms.core.renaming import rename
+from deploykit.transforms.common.errors import GraphError, PipelineError
+from deploykit.transforms.ir.functions import rename
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import producer_name
+from deploykit.transforms.untrusted.nodes import LEGAL_NAME
 
 
 def rename_node(graph: Graph, *, old_node_name: str, new_node_name: str) -> None:

@@ -3,11 +3,11 @@
 import logging
 from dataclasses import replace
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.ops import input_types, op_defs
-from deploykit.transforms.core.selection import check_ops
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.ops import input_types, op_defs
+from deploykit.transforms.ir.pattern import check_ops
 
 logger = logging.getLogger("deploykit")
 

@@ -5,20 +5,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
-from deploykit.transforms.core.layers.biases import chain_of, set_bias
-from deploykit.transforms.core.layers.fused_chain import Chain, chain
-from deploykit.transforms.core.layers.layers import (
+from deploykit.transforms.int8.ranges import Ranges, TensorRange, load_ranges
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, normal
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.affine import chain_of, set_bias
+from deploykit.transforms.layers.fused_ops import Chain, chain
+from deploykit.transforms.layers.layers import (
     has_weights,
     matrix_of,
     only_reader,
+    rename,
     set_matrix,
     weights_of,
 )
-from deploykit.transforms.core.layers.renaming import rename
-from deploykit.transforms.core.node import Node, normal
-from deploykit.transforms.core.tensors import Array
 
 _UPPER_LIMITS = {"Relu": np.inf, "Relu6": 6.0}
 _LEVELS = 255  # steps of an int8 range

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from deploykit.transforms.core.errors import PipelineError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.common.errors import PipelineError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import Array
 
 MIN_SIZE = 16  # smaller constants tend to be ones that count
 

@@ -3,8 +3,8 @@
 import re
 from dataclasses import replace
 
-from deploykit.transforms.core.errors import PipelineError
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.common.errors import PipelineError
+from deploykit.transforms.ir.graph import Graph
 
 _DEVICE = re.compile(
     r"(/job:(\w+|\*)|/replica:(\d+|\*)|/task:(\d+|\*)|/(device:\w+|(?i:cpu|gpu|tpu)):(\d+|\*))*"

@@ -4,16 +4,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
-from deploykit.transforms.core.layers.biases import change_bias, shifted_copy, through
-from deploykit.transforms.core.layers.fused_chain import Chain, channel_count, shape_comparison
-from deploykit.transforms.core.layers.layers import weights_of
-from deploykit.transforms.core.layers.linear_chains import SameShape, linear_chains, passes_on
-from deploykit.transforms.core.layers.padding import zeros_around
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.int8.ranges import Ranges, load_ranges
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.affine import (
+    SameShape,
+    change_bias,
+    linear_chains,
+    passes_on,
+    shifted_copy,
+    through,
+)
+from deploykit.transforms.layers.fused_ops import Chain, channel_count, shape_comparison
+from deploykit.transforms.layers.layers import weights_of
+from deploykit.transforms.layers.padding import zeros_around
 
 
 def shift_activations(graph: Graph, *, ranges: str) -> None:

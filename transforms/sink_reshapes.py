@@ -4,10 +4,10 @@ import math
 from collections.abc import Collection
 
 from deploykit.transforms.convert_layout import ELEMENTWISE_OPS
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, normal, producer_name
-from deploykit.transforms.core.shapes.known_shapes import Shapes
-from deploykit.transforms.core.shapes.sizes import Shape
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, normal, producer_name
+from deploykit.transforms.shapes.sizes import Shape
+from deploykit.transforms.shapes.static_shapes import Shapes
 
 ALONE = (ELEMENTWISE_OPS - {"Identity"}) | {"BiasAdd", "Erf", "Erfc", "Pow", "SquaredDifference"}
 """Ops of one shape whose constants may repeat along it."""

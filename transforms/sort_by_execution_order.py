@@ -1,6 +1,6 @@
 """The order of the nodes in a file means nothing to TensorFlow; here each follows its inputs."""
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 
 
 def sort_by_execution_order(graph: Graph) -> None:

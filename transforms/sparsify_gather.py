@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, split
-from deploykit.transforms.core.ops import REF_VARIABLE_OPS
-from deploykit.transforms.core.running.checkpoint_values import place_of
-from deploykit.transforms.core.running.child import call
-from deploykit.transforms.core.tensors import Array, DType
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, split
+from deploykit.transforms.ir.ops import REF_VARIABLE_OPS
+from deploykit.transforms.ir.tensors import Array, DType
+from deploykit.transforms.runtime.checkpoint_values import place_of
+from deploykit.transforms.runtime.child_process import call
 
 NEAR_ZERO = np.float64(1e-5)  # compared as such, as the original tool does
 
@@ -96,7 +96,7 @@ def _restored(graph: Graph, variables: list[Node], checkpoint: str) -> dict[str,
         raise GraphError("variable-without-checkpoint", node=variables[0].name)
     places = {variable.name: _place(graph, variable) for variable in variables}
     restored: dict[str, Array] = call(
-        "deploykit.transforms.core.running.checkpoint_values:read_checkpoint", checkpoint, places
+        "deploykit.transforms.runtime.checkpoint_values:read_checkpoint", checkpoint, places
     )
     for variable in variables:
         expected, found = list(variable.attr("shape")), list(restored[variable.name].shape)

@@ -4,20 +4,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
-from deploykit.transforms.core.layers.biases import lift
-from deploykit.transforms.core.layers.fused_chain import Chain, chain
-from deploykit.transforms.core.layers.layers import (
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.int8.ranges import Ranges, load_ranges
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import Array, DType
+from deploykit.transforms.layers.affine import lift
+from deploykit.transforms.layers.fused_ops import Chain, chain
+from deploykit.transforms.layers.layers import (
     is_product,
     matrix_of,
     only_reader,
     set_matrix,
     weights_of,
 )
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import Array, DType
 
 _MOST = 1 / 32  # of a layer's neurons may be replaced by copies
 _ROOM = 1.03  # other samples may reach further by this factor

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from deploykit.transforms.common.errors import GraphError, unknown_name
 from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, REDUCTION_OPS
-from deploykit.transforms.core.errors import GraphError, unknown_name
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, normal, split, tensor_name
-from deploykit.transforms.core.ops import output_types
-from deploykit.transforms.core.shapes.known_shapes import Shapes
-from deploykit.transforms.core.shapes.sizes import Shape
-from deploykit.transforms.core.tensors import Array, DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, normal, split, tensor_name
+from deploykit.transforms.ir.ops import output_types
+from deploykit.transforms.ir.tensors import Array, DType
+from deploykit.transforms.shapes.sizes import Shape
+from deploykit.transforms.shapes.static_shapes import Shapes
 
 INT32 = DType("int32")
 EACH_ALONE = ELEMENTWISE_OPS | {

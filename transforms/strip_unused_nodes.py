@@ -2,15 +2,15 @@
 
 import re
 
-from deploykit.transforms.core.errors import GraphError, PipelineError, nearest
-from deploykit.transforms.core.functions import Library
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, normal, producer_name, split
-from deploykit.transforms.core.ops import input_types, output_types
-from deploykit.transforms.core.shapes.sizes import Shape
-from deploykit.transforms.core.shapes.static_shapes import static_shapes
-from deploykit.transforms.core.tensors import DType, type_name, type_number
+from deploykit.transforms.common.errors import GraphError, PipelineError, nearest
+from deploykit.transforms.ir.functions import Library
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, normal, producer_name, split
+from deploykit.transforms.ir.ops import input_types, output_types
+from deploykit.transforms.ir.tensors import DType, type_name, type_number
 from deploykit.transforms.remove_attribute import remove_attribute
+from deploykit.transforms.shapes.sizes import Shape
+from deploykit.transforms.shapes.static_shapes import static_shapes
 
 Requested = tuple[DType | None, Shape | None]  # a None stays as the tensor has it
 

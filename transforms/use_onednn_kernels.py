@@ -5,18 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.fused_chain import (
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.ops import with_op
+from deploykit.transforms.ir.pattern import Op
+from deploykit.transforms.ir.tensors import Array, DType
+from deploykit.transforms.layers.fused_ops import (
     Chain,
     chain,
     channel_count,
     shape_comparison,
     unfit,
 )
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.ops import with_op
-from deploykit.transforms.core.pattern import Op
-from deploykit.transforms.core.tensors import Array, DType
 
 FLOAT = DType("float32")
 WITHOUT_FLAG = {"_kernel": "MklNameChangeOp"}  # the label under which oneDNN registers its kernels

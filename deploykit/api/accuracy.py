@@ -4,17 +4,16 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from deploykit.api.public import Command, public
-from deploykit.correctness.examining import MOST_PICTURES, STEPS, examine
-from deploykit.correctness.result import Accuracy
-from deploykit.freezing.open_model import OpenedModel, open_models
-from deploykit.input.labelling.class_numbers import ClassNames
-from deploykit.input.samples import open_alike, open_samples
+from deploykit.data.labels import ClassNames
+from deploykit.data.samples import open_alike, open_samples
+from deploykit.evaluation.examining import MOST_PICTURES, STEPS, examine
+from deploykit.evaluation.result import Accuracy
+from deploykit.importers.open_model import OpenedModel, open_models
 from deploykit.quantization.metrics import metric_named
-from deploykit.text.progress import working
-from deploykit.transforms.core.display.flag import ALLOW_OP, LABELS, PREPROCESS, Flag
-from deploykit.transforms.core.errors import GraphError
-from deploykit.verification.public_types import DataLike, LabelsLike, ModelsLike, PreprocessLike
-from deploykit.verification.samples import Dataset
+from deploykit.rendering.progress import working
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.flag import ALLOW_OP, LABELS, PREPROCESS, Flag
+from deploykit.verification.samples import DataLike, Dataset, LabelsLike, ModelsLike, PreprocessLike
 
 TOP1 = "top1"
 

@@ -11,8 +11,8 @@ from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_origin
 
 from deploykit.storage.parameters import option_fields
-from deploykit.transforms.core.display.flag import Flag, alternatives, declared, is_range
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.flag import Flag, alternatives, declared, is_range
 
 _SEQUENCES = (Sequence, Collection, Iterable, list, tuple)
 _NUMBER_FORMATS = ("", "whole", "number", "counts")

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from deploykit.storage.parameters import takes_former_names
-from deploykit.transforms.core.display.flag import ALLOW_OP, LABELS, PREPROCESS, Flag
-from deploykit.transforms.core.errors import GraphError
-from deploykit.verification.public_types import DataLike, LabelsLike, PreprocessLike
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.flag import ALLOW_OP, LABELS, PREPROCESS, Flag
+from deploykit.verification.samples import DataLike, LabelsLike, PreprocessLike
 
 if TYPE_CHECKING:
-    from deploykit.freezing.open_model import OpenedModel
-    from deploykit.rewriting.proof import Compare, Proof
-    from deploykit.transforms.core.graph import Graph
+    from deploykit.importers.open_model import OpenedModel
+    from deploykit.pipelines.written_file import Compare, Proof
+    from deploykit.transforms.ir.graph import Graph
     from deploykit.verification.verify import Verification
 
 
@@ -57,7 +57,7 @@ class VerifyOptions:
         FileError, GraphError: the data are damaged, or do not fit the inputs of the reference.
         RefusedError, now or then: a graph acts on files or processes.
         """
-        from deploykit.transforms.core.checks.side_effects import refuse_side_effects
+        from deploykit.transforms.untrusted.side_effects import refuse_side_effects
         from deploykit.verification.verify import IN_MEMORY, Stored, verify
 
         if self.preprocess is not None and self.data is None:
@@ -69,7 +69,7 @@ class VerifyOptions:
         refuse_side_effects(reference, self.allow_ops)
         data = None
         if self.data is not None:
-            from deploykit.input.samples import open_samples  # it brings much along
+            from deploykit.data.samples import open_samples  # it brings much along
 
             data = open_samples(self.data, reference, self.preprocess, labels=self.labels)
 
@@ -100,7 +100,7 @@ class VerifyOptions:
         stops_at_doubt: bool = False,
     ) -> "Proof":
         """Return how what is made of a model is compared with it; raises what `ready` raises."""
-        from deploykit.rewriting.proof import Proof
+        from deploykit.pipelines.written_file import Proof
 
         model.refuse_effects(self.allow_ops)  # before anything of it is dropped
         reference = model.reference if reference is None else reference

@@ -6,21 +6,19 @@ from pathlib import Path
 
 from deploykit.api.public import Command, public
 from deploykit.api.shipped import tuned_settings
-from deploykit.batch_inference.backends.backend import Backend
-from deploykit.batch_inference.backends.process_backend import ProcessBackend
-from deploykit.batch_inference.backends.ray_cluster import check_ray, ray_cluster
-from deploykit.batch_inference.formats.named_format import format_named
-from deploykit.batch_inference.infer_options import InferOptions
+from deploykit.batch_inference.formats.part_table import format_named
 from deploykit.batch_inference.infer_plan import planned
-from deploykit.batch_inference.infer_run import STEPS, carried_out
-from deploykit.batch_inference.inferred import Inferred
+from deploykit.batch_inference.infer_run import STEPS, Inferred, carried_out
+from deploykit.batch_inference.infer_task import InferOptions
+from deploykit.batch_inference.process_backend import Backend, ProcessBackend
+from deploykit.batch_inference.ray_backend import check_ray, ray_cluster
 from deploykit.batch_inference.results_folder import results_folder
-from deploykit.freezing.interface import source_of
-from deploykit.freezing.open_model import open_model
-from deploykit.hardware.machine import usable_cores
-from deploykit.text.progress import working
-from deploykit.transforms.core.errors import GraphError
-from deploykit.verification.public_types import ModelLike
+from deploykit.importers.open_model import open_model
+from deploykit.importers.signature import source_of
+from deploykit.rendering.progress import working
+from deploykit.system.machine import usable_cores
+from deploykit.transforms.common.errors import GraphError
+from deploykit.verification.samples import ModelLike
 
 DEFAULT = InferOptions()
 

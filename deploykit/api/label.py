@@ -7,28 +7,26 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from deploykit.api.public import Command, public
-from deploykit.calling.call_options import LabelOptions
-from deploykit.calling.label_image import (
+from deploykit.client.call_options import LabelOptions
+from deploykit.client.label_image import (
     declared_input,
     image_input,
     open_image,
     predictions,
     scores,
 )
-from deploykit.freezing.interface import source_of
-from deploykit.freezing.open_model import OpenedModel, open_model
-from deploykit.freezing.sidecar import sidecar_path
-from deploykit.input.pipeline import say
-from deploykit.input.preprocessing import Preprocessing, declared_for, preprocessing_of
-from deploykit.photos.class_names import labels_from
-from deploykit.text.progress import working
-from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.display.documents import Hidden
-from deploykit.transforms.core.display.flag import Flag
-from deploykit.transforms.core.errors import Error, GraphError, naming
-from deploykit.transforms.core.graph import Graph
-from deploykit.verification.public_types import ImageLike, ModelLike
-from deploykit.verification.samples import names_of_inputs
+from deploykit.data.pipeline import say
+from deploykit.data.preprocessing import Preprocessing, declared_for, preprocessing_of
+from deploykit.importers.metadata_file import sidecar_path
+from deploykit.importers.open_model import OpenedModel, open_model
+from deploykit.importers.signature import source_of
+from deploykit.rendering.progress import working
+from deploykit.storage.image_files import labels_from
+from deploykit.transforms.common.documents import AsHtml, Hidden
+from deploykit.transforms.common.errors import Error, GraphError, naming
+from deploykit.transforms.common.flag import Flag
+from deploykit.transforms.ir.graph import Graph
+from deploykit.verification.samples import ImageLike, ModelLike, names_of_inputs
 
 logger = logging.getLogger("deploykit")
 

@@ -9,24 +9,22 @@ from typing import Annotated, Any
 from numpy.typing import ArrayLike
 
 from deploykit.api.public import Command, public
-from deploykit.calling.model_clients import prepared_calls
-from deploykit.calling.server_load import Generators
+from deploykit.client.model_clients import prepared_calls
+from deploykit.client.server_load import Generators
 from deploykit.exporting.replica_counts import ReplicaCounts, check_manifests, fill_manifests
-from deploykit.hardware.machine import cores_behind
-from deploykit.load.arrivals import MOST_LATE
 from deploykit.planning.checking_plan import PlanCheck, tried
-from deploykit.planning.forecast import Forecast
 from deploykit.planning.from_results import recorded
 from deploykit.planning.measuring import Measured, measure_server
 from deploykit.planning.plan_options import NOTHING, ZONE, PlanOptions
-from deploykit.planning.sizing import Size, p99_document, sized
-from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
+from deploykit.planning.sizing import Forecast, Size, p99_document, sized
+from deploykit.rendering.progress import working
+from deploykit.serving.client.endpoint import DEFAULT_CONNECTION, Connection
+from deploykit.serving.client.load_generator import MOST_LATE
 from deploykit.serving.protocol.signatures import Signature
-from deploykit.text.progress import working
-from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.display.documents import Flat, Hidden, written
-from deploykit.transforms.core.display.flag import Flag
-from deploykit.transforms.core.errors import Error
+from deploykit.system.machine import cores_behind
+from deploykit.transforms.common.documents import AsHtml, Flat, Hidden, written
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.common.flag import Flag
 
 DEFAULT = PlanOptions()
 _MEASURE, _TRY = "measure the server", "try the plan"

@@ -14,9 +14,9 @@ from dataclasses import MISSING, dataclass, is_dataclass, replace
 from typing import Any, TypeVar
 
 from deploykit.api.arguments import check_arguments
-from deploykit.freezing.interface import ModelSource, source_of
+from deploykit.importers.signature import ModelSource, source_of
 from deploykit.storage.parameters import former_names, option_fields, renamed, with_options
-from deploykit.transforms.core.display.flag import alternatives, declared
+from deploykit.transforms.common.flag import alternatives, declared
 
 R = TypeVar("R")
 INTERFACE = ("inputs", "outputs", "tags", "signature")

@@ -8,41 +8,42 @@ from typing import Annotated, Any
 from deploykit.api.comparison import DEFAULT as COMPARISON
 from deploykit.api.comparison import VerifyOptions
 from deploykit.api.public import Command, public
-from deploykit.freezing.open_model import OpenedModel, open_model
-from deploykit.freezing.sidecar import about, with_engine
-from deploykit.input.samples import open_samples
-from deploykit.photos.class_names import labels_from
-from deploykit.quantization.budget import Budget
+from deploykit.data.samples import open_samples
+from deploykit.importers.metadata_file import about, with_engine
+from deploykit.importers.open_model import OpenedModel, open_model
+from deploykit.pipelines.int8 import has_fake_quants, states_weights
+from deploykit.pipelines.rewrite import OutputFiles, rewrite
+from deploykit.pipelines.transform import OPTIMIZE, PREPARE_LAYERS, quantize_string, run_steps
+from deploykit.pipelines.written_file import Proof, by_calibration
 from deploykit.quantization.calibration import KnownRanges
-from deploykit.quantization.fake_quant.search import StatedData, quantize_fake_quants
-from deploykit.quantization.preconditions import is_quantized, refuse_quantized
-from deploykit.quantization.requested import DEFAULT, QuantizeOptions
+from deploykit.quantization.qat import StatedData, quantize_fake_quants
+from deploykit.quantization.quantize_options import (
+    DEFAULT,
+    QuantizeOptions,
+    is_quantized,
+    refuse_quantized,
+)
 from deploykit.quantization.result import Quantized
 from deploykit.quantization.search import quantize_calibrated
-from deploykit.quantization.search_task import STEPS
-from deploykit.quantization.weights import WeightsInt8, quantize_stored
-from deploykit.rewriting.fake_quant_graph import has_fake_quants, states_weights
-from deploykit.rewriting.pipelines import OPTIMIZE, PREPARE_LAYERS, quantize_string
-from deploykit.rewriting.proof import Proof, by_calibration
-from deploykit.rewriting.rewrite import OutputFiles, rewrite
-from deploykit.rewriting.transform import run_steps
-from deploykit.text.progress import Work, working
-from deploykit.transforms.core.display.flag import FORCE, Flag, output_flag
-from deploykit.transforms.core.engines.openvino_model import Compiling
-from deploykit.transforms.core.errors import (
+from deploykit.quantization.search_task import STEPS, Budget
+from deploykit.quantization.weights_only import WeightsInt8, quantize_stored
+from deploykit.rendering.progress import Work, working
+from deploykit.storage.image_files import labels_from
+from deploykit.transforms.common.errors import (
     GraphError,
     NotQuantizedError,
     StepError,
     UnverifiedError,
     naming,
 )
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import reused_children
-from deploykit.verification.bar import QUANTIZED_BAR_DB
+from deploykit.transforms.common.flag import FORCE, Flag, output_flag
+from deploykit.transforms.engines.openvino_model import Compiling
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import reused_children
 from deploykit.verification.engines.engine_check import compared_in
-from deploykit.verification.public_types import DataLike, ModelLike, PathLike
-from deploykit.verification.sample_inputs import made_up_feeds
-from deploykit.verification.samples import Dataset, Feed
+from deploykit.verification.samples import DataLike, Dataset, Feed, ModelLike, PathLike
+from deploykit.verification.synthetic.sample_inputs import made_up_feeds
+from deploykit.verification.tolerance import QUANTIZED_BAR_DB
 from deploykit.verification.verify import Verification
 
 RUN_ON = 16  # held-out samples, on which the file is run once more

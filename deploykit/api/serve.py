@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from deploykit.api.public import Command, public
 from deploykit.api.shipped import ShippedFolder, check_served_models, shipped_in
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.server import process, workers
 from deploykit.serving.server.process import RunningServer
 from deploykit.serving.server.server_flags import ServerFlags
 from deploykit.serving.server.settings import settings_of
-from deploykit.transforms.core.display.flag import Flag
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.flag import Flag
 
 logger = logging.getLogger("deploykit")
 
@@ -86,7 +86,7 @@ def serve(
     if file is not None:
         check_served_models(file, settings.models)
     if batch is not None:
-        from deploykit.api.tuned_flags import check_batch
+        from deploykit.api.tuning import check_batch
 
         check_batch(settings.models, batch, file or name)
     try:
@@ -101,7 +101,7 @@ def _with_tuned(
     flags: ServerFlags, tuned: str | os.PathLike[str] | RunConfig, name: str
 ) -> tuple[ServerFlags, int | None]:
     # Most servers start without what `tune` found, and so without these imports.
-    from deploykit.api.tuned_flags import tuned_flags
+    from deploykit.api.tuning import tuned_flags
     from deploykit.benchmarking.results import load_tuned
 
     settings = tuned if isinstance(tuned, RunConfig) else load_tuned(tuned)

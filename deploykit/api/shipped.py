@@ -9,14 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.exporting.provenance import exported_from
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import Latest, find_versions
-from deploykit.storage.documents import load_document
+from deploykit.storage.files import load_document
 from deploykit.storage.ship_report import TUNED, ShipReport, ship_report
-from deploykit.transforms.core.errors import Error, FileError, MismatchError
-from deploykit.transforms.core.files.reading import sha256_of
+from deploykit.transforms.common.errors import Error, FileError, MismatchError
+from deploykit.transforms.untrusted.files import sha256_of
 
 logger = logging.getLogger("deploykit")
 
@@ -135,8 +135,8 @@ def check_served_models(tuned: str | os.PathLike[str], models: Iterable[ModelSet
 
 def _files_sha256(folder: str) -> str:
     """Return the SHA-256 of a SavedModel's files as `tune` knows it; empty: it has none."""
-    from deploykit.freezing.interface import ModelSource
-    from deploykit.freezing.model_files import ModelFiles
+    from deploykit.importers.model_files import ModelFiles
+    from deploykit.importers.signature import ModelSource
 
     try:
         return ModelFiles(ModelSource(folder)).sha256
@@ -145,7 +145,7 @@ def _files_sha256(folder: str) -> str:
 
 
 def _warn_of_another_machine(tuned: Path) -> None:
-    from deploykit.hardware.machine import machine
+    from deploykit.system.machine import machine
 
     found = load_document(tuned, "tuned").get("machine")
     there = found if isinstance(found, Mapping) else {}
@@ -214,7 +214,7 @@ def tuned_settings(model: Any, tuned: str | os.PathLike[str] | None, sha256: str
     FileError, GraphError: they cannot be read. MismatchError: the file is of another model.
     """
     from deploykit.benchmarking.results import load_tuned
-    from deploykit.freezing.open_model import path_of
+    from deploykit.importers.open_model import path_of
 
     paths = path_of(model)
     if tuned is not None:

@@ -5,21 +5,19 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 from deploykit.api.public import Command, public
-from deploykit.freezing.interface import ModelSource, source_of
-from deploykit.freezing.open_model import open_model, path_of
-from deploykit.input.data import open_data
-from deploykit.input.input_benchmark import pipeline_for
-from deploykit.input.pipeline import Pipeline
-from deploykit.input.piping import PLAIN, InputPipelineOptions
-from deploykit.input.writing import written
+from deploykit.data.data import open_data
+from deploykit.data.input_benchmark import pipeline_for
+from deploykit.data.pipeline import PLAIN, InputPipelineOptions, Pipeline
+from deploykit.data.pipeline_code import written
+from deploykit.importers.open_model import open_model, path_of
+from deploykit.importers.signature import ModelSource, source_of
+from deploykit.rendering.progress import working
 from deploykit.storage.files import check_output, write
-from deploykit.text.progress import working
-from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.display.documents import Written
-from deploykit.transforms.core.display.flag import FORCE, Flag
-from deploykit.transforms.core.engines.engines import MOST_BATCH
-from deploykit.transforms.core.errors import GraphError
-from deploykit.verification.public_types import ModelLike
+from deploykit.transforms.common.documents import AsHtml, Written
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.flag import FORCE, Flag
+from deploykit.transforms.engines.engines import MOST_BATCH
+from deploykit.verification.samples import ModelLike
 
 WRITTEN = ("preprocess", "shuffle", "cache", "buckets", "private_threads")
 """What of a `InputPipelineOptions` a written file does."""

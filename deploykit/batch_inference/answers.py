@@ -13,17 +13,17 @@ from deploykit.batch_inference.formats.part_table import (
     TOP_SCORES,
 )
 from deploykit.batch_inference.infer_task import InferTask
-from deploykit.freezing.open_model import OpenedModel
-from deploykit.freezing.sidecar import about
-from deploykit.photos.class_names import check_labels
-from deploykit.records.features import Feature
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import normal, split
-from deploykit.transforms.core.ops import op_defs, output_types
-from deploykit.transforms.core.shapes.known_shapes import Shapes
-from deploykit.transforms.core.tensors import Array
-from deploykit.verification.sample_inputs import demanded_batch, takes_scalars
+from deploykit.importers.metadata_file import about
+from deploykit.importers.open_model import OpenedModel
+from deploykit.records.examples import Feature
+from deploykit.storage.image_files import check_labels
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import normal, split
+from deploykit.transforms.ir.ops import op_defs, output_types
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.shapes.static_shapes import Shapes
+from deploykit.verification.synthetic.sample_inputs import demanded_batch, takes_scalars
 
 _DEFAULT = "serving_default"
 

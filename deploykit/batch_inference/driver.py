@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
-from deploykit.batch_inference.backends.backend import Backend, LostWorkerError, RunningWorker
 from deploykit.batch_inference.infer_task import InferTask, PartProgress
-from deploykit.batch_inference.reading.data_part import DataPart
-from deploykit.transforms.core.errors import Error, LimitError
-from deploykit.transforms.core.running import own_work
-from deploykit.transforms.core.running.child import limits
+from deploykit.batch_inference.process_backend import Backend, LostWorkerError, RunningWorker
+from deploykit.batch_inference.reading.data_parts import DataPart
+from deploykit.transforms.common.errors import Error, LimitError
+from deploykit.transforms.runtime import process_limits
+from deploykit.transforms.runtime.child_process import limits
 
 STEP = 0.25
 """Seconds that a worker computes before it says how far it is."""
@@ -199,7 +199,7 @@ def _heard(
     silent = 0.0
     while working:
         try:
-            with own_work.waiting():
+            with process_limits.waiting():
                 news = told.get(timeout=PAUSE)
         except queue.Empty:
             silent += PAUSE

@@ -9,25 +9,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deploykit.batch_inference.answers import check_columns, column_names, expected_columns
-from deploykit.batch_inference.infer_options import InferOptions
-from deploykit.batch_inference.infer_task import InferTask
-from deploykit.batch_inference.reading.cutting import cut_parts
-from deploykit.batch_inference.reading.data_part import DataPart
-from deploykit.batch_inference.reading.sources import fingerprint, source_name
+from deploykit.batch_inference.infer_task import InferOptions, InferTask
+from deploykit.batch_inference.reading.data_parts import DataPart, fingerprint, source_name
+from deploykit.batch_inference.reading.partitions import cut_parts
 from deploykit.batch_inference.results_folder import MadeOf
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.freezing.open_model import OpenedModel
-from deploykit.input.data import open_data
-from deploykit.input.input_benchmark import pipeline_for
-from deploykit.input.piping import InputPipelineOptions
-from deploykit.input.preprocessing import Preprocessing
-from deploykit.photos.class_names import labels_from
-from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.engines.engines import TENSORFLOW, TITLES, lacking
-from deploykit.transforms.core.errors import GraphError, naming
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.shapes.known_shapes import Shapes
-from deploykit.verification.sample_inputs import demanded_batch, takes_scalars
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.data.data import open_data
+from deploykit.data.input_benchmark import pipeline_for
+from deploykit.data.pipeline import InputPipelineOptions
+from deploykit.data.preprocessing import Preprocessing
+from deploykit.importers.open_model import OpenedModel
+from deploykit.storage.image_files import labels_from
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.errors import GraphError, naming
+from deploykit.transforms.engines.engines import TENSORFLOW, TITLES, lacking
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.shapes.static_shapes import Shapes
+from deploykit.verification.synthetic.sample_inputs import demanded_batch, takes_scalars
 
 logger = logging.getLogger("deploykit")
 

@@ -13,20 +13,25 @@ from pathlib import Path
 import numpy as np
 
 from deploykit.batch_inference.answers import UnrankedError, answer_columns
-from deploykit.batch_inference.formats.named_format import format_named
-from deploykit.batch_inference.formats.part_table import PartTable, features_of
+from deploykit.batch_inference.formats.part_table import PartTable, features_of, format_named
 from deploykit.batch_inference.infer_task import InferTask, PartDone, PartProgress
-from deploykit.batch_inference.reading.data_part import BadRow, DataPart, RowBatch
+from deploykit.batch_inference.reading.data_parts import (
+    CHANGED,
+    BadRow,
+    DataPart,
+    RowBatch,
+    key_of,
+    place_of,
+)
 from deploykit.batch_inference.reading.readers import reader_for
-from deploykit.batch_inference.reading.sources import CHANGED, key_of, place_of
 from deploykit.batch_inference.row_inputs import Inputs, RowInputs
-from deploykit.benchmarking.engines.opening import opened
+from deploykit.benchmarking.engines.engine_choice import opened
 from deploykit.benchmarking.engines.runner import Runner
-from deploykit.benchmarking.job import Job
-from deploykit.hardware.cpu_pinning import take_own_cpu
+from deploykit.benchmarking.measurement import Job
 from deploykit.storage.files import write
-from deploykit.transforms.core.errors import FileError, GraphError
-from deploykit.transforms.core.tensors import Array
+from deploykit.system.cpu_pinning import take_own_cpu
+from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.transforms.ir.tensors import Array
 
 
 class PartWorker:

@@ -10,18 +10,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from deploykit.batch_inference.infer_options import FORMATS, InferOptions
-from deploykit.batch_inference.infer_task import PartDone
-from deploykit.batch_inference.parts_journal import PartsJournal
-from deploykit.batch_inference.reading.sources import place_in
-from deploykit.batch_inference.results_index import KIND, index_document, read_index
-from deploykit.records.conversion import check_apart
+from deploykit.batch_inference.infer_task import FORMATS, InferOptions, PartDone
+from deploykit.batch_inference.reading.data_parts import place_in
+from deploykit.batch_inference.results_index import KIND, PartsJournal, index_document, read_index
+from deploykit.records.conversion import alone, check_apart, check_name, is_whole, remove
 from deploykit.records.index import index_path, shard_files, shard_name
-from deploykit.records.resuming import alone, check_name, is_whole, remove
 from deploykit.storage.files import check_output_folder, remove_leftovers, write
-from deploykit.transforms.core.display.documents import Hidden, document
-from deploykit.transforms.core.errors import FileError, GraphError
-from deploykit.transforms.core.files.reading import MAX_BYTES, read_json
+from deploykit.transforms.common.documents import Hidden, document
+from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.transforms.untrusted.files import MAX_BYTES, read_json
 
 logger = logging.getLogger("deploykit")
 

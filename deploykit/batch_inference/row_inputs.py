@@ -8,18 +8,17 @@ wrong with which.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from deploykit.batch_inference.reading.data_part import BadRow, RowBatch
-from deploykit.batch_inference.reading.sources import place_of
-from deploykit.input.applying import in_graph, in_python, together
-from deploykit.input.feed import prepared
-from deploykit.input.parsing import example_spec, inputs_of, parsed_lines
-from deploykit.input.pipeline import Pipeline
-from deploykit.input.preprocessing import Steps, is_computed, keeps_files
-from deploykit.input.reading import as_objects, example, line_values
-from deploykit.photos.image_files import too_large
-from deploykit.records.features import Feature
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.tensors import Array
+from deploykit.batch_inference.reading.data_parts import BadRow, RowBatch, place_of
+from deploykit.data.apply_preprocessing import in_graph, in_python, together
+from deploykit.data.feed import prepared
+from deploykit.data.pipeline import Pipeline
+from deploykit.data.preprocessing import Steps, is_computed, keeps_files
+from deploykit.data.reading import as_objects, example, line_values
+from deploykit.data.tfdata import example_spec, inputs_of, parsed_lines
+from deploykit.records.examples import Feature
+from deploykit.storage.image_files import too_large
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.tensors import Array
 
 Inputs = dict[str, Array]
 

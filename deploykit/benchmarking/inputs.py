@@ -1,15 +1,20 @@
-"""What a run is fed, batch by batch: the user's data, or values made up for shapes that are known.
-
-Batches differ, because a model that is fed the same array again and again may find it in a cache.
+"""The inputs of a benchmark, batch by batch: the user's data, or random values of the known
+shapes.
 """
 
 import math
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.tensors import Array, numpy_type
-from deploykit.verification.sample_inputs import (
+from deploykit.storage.parameters import takes_former_names
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.flag import ALLOW_OP, Flag
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.tensors import Array, numpy_type
+from deploykit.verification.samples import Data, DataLike, Dataset
+from deploykit.verification.synthetic.sample_inputs import (
     LARGEST_BATCH,
     MadeUp,
     asked_for,
@@ -18,9 +23,12 @@ from deploykit.verification.sample_inputs import (
     made_up_shapes,
     type_and_shape,
 )
-from deploykit.verification.samples import Data, Dataset
 
-MADE_UP = 4  # different batches
+if TYPE_CHECKING:
+    from deploykit.transforms.ir.graph import Graph
+    from deploykit.transforms.ir.tensors import Array
+
+SYNTHETIC_BATCHES = 4  # different batches
 FROM_DATA = 16  # batches at most, where no more are asked for
 MAX_BYTES = 2 << 30  # of all made-up batches
 
@@ -88,17 +96,17 @@ def _made_up(
     at_once = next((sizes[0] for sizes in wanted if sizes and sizes[0] > 0), 1)
     wanted = [(at_once, *sizes[1:]) if sizes and sizes[0] < 0 else sizes for sizes in wanted]
     each = [math.prod(s) * numpy_type(t).itemsize for t, s in zip(types, wanted, strict=True)]
-    if MADE_UP * sum(each) > MAX_BYTES:
+    if SYNTHETIC_BATCHES * sum(each) > MAX_BYTES:
         raise GraphError(
             "synthetic-inputs-too-large",
-            count=MADE_UP,
-            size=MADE_UP * sum(each) >> 20,
+            count=SYNTHETIC_BATCHES,
+            size=SYNTHETIC_BATCHES * sum(each) >> 20,
             most=MAX_BYTES >> 20,
         )
     values = MadeUp(graph, dict(zip(graph.inputs, wanted, strict=True)), input_range, seed)
     first, *others = (
         [values.of(*each) for each in zip(graph.inputs, types, wanted, strict=True)]
-        for _ in range(MADE_UP)
+        for _ in range(SYNTHETIC_BATCHES)
     )
     # One number alone is a switch or a rate rather than a sample: the same in every batch.
     kept = [[a if a.ndim else b for a, b in zip(arrays, first, strict=True)] for arrays in others]
@@ -150,3 +158,48 @@ def _of_data(
         )
         for start in starts
     )
+
+
+@takes_former_names
+@dataclass(frozen=True)
+class BenchmarkInputs:
+    """What a model is run on. Without data, values are made up, seed 0."""
+
+    HEADING: ClassVar = "Data"
+
+    shapes: Annotated[Mapping[str, Sequence[int]], Flag("--shape", format="shape")] = field(
+        default_factory=dict
+    )
+    """Shape of an input with unknown dimensions; may be repeated."""
+    data: Annotated[DataLike | None, Flag(metavar="DATA")] = None
+    """Samples to run on: a .npz file of arrays by input name [default: reproducible random values].
+    benchmark also takes a folder of TFRecords, CSV files or images, which it reads while the model
+    runs, or DIR/NAME if DIR contains records of several names."""
+    input_range: Annotated[tuple[float, float], Flag(format="range")] = (-1.0, 1.0)
+    """Range of the random values for float inputs if no data is given."""
+    allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
+
+    @property
+    def path(self) -> str | None:
+        """Where the data lie; None: they are in memory, or made up."""
+        return os.fspath(self.data) if isinstance(self.data, str | os.PathLike) else None
+
+    def read(self) -> "BenchmarkInputs":
+        """Return it with its data in memory. FileError, GraphError: they cannot be read."""
+        from deploykit.storage.arrays import load_data
+
+        return self if self.path is None else replace(self, data=load_data(self.path))
+
+    def batches(
+        self, graph: "Graph", batch: int | None = None, *, everything: bool = False
+    ) -> "tuple[tuple[Array, ...], ...]":
+        """Return what is fed to a graph, batch by batch; `everything` means all data, not some.
+
+        GraphError: an input has no known shape, or does not fit the data.
+        """
+        most = None if everything else FROM_DATA
+        data: Any = self.read().data
+        return batches(graph, batch, self.shapes, data, self.input_range, most=most)
+
+
+SYNTHETIC = BenchmarkInputs()

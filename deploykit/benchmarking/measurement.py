@@ -1,4 +1,6 @@
-"""What was measured of one model with one set of settings."""
+"""A measurement of one model with one RunConfig: the job of the child process, the precision,
+and the latencies.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,11 +9,47 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta
 
-from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.transforms.core.display.documents import ABOVE_ZERO, NOT_NEGATIVE, IfSet
-from deploykit.transforms.core.engines.engines import MOST_BATCH
-from deploykit.transforms.core.errors import GraphError
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.transforms.common.documents import ABOVE_ZERO, NOT_NEGATIVE, IfSet
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.engines.engines import MOST_BATCH
+from deploykit.transforms.ir.tensors import Array
+
+
+@dataclass(frozen=True)
+class ScenarioResult:
+    """The figure of a scenario, and what it is worth."""
+
+    name: Annotated[str, Meta(pattern=r"\A(single|offline|server)\Z")]
+    """single, offline or server."""
+    figure: str
+    """What the value is: p90 latency, throughput or p99 latency."""
+    value: float | None
+    """None: it is not known, as calls were left that nobody waited for."""
+    unit: str
+    at_most: float | None
+    """Of a latency, what it is at most (99 %, MLPerf's early-stopping estimate); None: it is not
+    known."""
+    valid: bool
+    why: tuple[str, ...]
+    """Why it is not valid, a reason each."""
+    seconds: float
+    """For how long calls were made."""
+    calls: int
+    """That were answered."""
+    left: int
+    """Calls that were due and not begun in time."""
+    rate_asked: float | None
+    """Calls that arrive in a second; None in the other scenarios."""
+    rate_reached: float
+    """Calls that were answered in a second."""
+    latency_limit: float | None
+    """In milliseconds."""
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is valid, in words."""
+        return "valid" if self.valid else f"invalid: {'; '.join(self.why)}"
 
 
 @dataclass(frozen=True)
@@ -88,3 +126,17 @@ class Measurement:
     def items_per_second(self) -> float:
         """Samples a second, in the steady state."""
         return self.samples * len(self.latencies_ms) / sum(self.rounds_seconds)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is run: a GraphDef file, what is fed and fetched, and arrays to feed, batch by batch."""
+
+    model: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    batches: tuple[tuple[Array, ...], ...]
+    settings: RunConfig
+    devices: tuple[str, ...] = ()
+    """TensorFlow's names of what it runs on, a tower each; default: what the settings ask for.
+    From /CPU:1 on they are emulated."""

@@ -1,23 +1,23 @@
-"""What a benchmark found, as a value with a file format."""
+"""The result of a benchmark, with its file format, and the scaling over threads and GPUs."""
 
 import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from deploykit.benchmarking.conditions import Conditions
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.settings import RunConfig, renamed
-from deploykit.storage.documents import load_document
-from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.display.documents import Hidden, converted, document, head, written
-from deploykit.transforms.core.errors import GraphError, MismatchError
+from deploykit.benchmarking.run_config import RunConfig, renamed
+from deploykit.benchmarking.speed_verdict import NARROW, judge
+from deploykit.benchmarking.system_load import Conditions
+from deploykit.storage.files import load_document
+from deploykit.transforms.common.documents import AsHtml, Hidden, converted, document, head, written
+from deploykit.transforms.common.errors import GraphError, MismatchError
 
 if TYPE_CHECKING:
-    from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
     from deploykit.benchmarking.profiling.profile import Profile
-    from deploykit.freezing.open_model import OpenedModel
+    from deploykit.benchmarking.speed_verdict import SpeedVerdict
+    from deploykit.importers.open_model import OpenedModel
 
 logger = logging.getLogger("deploykit")
 
@@ -52,7 +52,7 @@ class BenchmarkResult(AsHtml):
     @written()
     def left_out(self) -> str | None:
         """Which turns are left out, in words; None: none are, in a scenario."""
-        from deploykit.benchmarking.comparison.speed_verdict import RULE
+        from deploykit.benchmarking.speed_verdict import RULE
 
         return None if self.is_scenario else RULE
 
@@ -71,7 +71,7 @@ class BenchmarkResult(AsHtml):
     @property
     @written("comparisons")
     def _comparisons(self) -> list[dict[str, Any]]:
-        from deploykit.benchmarking.comparison.speed_verdict import partners
+        from deploykit.benchmarking.speed_verdict import partners
 
         pairs = zip(partners(self.measurements), self.measurements, self.judgements(), strict=True)
         return [
@@ -85,7 +85,7 @@ class BenchmarkResult(AsHtml):
 
         None: it is that first one, or was measured in a scenario.
         """
-        from deploykit.benchmarking.comparison.speed_verdict import judge, partners
+        from deploykit.benchmarking.speed_verdict import judge, partners
 
         busy = self.conditions.busy if self.conditions else ""
         pairs = zip(partners(self.measurements), self.measurements, strict=True)
@@ -175,3 +175,60 @@ def check_tuned(path: str | os.PathLike[str], models: Mapping[str, str]) -> None
                        "deploykit tune again", path, names)  # fmt: skip
     elif found not in models.values():
         raise MismatchError("measured-on-other-model", file=path, model=names)
+
+
+def scaling_efficiency(measurement: Measurement, result: BenchmarkResult) -> float | None:
+    """Return the rate of n towers over n times the rate of one tower, which is 1 at best.
+
+    None: the measurement is not on all GPUs, or the result lacks the same on `gpu:0`.
+    """
+    if measurement.settings.device != "all":
+        return None
+    alone = replace(measurement.settings, device="gpu:0")
+    for each in result.measurements:
+        if each.model == measurement.model and each.settings == alone:
+            towers = len(measurement.facts["towers"])
+            return measurement.items_per_second / (towers * each.items_per_second)
+    return None
+
+
+def thread_lines(result: BenchmarkResult) -> Iterator[str]:
+    """Say where more threads inside an op are no faster for sure; nothing where it is undecided."""
+    for one, more in _pairs(result):
+        found = judge(one, more)
+        if found.wall.high <= 1 + NARROW:  # no more than what counts as no difference
+            (few, _), (many, _) = (threads_of(each) for each in (one, more))
+            ratio = found.wall
+            way = ""
+            if more.settings.concurrency == 1:
+                way = (
+                    "; whether calls at the same time use them better is for --threads "
+                    f"{few}x{many} --concurrency {many} to show"
+                )
+            what = "are slower than" if ratio.high < 1 else "bring nothing over"
+            yield (
+                f"{more.name}: {many} threads inside an op {what} {few} here "
+                f"({ratio.value:.2f} times as fast, {ratio.low:.2f} to {ratio.high:.2f}){way}"
+            )
+
+
+def threads_of(measurement: Measurement) -> tuple[int, int]:
+    """Return the threads inside an op, and the ops at once; TensorFlow has one of each a CPU."""
+    every = len(measurement.facts.get("cpus", ())) or 1
+    return measurement.settings.threads or (every, every)
+
+
+def _pairs(result: BenchmarkResult) -> Iterator[tuple[Measurement, Measurement]]:
+    """Yield each measurement with more threads, and the one with the fewest that is like it else.
+
+    So that nothing but threads can be the cause, there are no fewer ops at once with more.
+    """
+    firsts: dict[object, Measurement] = {}
+    several = [each for each in result.measurements if each.scenario is None]
+    for each in sorted(several, key=threads_of):
+        if each.settings.device == "cpu":
+            key = (each.model, each.samples, replace(each.settings, threads=None))
+            one = firsts.setdefault(key, each)
+            (few, ops), (many, more_ops) = threads_of(one), threads_of(each)
+            if few < many and ops <= more_ops:
+                yield one, each

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from deploykit.benchmarking.settings import CONFIDENCE
-from deploykit.transforms.core.display.documents import Hidden, written
+from deploykit.benchmarking.run_config import CONFIDENCE
+from deploykit.transforms.common.documents import Hidden, written
 
 if TYPE_CHECKING:
     from deploykit.benchmarking.measurement import Measurement, Turn
-    from deploykit.transforms.core.tensors import Array
+    from deploykit.transforms.ir.tensors import Array
 
 ENOUGH_CALLS = 20
 LARGEST_DRIFT = 0.10  # of the level, between the first and the last third of the rounds

@@ -7,17 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict, judge
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.profiling.profile_tables import profile_tables
-from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.scaling import scaling_efficiency, thread_lines
-from deploykit.benchmarking.scenarios.scenario_tables import scenario_row, scenario_tables
-from deploykit.benchmarking.settings import FEED, RESIDENT, RunConfig
+from deploykit.benchmarking.profiling.profile import profile_tables
+from deploykit.benchmarking.results import BenchmarkResult, scaling_efficiency, thread_lines
+from deploykit.benchmarking.run_config import FEED, RESIDENT, RunConfig
+from deploykit.benchmarking.scenarios.scenario_runs import scenario_row, scenario_tables
+from deploykit.benchmarking.speed_verdict import SpeedVerdict, judge
 from deploykit.benchmarking.statistics import Summary, summary
-from deploykit.text.tables import Cell, Table, table
-from deploykit.text.templates import filled, for_each, number
-from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW, TITLES
+from deploykit.rendering.tables import Cell, Table, table
+from deploykit.rendering.templates import filled, for_each, number
+from deploykit.transforms.engines.engines import ENGINES, TENSORFLOW, TITLES
 
 _RATIO = (
     "ratio: speed vs the first row with the same batch, above 1 is faster; below it, its 99.8 % CI"

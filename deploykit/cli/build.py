@@ -14,7 +14,7 @@ import click
 
 from deploykit.cli import completion
 from deploykit.cli.call import run
-from deploykit.cli.every_command import EVERYWHERE, LIMITS
+from deploykit.cli.common_options import EVERYWHERE, LIMITS
 from deploykit.cli.formats import FORMATS, WRITTEN, Spec
 from deploykit.cli.help import Headed, Helped
 from deploykit.cli.project_file import WithProjectFile

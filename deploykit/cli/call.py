@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from deploykit.cli.common_options import check_outputs
 from deploykit.cli.formats import WRITTEN, Spec
-from deploykit.cli.outputs import check_outputs
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.common.errors import Error
 
 if TYPE_CHECKING:
-    from deploykit.cli.report import Report
-    from deploykit.text.tables import Table
+    from deploykit.cli.output import Report
+    from deploykit.rendering.tables import Table
 
 
 class Invocation:
@@ -54,9 +54,9 @@ class Invocation:
         `written` is a file to name below it; the options are those of the text. Without a result,
         the report shows its own tables.
         """
-        from deploykit.cli.report import show
-        from deploykit.text.results.shown import text_of
-        from deploykit.transforms.core.display.documents import document
+        from deploykit.cli.output import show
+        from deploykit.rendering.formatters.shown import text_of
+        from deploykit.transforms.common.documents import document
 
         if result is not None:
             self.report.more = document(result)
@@ -77,7 +77,7 @@ class Invocation:
 def run(words: str, entry: Spec, specs: Sequence[Spec], **values: Any) -> None:
     """Run a command, after a look at whether it can write its files."""
     module = importlib.import_module(f"deploykit.cli.presenters.{entry['presenter']}")
-    from deploykit.cli.report import Report
+    from deploykit.cli.output import Report
 
     read = check_outputs(specs, values)
     output = None if entry["writes_result"] else values.get("output")
@@ -94,7 +94,7 @@ def _child_of(
     writes = any(spec["format"] in WRITTEN for spec in specs)
     if not (writes and entry["runs_graph"] and all(map(_is_there, read))):
         return contextlib.nullcontext()
-    from deploykit.transforms.core.running.child import started_ahead
+    from deploykit.transforms.runtime.child_process import started_ahead
 
     return started_ahead()
 

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from deploykit.cli.failures import see_help
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.common.errors import Error
 
 Values = Mapping[str, Any]
 

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from deploykit.transforms.core.display.escaped import escaped
-from deploykit.transforms.core.engines.extras import missing_package
-from deploykit.transforms.core.errors import (
+from deploykit.transforms.common.errors import (
     BugError,
     CodedError,
     Error,
@@ -18,6 +16,8 @@ from deploykit.transforms.core.errors import (
     PipelineError,
     lacks_memory,
 )
+from deploykit.transforms.common.messages import escaped
+from deploykit.transforms.engines.packages import missing_package
 
 _printed = False  # the one JSON document of the command that runs
 _context: click.Context | None = None  # of the command that runs

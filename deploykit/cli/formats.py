@@ -8,7 +8,7 @@ import click
 
 from deploykit.cli import value_types as of
 from deploykit.cli.value_types import PathName, TextOutput, TrueOrFalse, Value
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.common.errors import Error
 
 Spec = Mapping[str, Any]
 """A parameter, as docs/generator/command_table.py describes it."""

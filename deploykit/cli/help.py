@@ -7,8 +7,8 @@ import click
 
 from deploykit.cli.conditions import check_conditions
 from deploykit.cli.failures import note_context
-from deploykit.transforms.core.engines.extras import require
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.engines.packages import require
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

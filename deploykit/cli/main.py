@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from deploykit import __version__
-from deploykit.cli import completion, failures, standard_output
+from deploykit.cli import completion, failures
+from deploykit.cli import output as standard_output
 from deploykit.cli.progress import watcher
-from deploykit.text.progress import watch_with
-from deploykit.transforms.core.display.log_format import log_to_stderr
+from deploykit.rendering.progress import watch_with
+from deploykit.transforms.common.messages import log_to_stderr
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -50,7 +51,7 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         is_unknown = bool(args) and not args[0].startswith("-") and args[0] not in COMMANDS
         if is_unknown and not ctx.resilient_parsing:
-            from deploykit.transforms.core.errors import Error, nearest
+            from deploykit.transforms.common.errors import Error, nearest
 
             hint = nearest(args[0], COMMANDS)
             raise Error("missing", kind="command", name=args[0], hint=hint)

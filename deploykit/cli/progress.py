@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from deploykit.text.progress import Watcher, Work
+from deploykit.rendering.progress import Watcher, Work
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from deploykit.cli.help import Helped
-from deploykit.transforms.core.errors import FileError, GraphError, nearest
+from deploykit.transforms.common.errors import FileError, GraphError, nearest
 
 logger = logging.getLogger("deploykit")
 
@@ -74,7 +74,7 @@ def _names(parameter: click.Parameter) -> Sequence[str]:
 def _table(name: str, tables: Sequence[str]) -> Mapping[str, Any]:
     import tomllib
 
-    from deploykit.transforms.core.files.reading import read_text
+    from deploykit.transforms.untrusted.files import read_text
 
     try:
         document = tomllib.loads(read_text(NAME, "project file"))

@@ -8,7 +8,7 @@ import click
 from deploykit.cli.failures import see_help
 from deploykit.cli.project_file import WithProjectFile
 from deploykit.cli.value_types import PathName, TrueOrFalse
-from deploykit.transforms.core.errors import Error, nearest
+from deploykit.transforms.common.errors import Error, nearest
 
 logger = logging.getLogger("deploykit")
 

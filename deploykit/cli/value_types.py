@@ -9,8 +9,8 @@ import click
 
 from deploykit.cli import completion
 from deploykit.cli.failures import option_error
-from deploykit.transforms.core.display.flag import is_range
-from deploykit.transforms.core.engines.engines import MOST_THREADS
+from deploykit.transforms.common.flag import is_range
+from deploykit.transforms.engines.engines import MOST_THREADS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -201,7 +201,7 @@ def setting(name: str, metavar: str, expected: str, words: Sequence[str]) -> Val
     """Return the type of a text that a setting of runs can be; its pattern is that of files."""
 
     def parse(text: str) -> str:
-        from deploykit.benchmarking.settings import can_be_text  # help does without it
+        from deploykit.benchmarking.run_config import can_be_text  # help does without it
 
         if not can_be_text(name, text):
             raise ExpectedError(expected)

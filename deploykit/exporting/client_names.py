@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from deploykit.exporting.named_model import NamedModel
 from deploykit.serving.protocol.signatures import DEFAULT, HIDDEN, Tensor
-from deploykit.transforms.core.errors import GraphError, nearest
-from deploykit.transforms.core.node import normal
-from deploykit.transforms.core.protos import SignatureDef
+from deploykit.transforms.common.errors import GraphError, nearest
+from deploykit.transforms.ir.node import normal
+from deploykit.transforms.ir.protos import SignatureDef
 
 _RESERVED = HIDDEN.rstrip("_")
 

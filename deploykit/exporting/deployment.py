@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from deploykit import __version__
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.benchmarking.tuning.for_server import check_served
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.benchmarking.tuning.recommendation import check_served
 from deploykit.exporting.loaders import refused_in_turn
 from deploykit.exporting.manifests import OPENVINO_DOCKERFILE, Deployment, manifests, names
-from deploykit.hardware import allocators
-from deploykit.hardware.machine import usable_cores
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.saved_model.write_version import models_in
 from deploykit.storage.files import check_output, write
-from deploykit.transforms.core.engines.engine_folder import FOLDER as ENGINE
-from deploykit.transforms.core.errors import GraphError
+from deploykit.system import allocators
+from deploykit.system.machine import usable_cores
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.engines.engine_folder import FOLDER as ENGINE
 
 logger = logging.getLogger("deploykit")
 

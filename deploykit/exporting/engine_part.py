@@ -9,20 +9,20 @@ from typing import Annotated, Any
 import numpy as np
 
 from deploykit.exporting.named_model import NamedModel
-from deploykit.freezing.sidecar import about
-from deploykit.rewriting.int8_graph import onednn_graph
+from deploykit.importers.metadata_file import about
+from deploykit.pipelines.int8 import onednn_graph
 from deploykit.serving.protocol.signatures import Tensor, tensor_of
-from deploykit.transforms.core.display.documents import Hidden, Written, written
-from deploykit.transforms.core.engines.engine_cut import MODEL, is_cut
-from deploykit.transforms.core.engines.engine_folder import MOST_ANSWERS
-from deploykit.transforms.core.engines.engine_manifest import (
+from deploykit.transforms.common.documents import Hidden, Written, written
+from deploykit.transforms.common.errors import Error, GraphError, UnverifiedError, VerificationError
+from deploykit.transforms.engines.engine_folder import MOST_ANSWERS
+from deploykit.transforms.engines.engine_manifest import (
     EngineAnswer,
     EngineFolder,
     EngineSignature,
     EngineTensor,
     check_parts,
 )
-from deploykit.transforms.core.engines.engines import (
+from deploykit.transforms.engines.engines import (
     AUTO,
     OPENVINO,
     TENSORFLOW,
@@ -31,19 +31,21 @@ from deploykit.transforms.core.engines.engines import (
     lacking,
     version_of,
 )
-from deploykit.transforms.core.engines.openvino_model import Compiling
-from deploykit.transforms.core.engines.proof import CODES_BAR
-from deploykit.transforms.core.errors import Error, GraphError, UnverifiedError, VerificationError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.stored_codes import holds_codes
-from deploykit.transforms.core.node import normal, producer_name
-from deploykit.transforms.core.ops import FEEDABLE_OPS
-from deploykit.transforms.core.protos import SignatureDef
-from deploykit.transforms.core.tensors import Array
-from deploykit.verification.engines.engine_cases import EngineCase
+from deploykit.transforms.engines.equivalence import CODES_BAR
+from deploykit.transforms.engines.openvino_model import Compiling
+from deploykit.transforms.engines.signature_parts import MODEL, is_cut
+from deploykit.transforms.int8.stored_codes import holds_codes
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import normal, producer_name
+from deploykit.transforms.ir.ops import FEEDABLE_OPS
+from deploykit.transforms.ir.protos import SignatureDef
+from deploykit.transforms.ir.tensors import Array
 from deploykit.verification.engines.engine_check import EngineCheck, compared_in
-from deploykit.verification.engines.engine_feeds import made_up_range
-from deploykit.verification.engines.split_check import differs_when_split
+from deploykit.verification.engines.engine_feeds import (
+    EngineCase,
+    differs_when_split,
+    made_up_range,
+)
 from deploykit.verification.verify import verify
 
 logger = logging.getLogger("deploykit")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from deploykit.benchmarking.results import check_tuned
+from deploykit.data.preprocessing import Preprocessing, declared_for
 from deploykit.exporting.client_names import signature_names, with_aliases, with_names
 from deploykit.exporting.deployment import Manifests
 from deploykit.exporting.engine_part import EnginePart, engine_part, in_tensorflow, samples_of
@@ -17,28 +18,25 @@ from deploykit.exporting.photo_inputs import MOST_PIXELS, PhotoSides, photos_in_
 from deploykit.exporting.provenance import PROVENANCE, FileDigest, Provenance, file_digest
 from deploykit.exporting.signatures import LABELS, signatures_for
 from deploykit.exporting.warm_up import KNOWN, Dataset, aliases_of, samples_for, warm_up
-from deploykit.freezing.interface import ModelSource
-from deploykit.freezing.model_path import locate
-from deploykit.freezing.open_model import OpenedModel
-from deploykit.freezing.sidecar import about
-from deploykit.input.preprocessing import Preprocessing, declared_for
-from deploykit.serving.protocol.photo_names import TENSORS
-from deploykit.serving.protocol.signatures import CLASSES, PREDICT, described, sizes
+from deploykit.importers.metadata_file import about
+from deploykit.importers.model_path import locate
+from deploykit.importers.open_model import OpenedModel
+from deploykit.importers.signature import ModelSource
+from deploykit.serving.protocol.signatures import CLASSES, PREDICT, TENSORS, described, sizes
 from deploykit.serving.saved_model.proto import saved_model
-from deploykit.serving.saved_model.warmup_limits import MOST, USUAL
 from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
+from deploykit.serving.saved_model.warmup_requests import MOST, USUAL
 from deploykit.serving.saved_model.write_version import check_free, check_name, write_version
 from deploykit.storage.files import check_output_folder
 from deploykit.storage.parameters import takes_former_names
-from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.display.documents import Hidden, Written, document
-from deploykit.transforms.core.display.flag import ALLOW_OP, MOST_INT64, Flag
-from deploykit.transforms.core.engines.engine_folder import files as engine_files
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import SignatureDef
-from deploykit.transforms.core.tensors import Array
-from deploykit.verification.public_types import DataLike, PreprocessLike
+from deploykit.transforms.common.documents import AsHtml, Hidden, Written, document
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.flag import ALLOW_OP, MOST_INT64, Flag
+from deploykit.transforms.engines.engine_folder import files as engine_files
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.protos import SignatureDef
+from deploykit.transforms.ir.tensors import Array
+from deploykit.verification.samples import DataLike, PreprocessLike
 
 STEPS = "assets.extra/preprocessing.json"
 

@@ -9,19 +9,19 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from deploykit.benchmarking.session_config import config, in_callers_thread
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.devices import config, in_callers_thread
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.serving.protocol.signatures import SERVE, read_meta_graph, signatures_of
-from deploykit.transforms.core.errors import (
+from deploykit.transforms.common.errors import (
     CrashError,
     Error,
     LimitError,
     VerificationError,
     failed,
 )
-from deploykit.transforms.core.running.child import call
-from deploykit.transforms.core.running.session import Session, sentence
-from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
+from deploykit.transforms.runtime.child_process import call
+from deploykit.transforms.runtime.session import Session, sentence
+from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 
 
 def check_loads(folder: Path) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.hardware.allocators import LIBRARIES, PACKAGE
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.system.allocators import LIBRARIES, PACKAGE
 
 ManifestKind = Literal["config", "docker", "kubernetes", "kserve"]
 KINDS: tuple[ManifestKind, ...] = get_args(ManifestKind)

@@ -5,24 +5,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from deploykit.freezing.interface import Interface, ModelSource
-from deploykit.freezing.meta_graphs import (
+from deploykit.importers.meta_graphs import (
     chosen_signature,
     inputs_by_alias,
     signature_sides,
     signatures,
 )
-from deploykit.freezing.model_files import ModelFiles
-from deploykit.freezing.open_model import OpenedModel, open_files, open_model
-from deploykit.freezing.saved_models import function_to_load
-from deploykit.freezing.sidecar import SignatureNames
+from deploykit.importers.metadata_file import SignatureNames
+from deploykit.importers.model_files import ModelFiles
+from deploykit.importers.open_model import OpenedModel, open_files, open_model
+from deploykit.importers.saved_models import function_to_load
+from deploykit.importers.signature import Interface, ModelSource
 from deploykit.serving.protocol.signatures import DEFAULT, PREDICT, Tensor, tensor_of
 from deploykit.serving.saved_model.proto import tensors_of
-from deploykit.transforms.core.errors import GraphError, naming, nearest
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, normal, producer_name, split
-from deploykit.transforms.core.protos import MetaGraphDef, SignatureDef, TensorInfo
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import GraphError, naming, nearest
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, normal, producer_name, split
+from deploykit.transforms.ir.protos import MetaGraphDef, SignatureDef, TensorInfo
+from deploykit.transforms.ir.tensors import DType
 
 
 @dataclass(frozen=True)

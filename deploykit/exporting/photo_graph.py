@@ -1,6 +1,6 @@
 """What makes photos what a model takes, as a graph: files are decoded, resized and scaled.
 
-The steps are those of `deploykit.input.applying`, traced by TensorFlow; this lives in a
+The steps are those of `deploykit.data.apply_preprocessing`, traced by TensorFlow; this lives in a
 child process.
 """
 
@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.input.applying import in_graph
-from deploykit.input.preprocessing import Steps, result_of
-from deploykit.records.features import Feature
-from deploykit.serving.protocol.photo_names import BYTES, KINDS, PIXELS, PLACE, READY
+from deploykit.data.apply_preprocessing import in_graph
+from deploykit.data.preprocessing import Steps, result_of
+from deploykit.records.examples import Feature
+from deploykit.serving.protocol.signatures import BYTES, KINDS, PIXELS, PLACE, READY
 
 FILE = Feature("string", (), "image")
 _AT_ONCE = 8  # files of a batch that are decoded side by side

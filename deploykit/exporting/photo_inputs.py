@@ -4,21 +4,20 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from deploykit.data.data import Data
+from deploykit.data.pipeline import changes
+from deploykit.data.preprocessing import Planned, Preprocessing, Steps, plan
 from deploykit.exporting.named_model import NamedModel
 from deploykit.exporting.photo_graph import FILE, PhotoInput
-from deploykit.input.data import Data
-from deploykit.input.pipeline import changes
-from deploykit.input.preprocessing import Planned, Preprocessing, Steps, plan
-from deploykit.serving.protocol.photo_names import BYTES, PIXELS, READY, SCOPE
-from deploykit.serving.protocol.signatures import Tensor
+from deploykit.serving.protocol.signatures import BYTES, PIXELS, READY, SCOPE, Tensor
 from deploykit.serving.saved_model.proto import tensors_of
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, split
-from deploykit.transforms.core.ops import FEEDABLE_OPS
-from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.running.child import call
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, split
+from deploykit.transforms.ir.ops import FEEDABLE_OPS
+from deploykit.transforms.ir.protos import GraphDef
+from deploykit.transforms.ir.tensors import DType
+from deploykit.transforms.runtime.child_process import call
 
 MOST_PIXELS = 50_000_000
 """Of an image that is decoded, by default: more than most cameras make, 150 MB."""

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from deploykit import __version__
-from deploykit.transforms.core.display.documents import converted, document, head
-from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
-from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.files.reading import read_json, sha256_of
+from deploykit.transforms.common.documents import converted, document, head
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.engines.engines import TENSORFLOW, version_of
+from deploykit.transforms.untrusted.files import read_json, sha256_of
 
 PROVENANCE = "assets.extra/deploykit.json"
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from deploykit.exporting.manifests import dns_label
 from deploykit.storage.files import write
-from deploykit.transforms.core.errors import FileError, GraphError, unknown_name
-from deploykit.transforms.core.files.reading import read_bytes
+from deploykit.transforms.common.errors import FileError, GraphError, unknown_name
+from deploykit.transforms.untrusted.files import read_bytes
 
 if TYPE_CHECKING:
     import yaml

@@ -6,26 +6,27 @@ import numpy as np
 
 from deploykit.exporting.named_model import NamedModel
 from deploykit.exporting.photo_inputs import PhotoSides
-from deploykit.photos.class_names import check_labels
-from deploykit.serving.protocol.photo_names import PIXELS, TENSORS
 from deploykit.serving.protocol.signatures import (
     CLASSES,
     CLASSIFY,
     DEFAULT,
     EXAMPLES,
+    PIXELS,
     PREDICT,
     REGRESS,
     RESULTS,
     SCORES,
+    TENSORS,
     Tensor,
     sizes,
 )
 from deploykit.serving.saved_model.parse_examples import parse_in_front
 from deploykit.serving.saved_model.proto import signature_def, tensors_of
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.node import Node, normal
-from deploykit.transforms.core.protos import SignatureDef
-from deploykit.transforms.core.tensors import Array, DType
+from deploykit.storage.image_files import check_labels
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.node import Node, normal
+from deploykit.transforms.ir.protos import SignatureDef
+from deploykit.transforms.ir.tensors import Array, DType
 
 MOST_CLASSES = 5
 """Classes that are answered, at most."""

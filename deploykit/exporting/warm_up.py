@@ -5,20 +5,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from deploykit.data.data import is_arrays
+from deploykit.data.preprocessing import Preprocessing, Steps, declared_for
+from deploykit.data.samples import open_feeds
 from deploykit.exporting.named_model import NamedModel
 from deploykit.exporting.photo_inputs import PhotoSides
-from deploykit.freezing.sidecar import SignatureNames, about
-from deploykit.input.data import is_arrays
-from deploykit.input.preprocessing import Preprocessing, Steps, declared_for
-from deploykit.input.samples import open_feeds
-from deploykit.serving.protocol.photo_names import TENSORS
-from deploykit.serving.protocol.signatures import DEFAULT, PREDICT
+from deploykit.importers.metadata_file import SignatureNames, about
+from deploykit.serving.protocol.signatures import DEFAULT, PREDICT, TENSORS
 from deploykit.serving.saved_model.warmup_requests import requests, some, write_requests
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, normal, producer_name
-from deploykit.transforms.core.protos import SignatureDef
-from deploykit.transforms.core.tensors import Array, DType
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, normal, producer_name
+from deploykit.transforms.ir.protos import SignatureDef
+from deploykit.transforms.ir.tensors import Array, DType
 
 Feeds = Iterable[Mapping[str, Array]]
 Dataset = tuple[str, Feeds, Mapping[str, str]]

@@ -12,11 +12,11 @@ from typing import Any, TypedDict
 import numpy as np
 
 from deploykit.inspection.summary import shape_text, tensor_facts, weights_in
-from deploykit.text.templates import size
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import AttrValue
-from deploykit.transforms.core.tensors import Array
+from deploykit.rendering.templates import size
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.protos import AttrValue
+from deploykit.transforms.ir.tensors import Array
 
 
 class GraphDifferences(TypedDict):

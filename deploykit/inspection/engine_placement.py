@@ -8,18 +8,17 @@ from typing import Annotated
 
 import numpy as np
 
-from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.freezing.open_model import OpenedModel
-from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.display.documents import Hidden, Written, written
-from deploykit.transforms.core.engines.engines import TITLES, version_of
-from deploykit.transforms.core.engines.executed_ops import Executed
-from deploykit.transforms.core.engines.session import compiled_for
-from deploykit.transforms.core.node import normal
-from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.running.child import Worker
-from deploykit.transforms.core.tensors import Array
+from deploykit.benchmarking.inputs import SYNTHETIC, BenchmarkInputs
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.importers.open_model import OpenedModel
+from deploykit.transforms.common.documents import AsHtml, Hidden, Written, written
+from deploykit.transforms.engines.engine_session import compiled_for
+from deploykit.transforms.engines.engines import TITLES, version_of
+from deploykit.transforms.engines.executed_ops import Executed
+from deploykit.transforms.ir.node import normal
+from deploykit.transforms.ir.protos import GraphDef
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.child_process import Worker
 
 DEVICE = "CPU"
 EIGHT_BITS = ("i8", "u8")
@@ -74,7 +73,11 @@ class EnginePlacement(AsHtml):
 
 
 def find_engine_placement(
-    model: OpenedModel, engine: str, feeding: BenchmarkInputs = MADE_UP, *, batch: int | None = None
+    model: OpenedModel,
+    engine: str,
+    feeding: BenchmarkInputs = SYNTHETIC,
+    *,
+    batch: int | None = None,
 ) -> EnginePlacement:
     """Run a model in an engine, and return what that executes.
 

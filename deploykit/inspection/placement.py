@@ -12,16 +12,15 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
-from deploykit.benchmarking.settings import CPU_DEVICES, RunConfig
-from deploykit.freezing.open_model import OpenedModel
-from deploykit.hardware.doctor import gpu_refusal
+from deploykit.benchmarking.inputs import SYNTHETIC, BenchmarkInputs
+from deploykit.benchmarking.run_config import CPU_DEVICES, RunConfig
+from deploykit.importers.open_model import OpenedModel
 from deploykit.inspection.step_stats import satisfies
-from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.display.documents import Hidden, Written, document, written
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import Worker
+from deploykit.system.doctor import gpu_refusal
+from deploykit.transforms.common.documents import AsHtml, Hidden, Written, document, written
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import Worker
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ class Placement(AsHtml):
 
 def find_placement(
     model: OpenedModel,
-    feeding: BenchmarkInputs = MADE_UP,
+    feeding: BenchmarkInputs = SYNTHETIC,
     *,
     batch: int | None = None,
     device: str = RunConfig.device,

@@ -5,11 +5,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from deploykit.freezing.initializers import init_ops
-from deploykit.freezing.meta_graphs import meta_graph_nodes, signature_tensors, tags_of
-from deploykit.text.templates import size
-from deploykit.transforms.core.checks.graph_parts import GraphParts
-from deploykit.transforms.core.checks.side_effects import (
+from deploykit.importers.initializers import init_ops
+from deploykit.importers.meta_graphs import meta_graph_nodes, signature_tensors, tags_of
+from deploykit.rendering.templates import size
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.functions import reachable
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name
+from deploykit.transforms.ir.ops import VARIABLE_OPS
+from deploykit.transforms.ir.protos import MetaGraphDef
+from deploykit.transforms.runtime.importing import ImportCheck, light_form, without_values
+from deploykit.transforms.untrusted.graph_parts import GraphParts
+from deploykit.transforms.untrusted.side_effects import (
     CHECKPOINT_OPS,
     READING_OPS,
     SAVING_OPS,
@@ -18,15 +25,8 @@ from deploykit.transforms.core.checks.side_effects import (
     effect_of,
     effects_in,
 )
-from deploykit.transforms.core.checks.validate import check_ends, survey
-from deploykit.transforms.core.checks.wire import decoded
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.functions import reachable
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, producer_name
-from deploykit.transforms.core.ops import VARIABLE_OPS
-from deploykit.transforms.core.protos import MetaGraphDef
-from deploykit.transforms.core.running.importing import ImportCheck, light_form, without_values
+from deploykit.transforms.untrusted.validate import check_ends, survey
+from deploykit.transforms.untrusted.wire import decoded
 
 _LISTED = 1000  # ops, and nodes of each
 

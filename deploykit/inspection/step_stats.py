@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.node import split
-from deploykit.transforms.core.tensors import Array, numpy_type, type_name
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.node import split
+from deploykit.transforms.ir.tensors import Array, numpy_type, type_name
 
 _SENDS = frozenset({"_HostSend", "_Send"})
 _RECEIVES = frozenset({"_HostRecv", "_Recv"})
@@ -48,8 +48,8 @@ def look(
     soft_placement: bool,
 ) -> dict[str, Any]:
     """Run a graph without and with Grappler; this is done in a child process."""
-    from deploykit.benchmarking.session_config import config
-    from deploykit.transforms.core.running.session import Session
+    from deploykit.benchmarking.devices import config
+    from deploykit.transforms.runtime.session import Session
 
     wanted = config(settings)
     wanted.device_count["CPU"] = cpu_devices

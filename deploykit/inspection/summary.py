@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NotRequired, TypedDict
 
 from deploykit.benchmarking.profiling.costs import flops, memory
-from deploykit.text.templates import size
-from deploykit.transforms.core.checks.side_effects import effect_of
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
-from deploykit.transforms.core.layers.layers import LAYER_OPS
-from deploykit.transforms.core.node import Node, split
-from deploykit.transforms.core.ops import VARIABLE_OPS, op_defs, output_types
-from deploykit.transforms.core.shapes.known_shapes import Shapes, variable_shape
-from deploykit.transforms.core.tensors import numpy_type
+from deploykit.rendering.templates import size
 from deploykit.transforms.fold_batch_norms import foldable
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, split
+from deploykit.transforms.ir.ops import VARIABLE_OPS, op_defs, output_types
+from deploykit.transforms.ir.tensors import numpy_type
+from deploykit.transforms.layers.affine import BATCH_NORM_OPS
+from deploykit.transforms.layers.layers import LAYER_OPS
+from deploykit.transforms.shapes.static_shapes import Shapes, variable_shape
+from deploykit.transforms.untrusted.side_effects import effect_of
 
 _NO_OUTPUT_OPS = frozenset({"Assign", "Const", "NoOp", "Placeholder"})  # as summarize_graph has it
 _SHOWN = 10  # of a list of names in the text; --json has them all

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from deploykit.calling.server_load import Advance, Generators
-from deploykit.planning.forecast import P99, Forecast
-from deploykit.planning.held_loads import MOST_FAILED
-from deploykit.planning.measuring import RUNGS, Measured, at_random, traced
+from deploykit.client.server_load import Advance, Generators
+from deploykit.planning.measuring import MOST_FAILED, RUNGS, Measured, at_random, traced
 from deploykit.planning.plan_options import PlanOptions
 from deploykit.planning.service_times import Trace
-from deploykit.planning.sizing import Size, sized
-from deploykit.transforms.core.display.documents import Hidden, Written, written
+from deploykit.planning.sizing import P99, Forecast, Size, sized
+from deploykit.transforms.common.documents import Hidden, Written, written
 
 TRIES, RUNS = 3, 3
 BAR, TINY_BAR = 1.25, 1.35

@@ -12,11 +12,9 @@ import numpy as np
 
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import result_of
-from deploykit.benchmarking.scenarios.stage import SEED
-from deploykit.benchmarking.scenarios.timing import SERVER
-from deploykit.load.arrivals import poisson
+from deploykit.benchmarking.run_config import SERVER
+from deploykit.benchmarking.scenarios.load import SEED
 from deploykit.planning.checking_plan import PlanCheck, bar_for
-from deploykit.planning.forecast import P99, Forecast
 from deploykit.planning.measuring import ALIKE, Measured, order_of, slots_of, summed_up
 from deploykit.planning.service_times import (
     RESTS,
@@ -27,10 +25,12 @@ from deploykit.planning.service_times import (
     ServiceTimes,
     Trace,
 )
-from deploykit.text.serving import load_name
-from deploykit.transforms.core.errors import GraphError, nearest, unknown_name
-from deploykit.transforms.core.files.reading import read_json
-from deploykit.transforms.core.tensors import Array
+from deploykit.planning.sizing import P99, Forecast
+from deploykit.rendering.serving import load_name
+from deploykit.serving.client.load_generator import poisson
+from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.untrusted.files import read_json
 
 _MADE = 2000  # services that stand for a distribution of which percentiles are known
 _QUANTILES = (0, 50, 90, 99, 99.9, 100)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from deploykit.storage.parameters import takes_former_names
-from deploykit.transforms.core.display.flag import MOST_INT64, Flag
-from deploykit.transforms.core.engines.engines import MOST_BATCH
-from deploykit.transforms.core.errors import Error
-from deploykit.verification.public_types import PreprocessLike
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.common.flag import MOST_INT64, Flag
+from deploykit.transforms.engines.engines import MOST_BATCH
+from deploykit.verification.samples import PreprocessLike
 
 NOTHING, REPLICA, ZONE = LOSSES = ("nothing", "replica", "zone")
 MOST_REPLICAS = 1000

@@ -16,7 +16,7 @@ from deploykit.planning.service_times import (
     ServiceCourse,
     ServiceTimes,
 )
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.ir.tensors import Array
 
 CALLS = 60_000
 """Calls that are simulated."""

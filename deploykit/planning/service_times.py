@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.ir.tensors import Array
 
 RESTS = 1e-3 * np.array([0, 0.5, 1, 2, 4, 8, 16, 32, 64])
 """Seconds for which a server was idle, at least, of each state of a call that finds it idle."""

@@ -8,20 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deploykit.quantization.scoring import Beside, Judgement
-from deploykit.transforms.core.engines.engines import TENSORFLOW
-from deploykit.transforms.core.errors import CrashError, GraphError, LimitError, counts_differ
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import Worker
-from deploykit.transforms.core.tensors import Array
-from deploykit.verification.pairs import (
-    compared_tensors,
-    judged_outputs,
-    maker,
-    paired_outputs,
-)
-from deploykit.verification.plausibility import Answers
-from deploykit.verification.sample_inputs import paired_inputs
+from deploykit.transforms.common.errors import CrashError, GraphError, LimitError, counts_differ
+from deploykit.transforms.engines.engines import TENSORFLOW
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.child_process import Worker
+from deploykit.verification.coverage import Answers
 from deploykit.verification.samples import samples_in
+from deploykit.verification.synthetic.sample_inputs import paired_inputs
+from deploykit.verification.tolerance import compared_tensors, judged_outputs, maker, paired_outputs
 
 
 class Judge:

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.benchmarking.measuring import Advance
+from deploykit.benchmarking.rounds import Advance
 from deploykit.quantization.calibration import Calibration, KnownRanges, calibrate
 from deploykit.storage.resume_file import State, digest
 from deploykit.transforms.balance_layer_norms import balance_layer_norms
 from deploykit.transforms.center_contexts import center_contexts
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.bias_correction import OPS
-from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
-from deploykit.transforms.core.layers.biases import chain_of
-from deploykit.transforms.core.layers.fused_chain import channel_count
-from deploykit.transforms.core.layers.layers import bias_add, channels_first, weights_of
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.equalize_channels import equalize_channels
+from deploykit.transforms.int8.ranges import Ranges, load_ranges
+from deploykit.transforms.int8.weights import OPS
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.affine import chain_of
+from deploykit.transforms.layers.fused_ops import channel_count
+from deploykit.transforms.layers.layers import bias_add, channels_first, weights_of
 from deploykit.transforms.reuse_dead_channels import reuse_dead_channels
 from deploykit.transforms.shift_activations import shift_activations
 from deploykit.transforms.split_large_neurons import split_large_neurons

@@ -1,7 +1,5 @@
-"""Run a model on the user's samples and take down which values its tensors hold.
-
-Feeds are an iterable of arrays by input name, batch by batch; whatever reads them, from an `.npz`
-file or another place, can be used. They are gone through once, and for `mse` twice.
+"""Runs a model on representative samples and records the ranges of its tensors, clipped where
+that loses less.
 """
 
 import contextlib
@@ -10,27 +8,61 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from deploykit.freezing.open_model import OpenedModel
+import numpy as np
+
+from deploykit.importers.open_model import OpenedModel
+from deploykit.rendering.templates import listed
 from deploykit.storage.resume_file import digest
-from deploykit.text.templates import listed
+from deploykit.transforms.common.documents import AsHtml, Hidden, Written, written
+from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
-from deploykit.transforms.core.control_flow import conditional_depths
-from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.display.documents import Hidden, Written, written
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.functions import reachable
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
-from deploykit.transforms.core.layers.layers import LAYER_OPS, channels_first
-from deploykit.transforms.core.node import (
-    normal,
-    producer_name,
-    tensor_name,
-)
-from deploykit.transforms.core.ops import op_defs, output_types
-from deploykit.transforms.core.running.child import Worker
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.int8.ranges import Ranges, TensorRange
+from deploykit.transforms.ir.control_flow import conditional_depths
+from deploykit.transforms.ir.functions import reachable
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import normal, producer_name, tensor_name
+from deploykit.transforms.ir.ops import op_defs, output_types
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.layers import LAYER_OPS, channels_first
+from deploykit.transforms.runtime.child_process import Worker
 from deploykit.verification.samples import Dataset, samples_in
+
+BINS = 2048  # eight a level
+_STRIDE = 16  # bins between two ends that are tried: 128 a side
+_STEPS = 255
+
+
+def least_error_range(counts: Array, low: float, high: float) -> tuple[float, float]:
+    """Return the range within [low, high] of least mean squared error.
+
+    `counts` says how many values lie in each of BINS equal parts. Zero stays inside a range that
+    holds it.
+    """
+    edges = np.linspace(low, high, len(counts) + 1)
+    centers = (edges[1:] + edges[:-1]) / 2
+    counts = counts.astype(np.float64)
+    powers = [counts, counts * centers, counts * centers**2]
+    # Values below each edge: how many, their sum, the sum of their squares.
+    number, total, squares = (np.concatenate([[0.0], np.cumsum(p)]) for p in powers)
+    tried = np.arange(0, len(edges), _STRIDE)
+    lows = tried[edges[tried] <= 0] if low < 0 else tried[:1]
+    highs = tried[edges[tried] >= 0] if high > 0 else tried[-1:]
+    below, above = edges[lows], edges[highs]
+    cut_below = below**2 * number[lows] - 2 * below * total[lows] + squares[lows]
+    cut_above = (
+        above**2 * (number[-1] - number[highs])
+        - 2 * above * (total[-1] - total[highs])
+        + (squares[-1] - squares[highs])
+    )
+    # 8 bits must hold zero exactly, so a range that lacks it is widened to it.
+    step = (np.maximum(above, 0) - np.minimum(below, 0)[:, np.newaxis]) / _STEPS
+    zeros = counts[np.clip(np.searchsorted(edges, 0, "right") - 1, 0, len(counts) - 1)]
+    inside = number[highs] - number[lows][:, np.newaxis] - (zeros if low <= 0 <= high else 0)
+    errors = inside * step**2 / 12 + cut_below[:, np.newaxis] + cut_above
+    errors[step <= 0] = np.inf
+    at = np.unravel_index(np.argmin(errors), errors.shape)
+    return float(below[at[0]]), float(above[at[1]])
+
 
 RangeMethod = Literal["minmax", "mse"]
 WIDEST = 5  # tensors that are shown

@@ -4,23 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deploykit.benchmarking.comparison.speed_verdict import FASTER, SLOWER
-from deploykit.quantization.budget import GRAPHS
+from deploykit.benchmarking.speed_verdict import FASTER, SLOWER
 from deploykit.quantization.layer_search import Calibrated, LayerChoice, chosen_layers
-from deploykit.quantization.preconditions import below_in_group, few_agree
+from deploykit.quantization.quantize_options import below_in_group, few_agree
 from deploykit.quantization.result import LayerOutcome, Quantized, layer_outcomes
 from deploykit.quantization.scoring import Judgement
-from deploykit.quantization.search_task import SearchTask
+from deploykit.quantization.search_task import GRAPHS, SearchTask
 from deploykit.quantization.sensitivity import Noise
 from deploykit.quantization.target import EngineTarget
 from deploykit.quantization.timing.layer_times import LayerTimes
 from deploykit.quantization.timing.speed import FEWER, INT8, Standing, faster, undecided
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.isa import sums_exactly
-from deploykit.transforms.core.int8.ranges import load_ranges
-from deploykit.verification.bar import QUANTIZED_BAR_DB
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.int8.int8_kernels import sums_exactly
+from deploykit.transforms.int8.ranges import load_ranges
+from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.samples import samples_in
+from deploykit.verification.tolerance import QUANTIZED_BAR_DB
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from deploykit.quantization.scoring import Judgement
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.tensors import Array
 
 _BOUNDS = np.geomspace(1, 1e-3, 200)  # shares of all noise, 0.15 dB apart
 _UNITS = 500  # of a bound

@@ -18,18 +18,18 @@ from deploykit.quantization.keep_float import (
     choose_among,
     tried,
 )
-from deploykit.quantization.rounding.round_in_time import round_in_time
+from deploykit.quantization.rounding import round_in_time
 from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.search_task import SearchTask
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank_each
 from deploykit.quantization.target import EngineTarget
 from deploykit.quantization.timing.int8_choice import choose, time_gained
 from deploykit.quantization.timing.layer_times import ROUNDS, LayerTimes
-from deploykit.transforms.core.errors import CrashError, GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.plan import Plan, plan
-from deploykit.transforms.core.int8.ranges import load_ranges
-from deploykit.transforms.core.int8.rounded_layers import Rounded
+from deploykit.transforms.common.errors import CrashError, GraphError
+from deploykit.transforms.int8.plan import Plan, plan
+from deploykit.transforms.int8.ranges import load_ranges
+from deploykit.transforms.int8.weights import Rounded
+from deploykit.transforms.ir.graph import Graph
 
 FOR_TIME = "as there was no time for more, so other layers may be in 8 bits; a larger --budget"
 

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from deploykit.transforms.core.display.documents import Hidden, written
-from deploykit.transforms.core.errors import Error, GraphError
-from deploykit.transforms.core.tensors import Array
-from deploykit.transforms.core.user_functions import raised, user_function
+from deploykit.transforms.common.documents import Hidden, written
+from deploykit.transforms.common.errors import Error, GraphError
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.ir.user_functions import raised, user_function
 from deploykit.verification.confidence import interval_of_mean, paired_wilson, wilson
-from deploykit.verification.plausibility import class_numbers
+from deploykit.verification.coverage import class_numbers
 
 METRICS = ("top1", "top5", "mae")
 LOWER_IS_BETTER = frozenset({"mae"})

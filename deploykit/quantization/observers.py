@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.quantization.clipping import BINS, least_error_range
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.int8.ranges import TensorRange
-from deploykit.transforms.core.running.session import Session, full_name
-from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
-from deploykit.transforms.core.tensors import Array
+from deploykit.quantization.calibration import BINS, least_error_range
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.int8.ranges import TensorRange
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.session import Session, full_name
+from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 
 _FETCHES = 4  # of each tensor
 

@@ -4,14 +4,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
-from deploykit.freezing.open_model import OpenedModel
+from deploykit.benchmarking.speed_verdict import SpeedVerdict
+from deploykit.importers.open_model import OpenedModel
+from deploykit.pipelines.rewrite import Rewriting
 from deploykit.quantization.layer_search import LayerChoice
 from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.target import IN_TENSORFLOW, EngineTarget
 from deploykit.quantization.timing.speed import Gain
-from deploykit.rewriting.rewrite import Rewriting
-from deploykit.transforms.core.display.documents import (
+from deploykit.transforms.common.documents import (
     Documented,
     Hidden,
     OrNull,
@@ -19,11 +19,11 @@ from deploykit.transforms.core.display.documents import (
     document,
     written,
 )
-from deploykit.transforms.core.engines.engines import TENSORFLOW, EngineUse
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.plan import Plan
-from deploykit.transforms.core.int8.ranges import Ranges
-from deploykit.transforms.core.layers.layers import LAYER_OPS
+from deploykit.transforms.engines.engines import TENSORFLOW, EngineUse
+from deploykit.transforms.int8.plan import Plan
+from deploykit.transforms.int8.ranges import Ranges
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.layers.layers import LAYER_OPS
 from deploykit.verification.verify import Verification
 
 KERNELS = ("eigen", "onednn", "float", "int8")

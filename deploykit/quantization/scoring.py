@@ -8,18 +8,24 @@ from typing import Annotated
 import numpy as np
 
 from deploykit.quantization.metrics import LOWER_IS_BETTER, Score, metric_named, with_interval
-from deploykit.transforms.core.display.documents import OrNull, Written
-from deploykit.transforms.core.engines.engines import TENSORFLOW
-from deploykit.transforms.core.engines.proof import CODES_BAR, MOST_LOST_DB
-from deploykit.transforms.core.engines.session import OpenVinoSession, session_in
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.running.differences import Sums
-from deploykit.transforms.core.running.session import Session
-from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
-from deploykit.transforms.core.tensors import Array
-from deploykit.verification.confidence import lower_bound_db, wilson
-from deploykit.verification.groups import Decibels, GroupCloseness, agreeing, closeness_by_group
-from deploykit.verification.plausibility import Answers, answers_of
+from deploykit.transforms.common.documents import OrNull, Written
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.engines.engine_session import OpenVinoSession, session_in
+from deploykit.transforms.engines.engines import TENSORFLOW
+from deploykit.transforms.engines.equivalence import CODES_BAR, MOST_LOST_DB
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.differences import Sums
+from deploykit.transforms.runtime.session import Session
+from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
+from deploykit.verification.confidence import (
+    Decibels,
+    GroupCloseness,
+    agreeing,
+    closeness_by_group,
+    lower_bound_db,
+    wilson,
+)
+from deploykit.verification.coverage import Answers, answers_of
 from deploykit.verification.samples import samples_in
 
 

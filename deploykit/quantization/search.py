@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from deploykit.quantization.accuracy import Judge
-from deploykit.quantization.budget import Budget
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.calibration import KnownRanges
 from deploykit.quantization.candidates import Candidate, best_of, candidate_in
@@ -21,26 +20,27 @@ from deploykit.quantization.layer_search import (
     FOR_TIME,
     Calibrated,
 )
-from deploykit.quantization.preconditions import (
+from deploykit.quantization.quantize_options import (
+    DEFAULT,
+    QuantizeOptions,
     doubts,
     has_layers,
     refuse_quantized,
     refuse_unknown_layers,
     warned,
 )
-from deploykit.quantization.requested import DEFAULT, QuantizeOptions
 from deploykit.quantization.result import Quantized
-from deploykit.quantization.rounding.round_in_time import round_in_time
-from deploykit.quantization.search_task import SearchTask, task_of
+from deploykit.quantization.rounding import round_in_time
+from deploykit.quantization.search_task import Budget, SearchTask, task_of
 from deploykit.quantization.sensitivity import Noise
 from deploykit.quantization.target import EngineTarget, targets
 from deploykit.quantization.timing.token_parts import choose_parts, later
+from deploykit.rendering.progress import Work
 from deploykit.storage.resume_file import State
-from deploykit.text.progress import Work
-from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.plan import plan
-from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.int8.plan import plan
+from deploykit.transforms.int8.ranges import load_ranges
+from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.samples import Data, Dataset
 
 logger = logging.getLogger("deploykit")

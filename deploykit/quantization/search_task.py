@@ -1,20 +1,170 @@
-"""What is put in 8 bits, with which samples, in how much time, and where findings go."""
+"""The task of an int8 search: graph, samples, results so far, and the time budget."""
 
 import contextlib
+import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from deploykit.benchmarking.inputs import batches
-from deploykit.hardware.machine import environment, machine
-from deploykit.quantization.budget import Budget
-from deploykit.quantization.requested import DEFAULT, PREFERENCES, QuantizeOptions
+from deploykit.quantization.quantize_options import DEFAULT, PREFERENCES, QuantizeOptions
+from deploykit.rendering.progress import Work, unseen
 from deploykit.storage.resume_file import State, digest, pieces
-from deploykit.text.progress import Work, unseen
-from deploykit.transforms.core.graph import Graph
-from deploykit.verification.bar import QUANTIZED_BAR_DB
+from deploykit.system.machine import environment, machine
+from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.samples import Dataset, Split
+from deploykit.verification.tolerance import QUANTIZED_BAR_DB
+
+GRAPHS = 3  # that are compared at least: in 8 bits, in float, and float in another way
+ENDINGS = 2.0  # seconds to build and write what is the result
+RUNS = 2  # starts of TensorFlow to run the file once more beside the model
+OBSERVED = 3.0  # what observing takes, in runs without
+MARGIN = 1.3  # comparing took up to twice what it should, on a machine that did other work as well
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How thoroughly graphs are compared: seconds of each graph."""
+
+    seconds: float
+    warm_up: float
+
+    def cost(self, start: float, call: float) -> float:
+        """Return what a graph takes, where a start and a call take so many seconds.
+
+        Each is in two processes, and some of the time goes to further sessions.
+        """
+        return 2 * start + self.warm_up + 1.4 * self.seconds + 6 * call
+
+
+DEPTHS: tuple[Depth, ...] = (Depth(6.0, 2.0), Depth(3.0, 1.0), Depth(1.5, 0.5), Depth(0.6, 0.25))
+
+
+@dataclass
+class Budget:
+    """The time that a whole command may take, and what was measured to spend it by."""
+
+    minutes: float
+    now: Callable[[], float] = time.monotonic
+    start: float = 0.0
+    """Seconds of a start of TensorFlow with a graph."""
+    sample: float = 0.0
+    """Seconds that the float graph takes for a sample."""
+    trial: float = 0.0
+    """Seconds to build a graph in 8 bits and to run it on the held-out samples."""
+    held_out: int = 0
+    calibrating: int = 0
+    batch: int = 1
+    later: int = 0
+    """Starts of the int8 graph that are compared once it is found, in other forms or settings."""
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start the clock."""
+        self.began = self.now()
+
+    @property
+    def left(self) -> float:
+        """How many seconds there are."""
+        return self.began + 60 * self.minutes - self.now()
+
+    def measured(self, started: float, ran: float) -> None:
+        """Take what the start of a child and the first run of the held-out samples took."""
+        self.start, self.sample = started, ran / max(self.held_out, 1)
+        self.trial = 1.0 + 1.5 * ran
+
+    def tried(self, seconds: float) -> None:
+        """Take what a trial took."""
+        self.trial = max(seconds, self.trial / 2)
+
+    @property
+    def call(self) -> float:
+        """Seconds of a call with the batch that it is to be fast for."""
+        return self.sample * self.batch
+
+    def to_calibrate(self, samples: int, passes: int = 2) -> float:
+        """Return the seconds to calibrate with so many samples, before and after shifting.
+
+        `passes` is 1 where the ranges before shifting are known.
+        """
+        return passes * (self.start + OBSERVED * self.sample * samples)
+
+    def to_compare(self, depth: Depth, graphs: int = GRAPHS) -> float:
+        """Return the seconds to compare so many graphs."""
+        return MARGIN * graphs * depth.cost(self.start, self.call)
+
+    def to_time(self, rounds: int) -> float:
+        """Return the seconds to time layers: four starts at once, then traced calls of three."""
+        return 2 * self.start + 3 * self.call * (6 + 5 * rounds)
+
+    @property
+    def end(self) -> float:
+        """The least that comes after the trials."""
+        return self.to_compare(DEPTHS[-1]) + self.last
+
+    @property
+    def last(self) -> float:
+        """What comes after the comparison of graphs: the file is written and run."""
+        return ENDINGS + RUNS * self.start + self.to_compare(DEPTHS[-1], self.later)
+
+    @property
+    def for_trials(self) -> float:
+        """The least that comes after ranking: one trial, and the end."""
+        return self.trial + self.end
+
+    def calibrating_samples(self, least: int, passes: int = 2) -> int:
+        """Return how many samples to calibrate with: all, or as many as half of the rest allows."""
+        spare = (self.left - self.for_trials) / 2
+        if self.to_calibrate(self.calibrating, passes) <= spare:
+            return self.calibrating
+        each = 2 * OBSERVED * self.sample
+        most = int((spare - 2 * self.start) / each) if each else self.calibrating
+        return min(max(most, least), self.calibrating)
+
+    def ranking_until(self) -> float:
+        """Return when ranking has to end, on the clock: half of the rest is for what follows."""
+        return self.now() + max(self.left - self.for_trials, 0) / 2
+
+    def ranking_samples(self, layers: int, most: int) -> int:
+        """Return how many samples to judge each layer by, so that all layers can be."""
+        share, samples = max(self.left - self.for_trials, 0) / 2, most
+        while samples > 4 and self.start + layers * (0.5 + 1.5 * self.sample * samples) > share:
+            samples //= 2
+        return samples
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no time for another trial."""
+        return self.left < self.for_trials
+
+    def timing_rounds(self, most: int) -> int:
+        """Return how many rounds layers are timed; 0: there is no time for that."""
+        spare = self.left - self.end
+        return next((n for n in (most, 6, 3, 2) if self.to_time(n) <= spare), 0)
+
+    def has_time_to_compare(self, graphs: int) -> bool:
+        """Say whether so many graphs can be compared at all."""
+        return self.to_compare(DEPTHS[-1], graphs) <= self.left - self.last
+
+    def comparing(self, graphs: int) -> Depth:
+        """Return how thoroughly to compare so many graphs."""
+        spare = self.left - self.last
+        fits = (depth for depth in DEPTHS if self.to_compare(depth, graphs) <= spare)
+        return next(fits, DEPTHS[-1])
+
+    def shortfall(self, least: int) -> str:
+        """Return what is needed at least, and why, or nothing where the budget will do."""
+        needed = 60 * self.minutes - self.left + self.to_calibrate(min(least, self.calibrating))
+        needed += self.for_trials
+        if needed <= 60 * self.minutes:
+            return ""
+        return (
+            f"this needs about {math.ceil(needed / 6) / 10:g} minutes, because TensorFlow starts "
+            f"{2 + 2 * GRAPHS + RUNS} times more, {self.start:.1f} seconds each with this model, "
+            f"and a sample takes {1e3 * self.sample:.0f} ms: little is ranked and timed"
+        )
+
 
 PREPARATION = 3  # changes with what is done before layers are int8, so with what a state holds
 STEPS = ("engine", "calibrate", "round", "judge", "rank", "time", "compare", "judge the result")

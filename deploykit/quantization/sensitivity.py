@@ -6,18 +6,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from deploykit.freezing.open_model import OpenedModel
+from deploykit.importers.open_model import OpenedModel
+from deploykit.pipelines.int8 import int8_graph
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.scoring import Judgement
-from deploykit.rewriting.int8_graph import int8_graph
-from deploykit.text.progress import Work, unseen
-from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.display.documents import Hidden, OrNull, Written, document, written
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.plan import Plan, plan
-from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
+from deploykit.rendering.progress import Work, unseen
+from deploykit.transforms.common.documents import AsHtml, Hidden, OrNull, Written, document, written
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.int8.plan import Plan, plan
+from deploykit.transforms.int8.ranges import Ranges, TensorRange, load_ranges
+from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.samples import Data, Dataset, samples_in
 
 STEPS = ("calibrate", "rank")

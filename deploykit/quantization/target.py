@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.pipelines.int8 import codes_graph, int8_graph
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.search_task import SearchTask
@@ -21,8 +22,8 @@ from deploykit.quantization.timing.speed import (
     WITHOUT_ONEDNN,
     Entrants,
 )
-from deploykit.rewriting.int8_graph import codes_graph, int8_graph
-from deploykit.transforms.core.engines.engines import (
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.engines.engines import (
     OPENVINO,
     TENSORFLOW,
     TITLES,
@@ -30,11 +31,10 @@ from deploykit.transforms.core.engines.engines import (
     lacking,
     version_of,
 )
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.plan import OPS, Plan
-from deploykit.transforms.core.int8.private_ops import probe
-from deploykit.transforms.core.int8.rounded_layers import Rounded
+from deploykit.transforms.int8.int8_kernels import probe
+from deploykit.transforms.int8.plan import OPS, Plan
+from deploykit.transforms.int8.weights import Rounded
+from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.engines.engine_check import compared_in
 
 

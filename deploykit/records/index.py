@@ -10,10 +10,10 @@ from typing import Annotated, Any, ClassVar, TypedDict, cast
 
 from msgspec import Meta
 
-from deploykit.records.features import Feature
-from deploykit.transforms.core.display.documents import IfSet, Written, converted, document, written
-from deploykit.transforms.core.errors import FileError, GraphError
-from deploykit.transforms.core.files.reading import read_json
+from deploykit.records.examples import Feature
+from deploykit.transforms.common.documents import IfSet, Written, converted, document, written
+from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.transforms.untrusted.files import read_json
 
 FORMAT = 1
 END = ".index.json"

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from deploykit.records.record_source import PART, Facts, SourcePart
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.files.reading import BOM, LONGEST_LINE, cannot_be_read, opened
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.untrusted.files import BOM, LONGEST_LINE, cannot_be_read, opened
 
 
 def first_lines(path: str, count: int) -> list[bytes]:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from deploykit.records.features import Feature
-from deploykit.transforms.core.errors import GraphError
+from deploykit.records.examples import Feature
+from deploykit.transforms.common.errors import GraphError
 
 PART = 1 << 19  # bytes that one process takes at a time: small enough that all end together
 MOST_ITEMS = 256  # of a part, so that small files are shared out as well

@@ -10,12 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.records.features import Feature
+from deploykit.records.examples import Feature
 from deploykit.records.index import Index, Shard, find_index, index_path, load_index, shard_files
 from deploykit.records.workers import in_order
-from deploykit.transforms.core.errors import FileError, GraphError, MismatchError, VerificationError
-from deploykit.transforms.core.files.reading import check_regular, sha256_of
-from deploykit.transforms.core.tfrecord import is_gzip, read_records
+from deploykit.transforms.common.errors import (
+    FileError,
+    GraphError,
+    MismatchError,
+    VerificationError,
+)
+from deploykit.transforms.ir.tfrecord import is_gzip, read_records
+from deploykit.transforms.untrusted.files import check_regular, sha256_of
 
 _NUMBERED = re.compile(r"(.*)-(\d{5,9})-of-(\d{5,9})(.*)")
 
@@ -168,7 +173,7 @@ def sample(path: Path) -> dict[str, Any] | None:
     """
     from google.protobuf import message
 
-    from deploykit.transforms.core.protos import Example
+    from deploykit.transforms.ir.protos import Example
 
     for record in read_records(path, is_gzip(path)):
         try:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
-from deploykit.transforms.core.errors import Error, LimitError
-from deploykit.transforms.core.running import lifetime
+from deploykit.transforms.common.errors import Error, LimitError
+from deploykit.transforms.runtime import process_limits
 
 _PIPE = 1 << 20  # the most that the system gives without being asked
 _AHEAD = 4  # items for each process
@@ -52,7 +52,7 @@ def in_order(
     }
     try:
         for worker in workers.values():
-            lifetime.start(worker.start)
+            process_limits.start(worker.start)
         for _, inlet in pipes:
             inlet.close()
         ahead = _AHEAD * count
@@ -114,7 +114,7 @@ def _work(
     parent: int,
 ) -> None:
     """Send the results of the items that it gets, and end without what the parent cleans up."""
-    lifetime.end_with_parent(parent)
+    process_limits.end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the parent ends its children
     inlet = pipes[place][1]
     for each, (outlet, other) in enumerate(pipes):

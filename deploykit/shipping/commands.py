@@ -6,11 +6,11 @@ from dataclasses import fields
 from typing import Any
 
 from deploykit.exporting.export import default_name
-from deploykit.freezing.interface import ModelSource
-from deploykit.freezing.open_model import path_of
+from deploykit.importers.open_model import path_of
+from deploykit.importers.signature import ModelSource
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import Shipment
-from deploykit.transforms.core.display.escaped import shell_command, shell_word
+from deploykit.transforms.common.messages import shell_command, shell_word
 
 _OPTIONS = {"allow_ops": "allow-op", "pins": "pin"}
 

@@ -4,18 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deploykit.benchmarking.comparison.speed_verdict import (
-    judge,
-    latency,
-    seconds_an_item,
-)
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult, result_of
+from deploykit.benchmarking.speed_verdict import judge, latency, seconds_an_item
 from deploykit.benchmarking.statistics import summary
+from deploykit.rendering.templates import size
 from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, Shipment
 from deploykit.storage.ship_report import MODEL
-from deploykit.text.templates import size
-from deploykit.transforms.core.display.documents import document
+from deploykit.transforms.common.documents import document
 
 Known = Mapping[str, Any]
 

@@ -7,19 +7,19 @@ from typing import Any, get_args
 
 import numpy as np
 
+from deploykit.data.data import is_arrays
+from deploykit.data.preprocessing import preprocessing_of
 from deploykit.exporting.named_model import callee_of_graph
 from deploykit.exporting.signatures import signatures_for
-from deploykit.freezing.interface import ModelSource
-from deploykit.freezing.open_model import path_of
-from deploykit.freezing.sidecar import about
-from deploykit.input.data import is_arrays
-from deploykit.input.preprocessing import preprocessing_of
-from deploykit.photos.class_names import labels_from
+from deploykit.importers.metadata_file import about
+from deploykit.importers.open_model import path_of
+from deploykit.importers.signature import ModelSource
 from deploykit.shipping.kept import digest_of, files_of
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import FROZEN, Purpose, Shipment
 from deploykit.storage.arrays import load_forms
-from deploykit.transforms.core.errors import Error, FileError
+from deploykit.storage.image_files import labels_from
+from deploykit.transforms.common.errors import Error, FileError
 from deploykit.verification.samples import Dataset
 
 

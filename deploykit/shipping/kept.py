@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from deploykit import __version__
-from deploykit.hardware.machine import environment, machine
 from deploykit.shipping.shipment import ShipStage
 from deploykit.shipping.shipped import FOLDER, Outcome, StageResult
 from deploykit.storage.files import write
 from deploykit.storage.resume_file import digest, pieces
-from deploykit.transforms.core.display.documents import FORMAT, converted, document, head
-from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
-from deploykit.transforms.core.errors import Error, GraphError
-from deploykit.transforms.core.files.reading import read_json
+from deploykit.system.machine import environment, machine
+from deploykit.transforms.common.documents import FORMAT, converted, document, head
+from deploykit.transforms.common.errors import Error, GraphError
+from deploykit.transforms.engines.engines import TENSORFLOW, version_of
+from deploykit.transforms.untrusted.files import read_json
 from deploykit.verification.samples import Dataset
 
 KIND = "stage"

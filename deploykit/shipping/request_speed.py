@@ -15,23 +15,23 @@ from typing import Any
 import numpy as np
 import psutil
 
-from deploykit.api.export import export
-from deploykit.benchmarking.comparison.speed_verdict import LOOK_CONFIDENCE, SpeedVerdict
-from deploykit.benchmarking.conditions import Watch
-from deploykit.benchmarking.settings import CONFIDENCE
+from deploykit.api.exporting import export
+from deploykit.benchmarking.run_config import CONFIDENCE
+from deploykit.benchmarking.speed_verdict import LOOK_CONFIDENCE, SpeedVerdict
 from deploykit.benchmarking.statistics import Ratio, student
-from deploykit.calling.call_options import LoadTestOptions
-from deploykit.calling.model_clients import PreparedCalls, prepared_calls
-from deploykit.calling.server_load import Generators
+from deploykit.benchmarking.system_load import Watch
+from deploykit.client.call_options import LoadTestOptions
+from deploykit.client.model_clients import PreparedCalls, prepared_calls
+from deploykit.client.server_load import Generators
 from deploykit.exporting.warm_up import KNOWN
-from deploykit.serving.client.connection import DEFAULT_CONNECTION
+from deploykit.serving.client.endpoint import DEFAULT_CONNECTION
 from deploykit.serving.client.load_generator import LoadStep
 from deploykit.shipping.served_instance import ServedInstance
 from deploykit.shipping.shipment import FROZEN, Shipment
-from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.engines.engines import TENSORFLOW
-from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.engines.engines import TENSORFLOW
+from deploykit.transforms.ir.tensors import Array
 
 ROUNDS = 8
 LOOK = 4  # rounds, after which it ends if it is decided by then

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.api.shipped import UNFINISHED
-from deploykit.transforms.core.errors import LimitError, VerificationError
-from deploykit.transforms.core.running.child import limits
+from deploykit.transforms.common.errors import LimitError, VerificationError
+from deploykit.transforms.runtime.child_process import limits
 
 _ENDING = 10.0  # seconds that the server may take to end
 

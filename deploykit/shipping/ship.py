@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from deploykit.api.public import Command, public
+from deploykit.data.samples import open_samples
 from deploykit.exporting.export import default_name
-from deploykit.freezing.interface import ModelSource, source_of
-from deploykit.freezing.open_model import open_model, path_of
-from deploykit.hardware.doctor import gpu_refusal
-from deploykit.hardware.machine import machine
-from deploykit.input.samples import open_samples
+from deploykit.importers.open_model import open_model, path_of
+from deploykit.importers.signature import ModelSource, source_of
+from deploykit.rendering.progress import Work, working
 from deploykit.serving.saved_model.write_version import check_name
 from deploykit.shipping import ship_folder as own
 from deploykit.shipping.commands import commands
@@ -31,11 +30,12 @@ from deploykit.shipping.shipped import (
     StageResult,
 )
 from deploykit.shipping.stages import DESCRIBE, NAMES, STAGES, loses_too_much
-from deploykit.text.progress import Work, working
-from deploykit.transforms.core.display.flag import Flag
-from deploykit.transforms.core.errors import GraphError, nearest, unknown_name
-from deploykit.transforms.core.running.child import reused_children, started_ahead
-from deploykit.verification.public_types import ModelLike
+from deploykit.system.doctor import gpu_refusal
+from deploykit.system.machine import machine
+from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
+from deploykit.transforms.common.flag import Flag
+from deploykit.transforms.runtime.child_process import reused_children, started_ahead
+from deploykit.verification.samples import ModelLike
 
 DEFAULT = ShipOptions()
 RUN, KEPT = "run", "kept"

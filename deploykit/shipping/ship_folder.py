@@ -12,17 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from deploykit.api.report import report
+from deploykit.api.exporting import report
+from deploykit.rendering.formatters.shipped import precision_line, verdict_of
 from deploykit.shipping.shipment import LABELS, PREPROCESS
 from deploykit.shipping.shipped import FOLDER
 from deploykit.storage.files import check_output_folder, write
 from deploykit.storage.ship_report import KIND, REPORT, TUNED, ship_report
 from deploykit.storage.swap_folders import can_swap, link_missing, next_to, recover, swap
-from deploykit.text.results.shipped import precision_line, verdict_of
-from deploykit.transforms.core.display.documents import FORMAT
-from deploykit.transforms.core.errors import Error, FileError, cannot_be
-from deploykit.transforms.core.files.locks import locked
-from deploykit.transforms.core.files.unfinished import note
+from deploykit.transforms.common.documents import FORMAT
+from deploykit.transforms.common.errors import Error, FileError, cannot_be
+from deploykit.transforms.untrusted.file_locks import locked, note
 
 logger = logging.getLogger("deploykit")
 

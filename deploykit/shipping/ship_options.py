@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from deploykit.exporting.manifests import ManifestKind
-from deploykit.quantization.requested import MAX_DROP
+from deploykit.quantization.quantize_options import MAX_DROP
 from deploykit.serving.saved_model.write_version import check_name
 from deploykit.storage.parameters import takes_former_names
-from deploykit.transforms.core.display.flag import ALLOW_OP, Flag
-from deploykit.transforms.core.engines.engines import AUTO, TENSORFLOW, check_engine
-from deploykit.transforms.core.errors import GraphError
-from deploykit.verification.public_types import DataLike, PreprocessLike
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.flag import ALLOW_OP, Flag
+from deploykit.transforms.engines.engines import AUTO, TENSORFLOW, check_engine
+from deploykit.verification.samples import DataLike, PreprocessLike
 
 Goal = Literal["latency", "throughput", "size"]
 DeviceKind = Literal["cpu", "gpu"]

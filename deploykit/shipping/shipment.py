@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from deploykit.freezing.interface import ModelSource
-from deploykit.freezing.open_model import OpenedModel, open_model
-from deploykit.freezing.sidecar import About
-from deploykit.input.data import is_arrays
-from deploykit.input.samples import open_samples
+from deploykit.data.data import is_arrays
+from deploykit.data.samples import open_samples
+from deploykit.importers.metadata_file import About
+from deploykit.importers.open_model import OpenedModel, open_model
+from deploykit.importers.signature import ModelSource
 from deploykit.quantization.calibration import KnownRanges
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipped import DONE, FOLDER, UNDECIDED, Outcome, StageResult

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from deploykit.rendering.formatters.shipped import lines
 from deploykit.storage.ship_report import KIND
-from deploykit.text.results.shipped import lines
-from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.display.documents import Hidden, Written, head, written
+from deploykit.transforms.common.documents import AsHtml, Hidden, Written, head, written
 
 FOLDER = ".stages"
 """Where results lie within a folder that is shipped."""
@@ -97,6 +96,6 @@ class Shipped(AsHtml):
 
     def __str__(self) -> str:
         """Return the table as the command prints it."""
-        from deploykit.text.tables import drawn
+        from deploykit.rendering.tables import drawn
 
         return "\n".join(drawn(lines(self.document())))

@@ -1,21 +1,46 @@
-"""Zip archives that anybody may have made, such as `.npz` and `.keras` files.
-
-A zip archive can say anything of itself, and unpack to a thousand times its size. So its list of
-entries is judged before it is read, and what the entries say they unpack to before they are; no
-more than that is ever unpacked.
+"""Zip and HDF5 files from unknown sources, checked before they are read, and the memory that
+reading them may take.
 """
 
 import contextlib
 import os
+import resource
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from deploykit.storage.room import check_unpacked
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.files.reading import cannot_be_read, opened, said
+from deploykit.transforms.common.errors import GraphError, LimitError, RefusedError
+from deploykit.transforms.runtime.child_process import limits
+from deploykit.transforms.untrusted.files import (
+    MOST_RATIO,
+    MOST_UNPACKED,
+    cannot_be_read,
+    opened,
+    said,
+)
+
+
+def room() -> int:
+    """Return how many bytes there are at most: the cap that was set, or what the machine has."""
+    cap = resource.getrlimit(resource.RLIMIT_DATA)[0]  # of a child process
+    known = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), limits.memory, cap]
+    return min(each for each in known if each is not None and each != resource.RLIM_INFINITY)
+
+
+def check_room(size: int, what: str) -> None:
+    """Raise LimitError for more bytes than there are; `what` takes them."""
+    if size > (most := room()):
+        raise LimitError("too-large-for-memory", what=what, size=said(size), most=said(most))
+
+
+def check_unpacked(unpacked: int, packed: int, where: str) -> None:
+    """Raise GraphError for a file that would unpack to what none does; LimitError: no room."""
+    if unpacked > MOST_UNPACKED and unpacked > MOST_RATIO * packed:
+        raise GraphError("archive-bomb", source=where, packed=said(packed), unpacked=said(unpacked))
+    check_room(unpacked, f"{where}: unpacked")
+
 
 # An entry takes 46 bytes and its name: as many as a hundred thousand arrays of long names need.
 MOST_LISTED = 16 << 20
@@ -90,3 +115,31 @@ def _check_entries(archive: zipfile.ZipFile, size: int) -> None:
         end = entry.header_offset + _HEADER + len(name) + entry.compress_size
     if end > size:
         raise zipfile.BadZipFile("it is cut short")
+
+
+def check_hdf5(file: Any, size: int) -> None:
+    """Check an open HDF5 file of so many bytes.
+
+    RefusedError: it shows what lies in other files. GraphError: it declares what no honest file
+    does. LimitError: its values take more memory than there is.
+    """
+    import h5py
+
+    waiting, seen, declared = [file], {h5py.h5o.get_info(file.id).addr}, 0
+    while waiting:
+        group = waiting.pop()
+        for name in group:
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                raise RefusedError("hdf5-link", group=group.name, name=name)
+            each = group[name]
+            address = h5py.h5o.get_info(each.id).addr
+            if address in seen:
+                continue
+            seen.add(address)
+            if isinstance(each, h5py.Group):
+                waiting.append(each)
+            elif isinstance(each, h5py.Dataset):
+                if each.external or each.is_virtual:
+                    raise RefusedError("hdf5-external", name=each.name)
+                declared += (each.size or 0) * each.dtype.itemsize
+    check_unpacked(declared, size, "its HDF5 file")

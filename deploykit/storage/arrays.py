@@ -12,12 +12,11 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 
-from deploykit.storage.archives import open_archive
-from deploykit.storage.room import check_room
+from deploykit.storage.archives import check_room, open_archive
 from deploykit.storage.tables import TABLE_ENDS, load_table
-from deploykit.transforms.core.errors import GraphError, LimitError
-from deploykit.transforms.core.files.reading import cannot_be_read, opened, said
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.common.errors import GraphError, LimitError
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.untrusted.files import cannot_be_read, opened, said
 
 T = TypeVar("T")
 

@@ -1,4 +1,6 @@
-"""Files that are written: whole or not at all, and none in the place of another unless asked."""
+"""Files that are written atomically and never overwrite others unless asked, and JSON documents
+with a kind and a format.
+"""
 
 import contextlib
 import glob
@@ -7,12 +9,12 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from deploykit.transforms.core.errors import FileError, cannot_be
-from deploykit.transforms.core.files.locks import locked
-from deploykit.transforms.core.files.reading import MAX_BYTES, check_regular, read_bytes
-from deploykit.transforms.core.files.unfinished import note, sync
+from deploykit.transforms.common.documents import FORMAT
+from deploykit.transforms.common.errors import FileError, GraphError, cannot_be
+from deploykit.transforms.untrusted.file_locks import locked, note, sync
+from deploykit.transforms.untrusted.files import MAX_BYTES, check_regular, read_bytes, read_json
 
 __all__ = ["MAX_BYTES", "check_output", "check_output_folder", "check_regular", "default_output",
            "hidden", "read_bytes", "remove_leftovers", "write"]  # fmt: skip
@@ -150,3 +152,16 @@ def default_output(source: str | os.PathLike[str], act: str, end: str = ".pb") -
     stem = path.name if path.is_dir() or path.suffix not in _ENDS else path.stem
     beside = Path(source).parent if path.name == Path(source).name else path.parent
     return beside / f"{stem}.{act}{end}"
+
+
+def load_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
+    """Read a JSON document of deploykit of one kind, such as `benchmark` or `tuned`."""
+    document: dict[str, Any] = read_json(path, f"{kind} document")
+    found = document.get("kind") if isinstance(document, dict) else None
+    if found != kind:
+        raise GraphError("document-kind", source=path, kind=kind, got=found)
+    if document.get("format") != FORMAT:
+        raise GraphError(
+            "format-unsupported", source=path, got=document.get("format"), known=FORMAT
+        )
+    return document

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, replace
 from typing import Any, TypeVar, TypeVarTuple
 
-from deploykit.transforms.core.display.flag import declared
-from deploykit.transforms.core.errors import nearest
+from deploykit.transforms.common.errors import nearest
+from deploykit.transforms.common.flag import declared
 
 T = TypeVar("T")
 Values = TypeVarTuple("Values")

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from deploykit.storage.documents import load_document
-from deploykit.storage.files import write
-from deploykit.transforms.core.display.documents import FORMAT
-from deploykit.transforms.core.errors import Error, FileError
-from deploykit.transforms.core.tensors import Array
+from deploykit.storage.files import load_document, write
+from deploykit.transforms.common.documents import FORMAT
+from deploykit.transforms.common.errors import Error, FileError
+from deploykit.transforms.ir.tensors import Array
 
 logger = logging.getLogger("deploykit")
 

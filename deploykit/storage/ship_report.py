@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploykit.transforms.core.display.documents import FORMAT
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.files.reading import read_json
+from deploykit.transforms.common.documents import FORMAT
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.untrusted.files import read_json
 
 REPORT, MODEL, TUNED = "report.json", "model.pb", "tuned.json"
 """The report, the graph that is shipped, and what `tune` found for it."""

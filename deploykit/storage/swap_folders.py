@@ -6,8 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from deploykit.transforms.core.errors import FileError, cannot_be
-from deploykit.transforms.core.files.unfinished import sync
+from deploykit.transforms.common.errors import FileError, cannot_be
+from deploykit.transforms.untrusted.file_locks import sync
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <stdio.h> on Linux
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)

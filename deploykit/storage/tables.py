@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from deploykit.storage.archives import check_room
 from deploykit.storage.files import read_bytes
-from deploykit.storage.room import check_room
-from deploykit.transforms.core.engines.extras import how_to_install
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.files.reading import text_lines
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.engines.packages import how_to_install
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.untrusted.files import text_lines
 
 logger = logging.getLogger("deploykit")
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from deploykit.storage.tables import is_number, numbers_of
-from deploykit.transforms.core.errors import GraphError, unknown_name
-from deploykit.transforms.core.tensors import Array, numpy_type
+from deploykit.transforms.common.errors import GraphError, unknown_name
+from deploykit.transforms.ir.tensors import Array, numpy_type
 
 logger = logging.getLogger("deploykit")
 

@@ -6,18 +6,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deploykit.freezing.graph_files import parse_graph_def
-from deploykit.freezing.model_files import Original
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.running import own_work
-from deploykit.transforms.core.running.differences import DISTINCT_AT_MOST, Difference, Sums
-from deploykit.transforms.core.running.session import Session
-from deploykit.transforms.core.running.tensor_sizes import refuse_large_tensors
-from deploykit.transforms.core.tensors import Array
-from deploykit.verification.coverage import ALIKE, DIFFERENT, FREE, Uncovered
-from deploykit.verification.pairs import Pairing
-from deploykit.verification.plausibility import Answers, answers_of, class_numbers
+from deploykit.importers.graph_files import parse_graph_def
+from deploykit.importers.model_files import Original
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime import process_limits
+from deploykit.transforms.runtime.differences import DISTINCT_AT_MOST, Difference, Sums
+from deploykit.transforms.runtime.session import Session, refuse_large_tensors
+from deploykit.verification.coverage import (
+    ALIKE,
+    DIFFERENT,
+    FREE,
+    Answers,
+    Uncovered,
+    answers_of,
+    class_numbers,
+)
 from deploykit.verification.samples import Feed, samples_in
+from deploykit.verification.tolerance import Pairing
 
 MOST_BYTES = 2 << 30  # of a tensor on synthetic inputs: a few bytes of a graph can ask for more
 
@@ -91,7 +97,7 @@ def run_both(reference: Runnable, result: Runnable, task: Task) -> Run:
     fetches = task.tensors
     sums = [Sums(a) for a in fetches]
     truth, answers = _Truth(task.labels), list[Array]()
-    bound = contextlib.nullcontext if task.is_given else own_work.internal_run
+    bound = contextlib.nullcontext if task.is_given else process_limits.internal_run
     for feed in task.feeds:
         try:
             with bound():

@@ -1,21 +1,28 @@
-"""Samples that fit a graph: checked once, here, and handed through all that is done with them."""
+"""Samples that fit a graph, checked once, and the types of models and data that public functions
+take.
+"""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from deploykit.importers.open_model import OpenedModel
+from deploykit.importers.signature import ModelSource
 from deploykit.storage.tables import column
-from deploykit.transforms.core.errors import GraphError, counts_differ, naming
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import split
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.common.documents import Documented
+from deploykit.transforms.common.errors import GraphError, counts_differ, naming
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import split
+from deploykit.transforms.ir.protos import GraphDef
+from deploykit.transforms.ir.tensors import Array
+from deploykit.verification.confidence import GROUP, are_groups, group_names
 from deploykit.verification.fitting import name_in, of_rank, of_type
-from deploykit.verification.groups import GROUP, are_groups, group_names
-from deploykit.verification.sample_inputs import demanded_batch, type_and_shape
+from deploykit.verification.synthetic.sample_inputs import demanded_batch, type_and_shape
 
 logger = logging.getLogger("deploykit")
 
@@ -277,3 +284,31 @@ def names_of_inputs(graph: Graph) -> dict[str, tuple[str, ...]]:
                                 *(alias for tensor, alias in aliases if tensor == t))))
         for t in graph.inputs
     }  # fmt: skip
+
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    from numpy.typing import ArrayLike
+
+    InputFunction: TypeAlias = Callable[..., tf.data.Dataset[Any]]
+    LiveModel: TypeAlias = tf.keras.Model[Any, Any] | tf.Module
+    TensorFlowDataset: TypeAlias = tf.data.Dataset[Any]
+else:  # TensorFlow is not imported for its types alone
+    InputFunction = LiveModel = TensorFlowDataset = ArrayLike = Any
+
+PathLike: TypeAlias = str | os.PathLike[str]
+"""The path of a file or folder."""
+ModelLike: TypeAlias = PathLike | ModelSource | OpenedModel | Graph | GraphDef | LiveModel
+"""A SavedModel folder, a checkpoint, a Keras or GraphDef file, or a model in memory."""
+ModelsLike: TypeAlias = ModelLike | Sequence[ModelLike] | Mapping[str, ModelLike]
+"""One model, a list of models, or models by name."""
+DataLike: TypeAlias = PathLike | Dataset | Mapping[str, ArrayLike] | TensorFlowDataset
+"""A folder or file of samples, arrays by input name (samples on the first axis), or a dataset."""
+ImageLike: TypeAlias = PathLike | ArrayLike
+"""The path of a JPEG, PNG, BMP or GIF file, or its pixels [height, width, channels]."""
+PreprocessLike: TypeAlias = PathLike | Mapping[str, Any]
+"""A JSON file, what it holds, or a range of pixel values such as `0..1`."""
+LabelsLike: TypeAlias = PathLike | Sequence[str]
+"""A text file with the name of a class in each line, or the names."""
+ResultLike: TypeAlias = PathLike | Documented | Graph | Mapping[str, object]
+"""A result, its document, the JSON file that a command wrote of it, or the folder of `ship`."""

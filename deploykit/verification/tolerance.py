@@ -1,26 +1,15 @@
-"""How far a rewrite may move a graph's answers: roundings of the type that the graph computes in.
+"""The tolerance of a comparison, and the tensors of two graphs that are compared."""
 
-A fold rounds the constants anew, and each layer rounds what it gives. Measured on chains, residual
-nets, MobileNets and dense nets with random constants, whose batch norms were folded: the largest
-error relative to the largest value, in units in the last place (ulp) of the type.
+from collections.abc import Sequence
+from typing import NamedTuple
 
-    layers                  1      5     10     20     50
-    float16, bfloat16       1.0    2.7   3.0    4.8    9.4
-    float32                 3.0    4.2   9.8    6.6    30
-    float64                 4.0    5.5   9.2    32     101
-
-The bars are about three times as high in the coarse types, and more in the others. In float16, an
-error in one layer of up to ten (a lost bias, two swapped channels, a batch norm without its epsilon
-where a variance is small) moves answers by 20 to 400 ulp. In bfloat16 an ulp is eight times as
-large, so from five layers on such an error of one channel among many may lie below the bar: give a
-smaller `--tolerance`, or compare the same net in float32.
-"""
-
-from deploykit.transforms.core.functions import Library, reachable
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.layers import LAYER_OPS
-from deploykit.transforms.core.node import Node, producer_name
-from deploykit.transforms.core.ops import FEEDABLE_OPS, op_defs, output_types
+from deploykit.transforms.ir.functions import Library, reachable
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name
+from deploykit.transforms.ir.ops import FEEDABLE_OPS, op_defs, output_types
+from deploykit.transforms.layers.layers import LAYER_OPS
+from deploykit.transforms.runtime.differences import QualityBar
+from deploykit.verification.synthetic.choices import choices, paired_choices
 
 # A float type, the coarsest first: the gap between 1 and the next number.
 _ULPS = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -77,3 +66,83 @@ def _types(node: Node) -> list[str]:
     if node.op in _EXACT or node.op not in op_defs():
         return []
     return [_AS.get(type_, type_) for type_ in output_types(node) or ()]
+
+
+QUANTIZED_BAR_DB = 15.0  # below this a quantized graph's answers are noise (int8.md, rule 10)
+
+
+def bar_between(
+    reference: Graph, result: Graph, tolerance: float | None, min_sqnr: float | None
+) -> QualityBar:
+    """Return the bar that is given, or else what such a result is held to."""
+    if tolerance is not None:
+        return QualityBar(tolerance)
+    if min_sqnr is not None:
+        return QualityBar(None, min_sqnr)
+    if _is_quantized(result) and not _is_quantized(reference):
+        return QualityBar(None, QUANTIZED_BAR_DB)
+    return QualityBar(default_tolerance(reference))
+
+
+def _is_quantized(graph: Graph) -> bool:
+    return any("Quantize" in node.op or node.op == "Dequantize" for node in graph)
+
+
+class Pairing(NamedTuple):
+    """The tensors of a reference that are compared with those of a result."""
+
+    pairs: Sequence[tuple[str, str]]
+    """The outputs, what lies in front of a choice such as a non-maximum suppression, and what final
+    Softmaxes read."""
+    in_front: Sequence[tuple[str, str]] = ()
+    """Of the pairs, those from which a choice is made."""
+    behind: frozenset[str] = frozenset()
+    """The outputs of the reference that follow a choice."""
+
+
+def paired_outputs(reference: Graph, result: Graph) -> Pairing:
+    """Return the tensors to compare."""
+    others = _paired(reference.outputs, result.outputs)
+    pairs = list(zip(reference.outputs, others, strict=True))
+    in_front, behind = paired_choices(reference, result)
+    pairs += in_front
+    for a, b in tuple(pairs):
+        before = (before_softmax(reference, a), before_softmax(result, b))
+        if before[0] is not None and before[1] is not None:
+            pairs.append((before[0], before[1]))
+    return Pairing(list(dict.fromkeys(pairs)), in_front, behind)
+
+
+def compared_tensors(reference: Graph) -> list[str]:
+    """Return the tensors of a graph that are compared, with whatever result."""
+    found = [*reference.outputs, *choices(reference).tensors]
+    found += [before for a in found if (before := before_softmax(reference, a)) is not None]
+    return list(dict.fromkeys(found))
+
+
+def judged_outputs(reference: Graph, paired: Pairing) -> set[str]:
+    """Return the tensors of the reference whose noise counts.
+
+    Not a Softmax, and not what follows a choice, where what lies in front is compared.
+    """
+    compared = {a for a, _ in paired.pairs}
+    return {a for a in compared - paired.behind if before_softmax(reference, a) not in compared}
+
+
+def before_softmax(graph: Graph, tensor: str) -> str | None:
+    """Return what the Softmax that makes a tensor reads, or None where there is none."""
+    node = maker(graph, tensor)
+    return node.inputs[0] if node.op == "Softmax" else None
+
+
+def maker(graph: Graph, tensor: str) -> Node:
+    """Return the node that makes the values of a tensor, which others only hand on."""
+    node = graph.producer(tensor)
+    while node.op in ("Identity", "Reshape", "Squeeze") and node.inputs:
+        node = graph.producer(node.inputs[0])
+    return node
+
+
+def _paired(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
+    """Return for each name the one it is paired with: itself, or else the one in its place."""
+    return names if set(names) <= set(others) else others

@@ -11,20 +11,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from deploykit.freezing.model_files import Original
-from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.display.documents import Hidden, Written, written
-from deploykit.transforms.core.errors import CrashError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import call
-from deploykit.transforms.core.running.differences import Difference, QualityBar
-from deploykit.verification.bar import bar_between
-from deploykit.verification.coverage import nothing_compared, uncovered
-from deploykit.verification.pairs import Pairing, judged_outputs, maker, paired_outputs
-from deploykit.verification.plausibility import doubt
+from deploykit.importers.model_files import Original
+from deploykit.transforms.common.documents import AsHtml, Hidden, Written, written
+from deploykit.transforms.common.errors import CrashError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import call
+from deploykit.transforms.runtime.differences import Difference, QualityBar
+from deploykit.verification.coverage import doubt, nothing_compared, uncovered
 from deploykit.verification.running import Run, Runnable, Task
-from deploykit.verification.sample_inputs import made_up_feeds, paired_inputs
 from deploykit.verification.samples import Data, Dataset, Feed, samples_in
+from deploykit.verification.synthetic.sample_inputs import made_up_feeds, paired_inputs
+from deploykit.verification.tolerance import (
+    Pairing,
+    bar_between,
+    judged_outputs,
+    maker,
+    paired_outputs,
+)
 
 ROUNDS = 4  # times as many synthetic feeds, where the first prove nothing
 LARGE_GRAPH = (

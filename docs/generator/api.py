@@ -8,7 +8,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 import deploykit
-from deploykit.verification import public_types
+from deploykit.verification import samples
 from docs.generator import commands
 from docs.generator.markdown import docstring, fence, link
 from docs.generator.signatures import Member, inner, members, signature
@@ -17,7 +17,7 @@ INTRODUCTION = """
 Everything here is imported from `deploykit`, which starts TensorFlow only where a model has to
 run, and then in a child process. A function that bears the name of a command does what the
 command does, with the same defaults. Arrays are NumPy's. What a user can do something about is
-raised as an error of `deploykit.transforms.core.errors`, all of which are kinds of `Error`: the
+raised as an error of `deploykit.transforms.common.errors`, all of which are kinds of `Error`: the
 docstrings name them.
 
 The examples follow `import deploykit` and `import numpy as np` in a folder with the files of
@@ -35,7 +35,7 @@ SECTIONS = {
 
 def page() -> str:
     """Return the page."""
-    aliases = attribute_texts(public_types)
+    aliases = attribute_texts(samples)
     names = [name for name in deploykit.__all__ if name not in aliases]
     public = {name: getattr(deploykit, name) for name in names}
     classes = [name for name, thing in public.items() if inspect.isclass(thing)]

@@ -18,9 +18,9 @@ from typing import Any, Literal, get_args, get_origin
 import deploykit
 from deploykit.api.public import Command
 from deploykit.cli.presenters import graphs, measuring, serving
-from deploykit.freezing.interface import ModelSource
+from deploykit.importers.signature import ModelSource
 from deploykit.storage.parameters import option_fields
-from deploykit.transforms.core.display.flag import Flag, alternatives, declared
+from deploykit.transforms.common.flag import Flag, alternatives, declared
 from docs.generator.markdown import docstring, raw_docstring
 from docs.generator.signatures import declared_fields, imported_for_types
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploykit.transforms.core.display.messages import catalogue
-from deploykit.transforms.core.errors import CodedError, default_code
+from deploykit.transforms.common.errors import CodedError, default_code
+from deploykit.transforms.common.messages import catalogue
 from docs.generator.markdown import code, plain
 
 ROOT = Path(__file__).parents[2]

@@ -15,15 +15,15 @@ from typing import Annotated, Any, ForwardRef, Literal, Union
 import msgspec
 
 import deploykit
-from deploykit.transforms.core.display.documents import Documented, Member, members
+from deploykit.transforms.common.documents import Documented, Member, members
 
 _FILES = {
-    "cli.report": "Report",
-    "freezing.sidecar": "About",
-    "input.preprocessing": "Preprocessing",
+    "cli.output": "Report",
+    "importers.metadata_file": "About",
+    "data.preprocessing": "Preprocessing",
     "records.index": "Index",
-    "transforms.core.engines.engine_manifest": "EngineManifest",
-    "transforms.core.int8.ranges": "Ranges",
+    "transforms.engines.engine_manifest": "EngineManifest",
+    "transforms.int8.ranges": "Ranges",
 }
 _UNWRITTEN = ("AsHtml", "Graph", "OpenedModel")  # they have no document
 

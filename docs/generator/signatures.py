@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType, NoneType
 from typing import Annotated, Any, get_origin
 
-from deploykit.transforms.core.display.flag import declared
+from deploykit.transforms.common.flag import declared
 from docs.generator.markdown import Docstring, docstring
 
 _WIDTH = 88

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from deploykit.rewriting.catalogue import describe
-from deploykit.transforms.core import pipeline
+from deploykit.pipelines.catalogue import describe
+from deploykit.transforms.ir import pipeline
 from docs.generator import defects
 from docs.generator.markdown import code, docstring, fence, link, plain
 

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 import deploykit
+from deploykit.rendering.templates import size
 from deploykit.storage.arrays import load_data
-from deploykit.text.templates import size
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.verify import Verification, verify
 
 HERE = Path(__file__).parent

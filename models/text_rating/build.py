@@ -36,7 +36,7 @@ def write_records(folder: Path) -> None:
     """Write reviews as TFRecords of whole texts, with the index of `deploykit records`."""
     import tensorflow as tf
 
-    from deploykit.records.features import Feature
+    from deploykit.records.examples import Feature
     from deploykit.records.index import Index, Shard, index_path, shard_name
 
     folder.mkdir()

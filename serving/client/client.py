@@ -8,16 +8,15 @@ import grpc
 import numpy as np
 from google.protobuf.struct_pb2 import Struct
 
-from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
-from deploykit.serving.client.endpoint import CallError, Endpoint
+from deploykit.serving.client.endpoint import DEFAULT_CONNECTION, CallError, Connection, Endpoint
 from deploykit.serving.client.requests import Features, examples_input, model_spec, predict_request
 from deploykit.serving.protocol import protos
 from deploykit.serving.protocol.codec import decode
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import UNAVAILABLE, Signature, signatures_in
-from deploykit.serving.protocol.version_status import VersionStatus
-from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.tensors import Array
+from deploykit.serving.protocol.versions import VersionStatus
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.ir.tensors import Array
 
 _HEALTH = {b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING"}  # a HealthCheckResponse, whole
 

@@ -11,18 +11,12 @@ from urllib.parse import quote
 
 from google.protobuf import json_format
 
-from deploykit.serving.client.connection import Connection
-from deploykit.serving.client.endpoint import CallError
+from deploykit.serving.client.endpoint import CallError, Connection
 from deploykit.serving.client.rest_client import HttpRequest, RestClient
 from deploykit.serving.protocol.errors import code_of
+from deploykit.serving.protocol.open_inference import BINARY, HEADER_LENGTH, InferRequest, message
 from deploykit.serving.protocol.open_inference_client import read_document, write_document
-from deploykit.serving.protocol.open_inference_messages import (
-    BINARY,
-    HEADER_LENGTH,
-    InferRequest,
-    message,
-)
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.ir.tensors import Array
 
 _MOST_RESPONSE = 1 << 31  # bytes
 _SEVERAL = 256  # requests of one sender that wait for their responses at once

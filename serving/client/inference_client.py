@@ -11,27 +11,22 @@ from dataclasses import replace
 from typing import Any
 
 from deploykit.serving.client.client import Client
-from deploykit.serving.client.connection import Connection
-from deploykit.serving.client.endpoint import MODEL_INFER, CallError, Endpoint
+from deploykit.serving.client.endpoint import MODEL_INFER, CallError, Connection, Endpoint
 from deploykit.serving.client.http_inference import HttpInference
 from deploykit.serving.client.load_generator import LoadTarget
 from deploykit.serving.client.requests import model_spec
 from deploykit.serving.client.rest_client import RestClient, is_rest
 from deploykit.serving.protocol.errors import SERVED_HERE, ServingError
+from deploykit.serving.protocol.open_inference import INFERENCE_SERVICE, InferRequest, message
 from deploykit.serving.protocol.open_inference_client import (
     of_outputs,
     read_response,
     signature_of,
     write_request,
 )
-from deploykit.serving.protocol.open_inference_messages import (
-    INFERENCE_SERVICE,
-    InferRequest,
-    message,
-)
 from deploykit.serving.protocol.signatures import Signature
-from deploykit.serving.protocol.version_status import AVAILABLE, NamedVersion
-from deploykit.transforms.core.tensors import Array
+from deploykit.serving.protocol.versions import AVAILABLE, NamedVersion
+from deploykit.transforms.ir.tensors import Array
 
 _NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 UNNAMED = "default"

@@ -7,8 +7,8 @@ import numpy as np
 
 from deploykit.serving.protocol.codec import encode
 from deploykit.serving.protocol.protos import Example, Input, ModelSpec, PredictRequest
-from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.ir.tensors import Array
 
 Features = Mapping[str, Any]
 """What a tf.Example holds: by name a number, a text, bytes, or several of one kind."""

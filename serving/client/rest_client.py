@@ -15,14 +15,13 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 from google.protobuf import json_format
 
-from deploykit.serving.client.connection import Connection
-from deploykit.serving.client.endpoint import CallError
+from deploykit.serving.client.endpoint import CallError, Connection
 from deploykit.serving.protocol.errors import code_of
 from deploykit.serving.protocol.protos import SignatureDefMap
 from deploykit.serving.protocol.signatures import UNAVAILABLE, Signature, signatures_in
-from deploykit.serving.protocol.version_status import VersionStatus
-from deploykit.transforms.core.errors import Error, FileError
-from deploykit.transforms.core.files.reading import MOST_TEXT
+from deploykit.serving.protocol.versions import VersionStatus
+from deploykit.transforms.common.errors import Error, FileError
+from deploykit.transforms.untrusted.files import MOST_TEXT
 
 _PAUSE = 0.2  # seconds before a request is retried, then twice as long, and so on
 

@@ -18,11 +18,11 @@ from typing import Protocol
 
 import numpy as np
 
-from deploykit.serving.execution.batch_rows import rows_of
+from deploykit.serving.execution.request_inputs import rows_of
 from deploykit.serving.execution.slots import Slots
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import Signature
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.ir.tensors import Array
 
 SECONDS = 0.004
 """The least time that a part takes: less is not worth another thread."""

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from deploykit.serving.execution.servable import Servable
-from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError, refused
-from deploykit.transforms.core.tensors import Array
+from deploykit.serving.protocol.protos import Batching
+from deploykit.transforms.ir.tensors import Array
 
 Run = Callable[[Mapping[str, Array], float | None], dict[str, Array]]
 """Computes a batch within so many seconds."""

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from deploykit.serving.execution.call_inputs import as_set
+from deploykit.serving.execution.request_inputs import as_set
 from deploykit.serving.protocol.codec import MAX_FILLED_BYTES
 from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.signatures import CLASSES, EXAMPLES, RESULTS, SCORES, Signature
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.ir.tensors import Array
 
 Class = tuple[str, float]
 """A label and its score."""

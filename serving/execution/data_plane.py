@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from deploykit.serving.execution.batch_rows import rows_of
 from deploykit.serving.execution.batching import Batches
-from deploykit.serving.execution.call_inputs import requested, with_defaults
 from deploykit.serving.execution.classify_regress import Class, check_some, classes_of, values_of
 from deploykit.serving.execution.engines.engine import ALL, HERE
 from deploykit.serving.execution.open_inference import (
@@ -22,14 +20,15 @@ from deploykit.serving.execution.open_inference import (
     check_outputs,
     chosen_signature,
 )
+from deploykit.serving.execution.request_inputs import requested, rows_of, with_defaults
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.execution.slots import Slots
 from deploykit.serving.protocol.codec import INPUT_ALIAS
 from deploykit.serving.protocol.errors import ServingError, refused
-from deploykit.serving.protocol.names import check_name, check_names
 from deploykit.serving.protocol.protos import ModelSpec
 from deploykit.serving.protocol.signatures import CLASSIFY, DEFAULT, REGRESS, Signature
-from deploykit.transforms.core.tensors import Array
+from deploykit.serving.protocol.versions import check_name, check_names
+from deploykit.transforms.ir.tensors import Array
 
 _INT64, _LONGEST_NUMBER = 1 << 63, 40
 QUICK_SECONDS = 10.0

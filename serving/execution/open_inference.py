@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from deploykit.serving.protocol.errors import refused
-from deploykit.serving.protocol.open_inference_tensors import datatype_of, shape_of
+from deploykit.serving.protocol.open_inference import datatype_of, shape_of
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor
-from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
-from deploykit.transforms.core.tensors import Array, type_of
+from deploykit.serving.protocol.versions import AVAILABLE, VersionStatus
+from deploykit.transforms.ir.tensors import Array, type_of
 
 
 def chosen_signature(model: str, named: str, signatures: Mapping[str, Signature]) -> str:

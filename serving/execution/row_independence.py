@@ -6,26 +6,28 @@ in parts, or nothing is. An op without a rule, or whose axes are not constant, p
 
 from collections.abc import Mapping
 
-from deploykit.serving.execution.batch_rows import may_share
-from deploykit.serving.execution.row_kinds import Facts, Kind, Rows, What, must, same
+from deploykit.serving.execution.request_inputs import may_share
 from deploykit.serving.execution.row_moves import MOVING
-from deploykit.serving.execution.row_rules import COMPUTING, WITH_RANGES
-from deploykit.serving.protocol.signatures import Signature
-from deploykit.transforms.core.control_flow import CASE_OPS, CONTROL_FLOW_OPS, IF_OPS
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.functions import names_in
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, split, tensor_name
-from deploykit.transforms.core.ops import (
-    FEEDABLE_OPS,
-    VARIABLE_OPS,
-    acts,
-    op_defs,
-    output_types,
+from deploykit.serving.execution.row_rules import (
+    COMPUTING,
+    WITH_RANGES,
+    Facts,
+    Kind,
+    Rows,
+    What,
+    must,
+    same,
 )
-from deploykit.transforms.core.protos import MetaGraphDef
-from deploykit.transforms.core.shapes.sizes import require
+from deploykit.serving.protocol.signatures import Signature
+from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.inline_functions import inline_functions
+from deploykit.transforms.ir.control_flow import CASE_OPS, CONTROL_FLOW_OPS, IF_OPS
+from deploykit.transforms.ir.functions import names_in
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, split, tensor_name
+from deploykit.transforms.ir.ops import FEEDABLE_OPS, VARIABLE_OPS, acts, op_defs, output_types
+from deploykit.transforms.ir.protos import MetaGraphDef
+from deploykit.transforms.shapes.sizes import require
 
 MOST_SIGNATURES = 16
 RULES = {**COMPUTING, **MOVING}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from deploykit.serving.execution.row_kinds import (
+from deploykit.serving.execution.row_rules import (
     Facts,
     Kind,
     Kinds,
@@ -14,8 +14,8 @@ from deploykit.serving.execution.row_kinds import (
     same,
     table,
 )
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.shapes.sizes import product
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.shapes.sizes import product
 
 
 def _reduced(proof: Facts, node: Node, kinds: Kinds) -> What:

@@ -8,20 +8,20 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from deploykit.serving.protocol.signatures import HIDDEN
-from deploykit.transforms.core.checks.side_effects import (
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.inline_functions import inline_functions
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.protos import MetaGraphDef
+from deploykit.transforms.untrusted.checkpoint_index import check_index
+from deploykit.transforms.untrusted.side_effects import (
     READING_FILES,
     READING_OPS,
     RESTORING_OPS,
     effects_in,
     refuse_side_effects,
 )
-from deploykit.transforms.core.checks.validate import check_ends, validate
-from deploykit.transforms.core.checks.vocabularies import Vocabularies
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.files.checkpoint_index import check_index
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import MetaGraphDef
-from deploykit.transforms.inline_functions import inline_functions
+from deploykit.transforms.untrusted.validate import check_ends, validate
+from deploykit.transforms.untrusted.vocabularies import Vocabularies
 
 _INIT = "__saved_model_init_op"
 _INIT_KEYS = ("saved_model_main_op", "legacy_init_op")

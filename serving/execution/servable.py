@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from deploykit.serving.execution.batch_parts import BatchParts
-from deploykit.serving.execution.empty_batches import one_row, without_row
 from deploykit.serving.execution.engines.engine import HERE, Engine
-from deploykit.serving.execution.quick_calls import QuickCalls
-from deploykit.serving.execution.slots import SlotTimes
+from deploykit.serving.execution.request_inputs import one_row, without_row
+from deploykit.serving.execution.slots import QuickCalls, SlotTimes
 from deploykit.serving.protocol.errors import refused
 from deploykit.serving.protocol.signatures import Signature, Tensor
-from deploykit.transforms.core.tensors import Array, numpy_type
+from deploykit.transforms.ir.tensors import Array, numpy_type
 
 _UNKNOWN = float("inf")
 _NAMES = {"float32": "float", "float64": "double", "float16": "half"}

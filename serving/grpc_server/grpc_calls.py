@@ -16,11 +16,11 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from deploykit.serving.execution.data_plane import Requester
-from deploykit.serving.execution.spent_memory import spent
+from deploykit.serving.execution.uploads import spent
 from deploykit.serving.grpc_server.threads import CallThreads, answered_by
 from deploykit.serving.protocol.errors import ServingError, reported
-from deploykit.serving.protocol.names import check_name
 from deploykit.serving.protocol.protos import ModelSpec
+from deploykit.serving.protocol.versions import check_name
 
 logger = logging.getLogger("grpc")  # it is kept short, as anybody can make it speak
 

@@ -10,9 +10,9 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from deploykit.serving.grpc_server.grpc_calls import GrpcCall, Method, of_messages, parsed
 from deploykit.serving.grpc_server.threads import CallThreads
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.names import check_name
-from deploykit.serving.protocol.open_inference_messages import INFERENCE_SERVICE
+from deploykit.serving.protocol.open_inference import INFERENCE_SERVICE
 from deploykit.serving.protocol.protos import MODEL_SERVICE, PREDICTION_SERVICE
+from deploykit.serving.protocol.versions import check_name
 
 SERVICES = (MODEL_SERVICE, PREDICTION_SERVICE, INFERENCE_SERVICE)
 _NAMES = ("", *SERVICES, *(name.rpartition(".")[2] for name in SERVICES))

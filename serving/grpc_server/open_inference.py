@@ -10,8 +10,7 @@ from deploykit.serving.grpc_server.grpc_calls import GrpcCall, Method, of_messag
 from deploykit.serving.grpc_server.threads import CallThreads
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError, refused
-from deploykit.serving.protocol.names import check_name
-from deploykit.serving.protocol.open_inference_messages import (
+from deploykit.serving.protocol.open_inference import (
     EXTENSIONS,
     INFERENCE_SERVICE,
     METHODS,
@@ -25,7 +24,8 @@ from deploykit.serving.protocol.open_inference_messages import (
     split_request,
     write_response,
 )
-from deploykit.transforms.core.errors import GraphError
+from deploykit.serving.protocol.versions import check_name
+from deploykit.transforms.common.errors import GraphError
 
 _PROBES = ("ServerLive", "ServerReady")
 

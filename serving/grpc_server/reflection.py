@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha import reflection_pb2 as messages
 from deploykit.serving.grpc_server.health import SERVICES
 from deploykit.serving.grpc_server.threads import CallThreads, answered_by
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.transforms.core.protobuf.private_pool import private_pool
+from deploykit.transforms.ir.protos import private_pool
 
 _V1 = "grpc.reflection.v1.ServerReflection"  # the messages of v1alpha, renamed
 _PATHS = {f"/{name}/ServerReflectionInfo" for name in (reflection.SERVICE_NAME, _V1)}

@@ -19,7 +19,6 @@ from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol import protos
 from deploykit.serving.protocol.codec import decode_all
 from deploykit.serving.protocol.errors import refused
-from deploykit.serving.protocol.names import check_names
 from deploykit.serving.protocol.predict_wire import answered_by, asked, walked, written
 from deploykit.serving.protocol.signatures import (
     CLASSIFY,
@@ -27,6 +26,7 @@ from deploykit.serving.protocol.signatures import (
     signature_map,
     unavailable_in,
 )
+from deploykit.serving.protocol.versions import check_names
 
 SIGNATURE_DEF = "signature_def"
 Reload = Callable[[Any, str, float | None], None]

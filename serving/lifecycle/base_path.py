@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from deploykit.serving.lifecycle.model_config import ModelSettings
-from deploykit.serving.protocol.version_numbers import number_of
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.serving.protocol.versions import number_of
+from deploykit.transforms.common.errors import FileError, GraphError
 
 _EXPORTED = (".pb", ".pbtxt", ".keras", ".h5")
 _LEVELS = 3  # above or below a folder, where models are looked for instead

@@ -1,10 +1,40 @@
-"""Which version a request means, and the words for what there is not."""
+"""The version that a request addresses, and notifications of changes."""
 
-from collections.abc import Mapping
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
 
 from deploykit.serving.lifecycle.versions import Model, Servable, Version
 from deploykit.serving.protocol.errors import SERVED_HERE, ServingError, refused
-from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
+from deploykit.serving.protocol.versions import AVAILABLE, VersionStatus
+
+logger = logging.getLogger("deploykit")
+
+
+class Changes:
+    """What happened to versions and has not been told yet."""
+
+    def __init__(self, listener: Callable[[str, VersionStatus], None]) -> None:
+        """Keep who is told."""
+        self._listener = listener
+        self._noted: deque[tuple[str, VersionStatus]] = deque()
+        self._telling = threading.Lock()
+
+    def note(self, name: str, status: VersionStatus) -> None:
+        """Remember a change of a model's version."""
+        self._noted.append((name, status))
+
+    def tell(self) -> None:
+        """Return when the listener has heard all that was noted before; its failures are logged."""
+        with self._telling:
+            while self._noted:
+                name, status = self._noted.popleft()
+                try:
+                    self._listener(name, status)
+                except Exception:
+                    logger.exception("telling of version %d of %s failed", status.version, name)
+
 
 _MOST_NAMED = 20
 

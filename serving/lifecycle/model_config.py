@@ -8,9 +8,8 @@ from typing import Any
 
 from deploykit.serving.lifecycle.version_folders import All, Latest, Policy, Specific
 from deploykit.serving.protocol.errors import ServingError, refused
-from deploykit.serving.protocol.names import check_name, check_names
-from deploykit.serving.protocol.protos import ModelConfig, ModelServerConfig
-from deploykit.serving.protocol.text_protos import ConfigError, parse
+from deploykit.serving.protocol.protos import ConfigError, ModelConfig, ModelServerConfig, parse
+from deploykit.serving.protocol.versions import check_name, check_names
 
 logger = logging.getLogger("deploykit")
 

@@ -13,15 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic
 
-from deploykit.serving.lifecycle.changes import Changes
-from deploykit.serving.lifecycle.lookup import find, statuses
+from deploykit.serving.lifecycle.lookup import Changes, find, statuses
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.reloading import check, raise_trouble, take
 from deploykit.serving.lifecycle.version_folders import VersionFolders, find_versions
 from deploykit.serving.lifecycle.versions import Model, Servable, Version, failure, next_to_load
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.version_status import AVAILABLE, LOADING, UNLOADING, VersionStatus
-from deploykit.transforms.core.errors import FileError
+from deploykit.serving.protocol.versions import AVAILABLE, LOADING, UNLOADING, VersionStatus
+from deploykit.transforms.common.errors import FileError
 
 logger = logging.getLogger("deploykit")
 

@@ -6,7 +6,7 @@ from typing import Any
 from deploykit.serving.lifecycle.model_config import TENSORFLOW, ModelSettings
 from deploykit.serving.lifecycle.versions import ENDED_KEPT, Model, Servable
 from deploykit.serving.protocol.errors import ServingError, refused
-from deploykit.serving.protocol.version_status import AVAILABLE
+from deploykit.serving.protocol.versions import AVAILABLE
 
 
 def check(

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploykit.serving.protocol.version_numbers import number_of
-from deploykit.transforms.core.errors import FileError
+from deploykit.serving.protocol.versions import number_of
+from deploykit.transforms.common.errors import FileError
 
 
 @dataclass(frozen=True)

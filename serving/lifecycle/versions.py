@@ -9,9 +9,9 @@ from typing import Generic, Protocol, TypeVar
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import Specific, VersionFolders
 from deploykit.serving.protocol.errors import ServingError, refused
-from deploykit.serving.protocol.version_status import AVAILABLE, END, LOADING, START, VersionStatus
-from deploykit.transforms.core.engines.extras import missing_package
-from deploykit.transforms.core.errors import Error, FileError
+from deploykit.serving.protocol.versions import AVAILABLE, END, LOADING, START, VersionStatus
+from deploykit.transforms.common.errors import Error, FileError
+from deploykit.transforms.engines.packages import missing_package
 
 logger = logging.getLogger("deploykit")
 

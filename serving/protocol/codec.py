@@ -1,8 +1,4 @@
-"""TensorProto <-> NumPy array by the rules of TensorFlow's C++ `Tensor::FromProto`.
-
-Unlike a graph's constants (transforms.core.tensors), a request is read as the real server reads it:
-values beyond the shape are dropped, a shape without sizes is a scalar, strings may be packed.
-"""
+"""TensorProto to NumPy array and back by the rules of TensorFlow, and protobuf's varints."""
 
 import functools
 import math
@@ -12,11 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from deploykit.serving.protocol.errors import ServingError, refused
-from deploykit.serving.protocol.names import check_names
 from deploykit.serving.protocol.protos import TensorProto
-from deploykit.serving.protocol.varints import varint, varints
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.tensors import (
+from deploykit.serving.protocol.versions import check_names
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.tensors import (
     MAX_DECLARED_BYTES,
     MAX_RANK,
     STRING_BYTES,
@@ -28,6 +23,33 @@ from deploykit.transforms.core.tensors import (
     type_of,
     value_field,
 )
+
+
+def varint(number: int) -> bytes:
+    """Return one number that is not negative."""
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def varints(numbers: Array) -> bytes:
+    """Return the numbers of an array; those below zero take ten bytes."""
+    bits = numbers.astype(np.int64).view(np.uint64)
+    largest = int(bits.max(initial=0))
+    bits = bits.astype(np.min_scalar_type(largest))
+    width = -(-largest.bit_length() // 7)
+    if width <= 1:
+        return bits.tobytes()
+    rest = bits[:, np.newaxis] >> np.arange(0, 7 * width, 7, dtype=bits.dtype)
+    used = rest > 0
+    written = (rest & 0x7F).astype(np.uint8)
+    written[:, :-1] |= used[:, 1:].view(np.uint8) << 7
+    used[:, 0] = True
+    return written[used].tobytes()
+
 
 # What a shape may ask for beyond the values that were sent. Who means a large tensor sends it; one
 # value that stands for many is a padded or empty field, and 32 MiB of those are 55 pictures of

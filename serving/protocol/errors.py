@@ -5,7 +5,7 @@ The data plane raises it, gRPC and REST translate it; no other place maps errors
 
 import logging
 
-from deploykit.transforms.core.errors import CodedError, Error
+from deploykit.transforms.common.errors import CodedError, Error
 
 logger = logging.getLogger("deploykit")
 

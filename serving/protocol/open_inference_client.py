@@ -10,31 +10,29 @@ from itertools import chain
 from typing import Any
 
 from deploykit.serving.protocol.errors import ServingError, refused
-from deploykit.serving.protocol.open_inference_messages import (
+from deploykit.serving.protocol.open_inference import (
     HEADER_LENGTH,
     RAW_INPUT,
     RAW_OUTPUT,
     SIGNATURE_NAME,
+    TYPES,
     InferRequest,
     ModelInferRequest,
     ModelInferResponse,
-    split_request,
-    tensor_array,
-    with_raw,
-)
-from deploykit.serving.protocol.open_inference_tensors import (
-    TYPES,
     datatype_of,
     from_raw,
     from_values,
+    split_request,
     strings,
+    tensor_array,
     to_raw,
+    with_raw,
 )
 from deploykit.serving.protocol.signatures import Signature, Tensor
-from deploykit.transforms.core.checks.wire import decoded
-from deploykit.transforms.core.errors import Error, GraphError
-from deploykit.transforms.core.protos import SignatureDef
-from deploykit.transforms.core.tensors import Array, type_of
+from deploykit.transforms.common.errors import Error, GraphError
+from deploykit.transforms.ir.protos import SignatureDef
+from deploykit.transforms.ir.tensors import Array, type_of
+from deploykit.transforms.untrusted.wire import decoded
 
 
 def signature_of(metadata: Any) -> Signature:

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from deploykit.serving.protocol.codec import Sent, encoded, sent
+from deploykit.serving.protocol.codec import Sent, encoded, sent, varint
 from deploykit.serving.protocol.protos import ModelSpec, PredictRequest, TensorProto
-from deploykit.serving.protocol.varints import varint
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.tensors import Array, value_field
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.tensors import Array, value_field
 
 _MOST_FIELDS = 64  # of a message; protobuf is quicker at many small ones
 _MOST_KEPT = 512  # bytes of a part that is remembered

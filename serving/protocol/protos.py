@@ -1,14 +1,18 @@
-"""The messages of TensorFlow Serving's API, and those of TensorFlow that they hold.
-
-They are those of the private pool, whether tensorflow-serving-api is installed or not: its
-generated modules fail with other versions of protobuf than their own. Bytes go between both.
+"""The messages of TensorFlow Serving, and messages as text in files, BatchingParameters among
+them.
 """
 
+import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from google.protobuf import message_factory
+from google.protobuf import message_factory, text_format
 
-from deploykit.transforms.core.protobuf.private_pool import private_messages, private_pool
+from deploykit.transforms.common.errors import Error, nearest
+from deploykit.transforms.engines.engines import MOST_BATCH, MOST_THREADS
+from deploykit.transforms.ir.protos import private_messages, private_pool
+from deploykit.transforms.untrusted.files import MOST_TEXT, read_bytes
 
 MODEL_SERVICE = "tensorflow.serving.ModelService"
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
@@ -30,3 +34,127 @@ def methods_of(service: str) -> dict[str, tuple[Any, Any]]:
     message = message_factory.GetMessageClass
     methods = private_pool().FindServiceByName(service).methods
     return {each.name: (message(each.input_type), message(each.output_type)) for each in methods}
+
+
+_PACKAGE = "tensorflow.serving"
+_SECRET = f"{_PACKAGE}.SSLConfig"  # what is wrong in it may be a piece of a key, so it is not shown
+
+_QUOTED_LINE = re.compile(r"^(\d+:\d+ : )'.*': (?=[A-Z])")
+_NO_FIELD = re.compile(r'Message type "([\w.]+)" has no field named "(\w+)"')
+_LONGEST = 300
+
+
+class ConfigError(Error):
+    """A configuration file that cannot be read as what it should be."""
+
+
+def parse(path: Path, name: str, proto: Any = None) -> Any:
+    """Return a text file as a message: `proto`, or one of `configs.proto` by its name.
+
+    FileError: it cannot be read. ConfigError: it is no such text; line and column are named.
+    """
+    proto = private_messages(_PACKAGE, [name])[name]() if proto is None else proto
+    try:
+        return text_format.Parse(read_bytes(path, MOST_TEXT, "configuration").decode(), proto)
+    except UnicodeDecodeError:
+        reason = "not UTF-8 text"
+    except RecursionError:
+        reason = "it is nested too deep"
+    except text_format.ParseError as error:
+        reason = _reason(error, proto)
+    raise ConfigError("config-not-parsed", source=path, package=_PACKAGE, name=name, reason=reason)
+
+
+def _reason(error: text_format.ParseError, proto: Any) -> str:
+    if proto.DESCRIPTOR.full_name == _SECRET:
+        fields = ", ".join(field.name for field in proto.DESCRIPTOR.fields)
+        return (f"{error.GetLine()}:{error.GetColumn()}: expected one of {fields} with its value, "
+                "as in server_key: \"-----BEGIN ...\"")  # fmt: skip
+    text = " ".join(_QUOTED_LINE.sub(r"\1", str(error)).split()).replace(" : ", ": ", 1)
+    return text[:_LONGEST] + _hint(text, proto.DESCRIPTOR)
+
+
+def _hint(text: str, descriptor: Any) -> str:
+    """Return which field may have been meant by one that does not exist."""
+    missing = _NO_FIELD.search(text)
+    if not missing:
+        return ""
+    messages = [descriptor]
+    for message in messages:  # and those inside it
+        if message.full_name == missing[1]:
+            return nearest(missing[2], [field.name for field in message.fields])
+        inside = [field.message_type for field in message.fields if field.message_type]
+        messages += [each for each in inside if each not in messages]
+    return ""
+
+
+_MOST_MICROS = 3_600_000_000  # an hour
+_BOUNDS = {
+    "max_batch_size": (1, MOST_BATCH),
+    "max_execution_batch_size": (1, MOST_BATCH),
+    "max_enqueued_batches": (1, 1_000_000_000),
+    "num_batch_threads": (1, MOST_THREADS),
+    "batch_timeout_micros": (0, _MOST_MICROS),
+}
+"""What each number may be."""
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How requests are put together; threads: None is one a core."""
+
+    max_batch_size: int = 1000
+    batch_timeout_micros: int = 0
+    max_enqueued_batches: int = 10
+    num_batch_threads: int | None = None
+    allowed_batch_sizes: tuple[int, ...] = ()
+    pad_variable_length_inputs: bool = False
+    enable_large_batch_splitting: bool = False
+    max_execution_batch_size: int | None = None
+    thread_pool_name: str = "batch_threads"
+    """The label of the times in a queue, as in TensorFlow Serving; there is no pool to name."""
+
+    @property
+    def largest(self) -> int:
+        """The largest batch that is run at once."""
+        split = self.enable_large_batch_splitting and self.max_execution_batch_size
+        return split or self.max_batch_size
+
+
+def read_batching(path: Path) -> Batching:
+    """Read a file of BatchingParameters. FileError, ConfigError: as `read_models`."""
+    proto = parse(path, "BatchingParameters")
+    given = {field.name: getattr(value, "value", value) for field, value in proto.ListFields()}
+    given["allowed_batch_sizes"] = tuple(proto.allowed_batch_sizes)
+    batching = Batching(**given)
+    for name, (least, most) in _BOUNDS.items():
+        value = getattr(batching, name)
+        if value is not None and not least <= value <= most:
+            raise ConfigError(
+                "out-of-range", source=path, name=name, expected=f"{least} to {most}", got=value
+            )
+    if batching.largest > batching.max_batch_size:
+        raise ConfigError(
+            "batching-execution-size",
+            source=path,
+            largest=batching.largest,
+            limit=batching.max_batch_size,
+        )
+    _check_allowed(path, batching)
+    return batching
+
+
+def _check_allowed(path: Path, batching: Batching) -> None:
+    sizes = batching.allowed_batch_sizes
+    if list(sizes) != sorted({size for size in sizes if size > 0}):
+        raise ConfigError(
+            "unexpected",
+            source=path,
+            what="allowed_batch_sizes",
+            got=sizes,
+            expected="positive numbers in increasing order",
+        )
+    if sizes and sizes[-1] != batching.largest:
+        raise ConfigError(
+            "batching-last-size", source=path, got=sizes[-1], expected=batching.largest
+        )

@@ -1,17 +1,18 @@
-"""The signatures of a SavedModel, read from its proto: what goes in and comes out, by alias."""
+"""The signatures of a SavedModel, and the input names of image models."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from deploykit.serving.protocol.protos import SignatureDefMap
-from deploykit.transforms.core.checks.wire import check_growth, decoded
-from deploykit.transforms.core.display.documents import Hidden, IfSet
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.files.reading import read_bytes
-from deploykit.transforms.core.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
-from deploykit.transforms.core.tensors import type_name
+from deploykit.transforms.common.documents import Hidden, IfSet
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
+from deploykit.transforms.ir.tensors import type_name
+from deploykit.transforms.untrusted.files import read_bytes
+from deploykit.transforms.untrusted.wire import check_growth, decoded
 
 SERVE = "serve"
 DEFAULT = "serving_default"
@@ -142,3 +143,46 @@ def sizes(tensor: Tensor) -> list[int | None] | None:
     if tensor.shape is None:
         return None
     return [None if size < 0 else size for size in tensor.shape]
+
+
+SCOPE = "photos"
+BYTES = "bytes"
+"""Input of photos as files, strings [N], in the default signature."""
+PIXELS = "pixels"
+"""Signature, and its input, of decoded photos: uint8 [N, height, width, channels]."""
+TENSORS = "tensors"
+"""Signature of what the model itself takes."""
+READY = "ready"
+"""Node that holds what becomes of photos."""
+KINDS = "JPEG, PNG, BMP or GIF"
+PLACE = "; its place in the batch:"
+"""Ends the sentence of a refusal; the place follows, counted from 0."""
+
+_IN_SCOPE = rf"{SCOPE}(?:_\d+)?/(?:.+/)?"
+_BYTES = re.compile(rf"{_IN_SCOPE}{BYTES}:0")
+_PIXELS = re.compile(rf"{_IN_SCOPE}{PIXELS}:0")
+_READY = re.compile(rf"{_IN_SCOPE}{READY}")
+
+
+def takes_files(tensor: Tensor) -> bool:
+    """Say whether photos are sent there as the bytes of their files."""
+    return tensor.dtype == "string" and bool(_BYTES.fullmatch(tensor.name))
+
+
+def takes_pixels(tensor: Tensor) -> bool:
+    """Say whether decoded photos are sent there, of any size that the shape allows."""
+    return tensor.dtype == "uint8" and bool(_PIXELS.fullmatch(tensor.name))
+
+
+def is_ready(node: str) -> bool:
+    """Say whether a node holds what becomes of photos."""
+    return bool(_READY.fullmatch(node))
+
+
+def photos_in_words(tensor: Tensor) -> str:
+    """Return what is sent there, where it is photos; else nothing."""
+    if takes_files(tensor):
+        return f"photos as files ({KINDS})"
+    if takes_pixels(tensor):
+        return "pixels of photos, 0..255"
+    return ""

@@ -12,9 +12,9 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2
 
-from deploykit.transforms.core import protos
-from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.protobuf.private_pool import DESCRIPTORS
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.ir import protos
+from deploykit.transforms.ir.protos import DESCRIPTORS
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import httptools
 
 from deploykit.serving.execution.uploads import SMALL, Upload
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.transforms.core.errors import CodedError
+from deploykit.transforms.common.errors import CodedError
 
 Buffer = bytes | bytearray | memoryview
 _HOST = re.compile(r"[^\s/?#@\\]*")

@@ -12,25 +12,23 @@ from typing import Any
 import orjson
 
 from deploykit.serving.protocol.errors import ServingError, refused
-from deploykit.serving.protocol.names import check_name
-from deploykit.serving.protocol.open_inference_messages import (
+from deploykit.serving.protocol.open_inference import (
     HEADER_LENGTH,
     SIGNATURE_NAME,
-    InferResponse,
-)
-from deploykit.serving.protocol.open_inference_tensors import (
     TYPES,
+    InferResponse,
     from_raw,
     output_datatype,
     strings,
     to_raw,
     value_count,
 )
+from deploykit.serving.protocol.versions import check_name
 from deploykit.serving.rest.http_requests import Buffer
+from deploykit.serving.rest.json_documents import shown
 from deploykit.serving.rest.json_outputs import to_json
 from deploykit.serving.rest.json_tensors import to_array
-from deploykit.serving.rest.json_values import shown
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.ir.tensors import Array
 
 _JSON, _BINARY = "application/json", "application/octet-stream"
 

@@ -9,9 +9,9 @@ import orjson
 
 from deploykit.serving.execution.classify_regress import Class
 from deploykit.serving.protocol.errors import ServingError, refused
+from deploykit.serving.rest.json_documents import FLOATS, INTEGERS, from_bytes
 from deploykit.serving.rest.json_tensors import COLUMNS, ROWS
-from deploykit.serving.rest.json_values import FLOATS, INTEGERS, from_bytes
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.ir.tensors import Array
 
 _BINARY_SUFFIX = "_bytes"
 _PIECE = 1 << 15  # numbers that are written at once, while all other threads wait: about a ms

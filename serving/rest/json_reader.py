@@ -17,10 +17,10 @@ from deploykit.serving.protocol.errors import ServingError, reported
 from deploykit.serving.rest.http_requests import Buffer
 from deploykit.serving.rest.json_infer import InferDocument
 from deploykit.serving.rest.json_requests import Document, Inputs, read
-from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.running.child import Worker
-from deploykit.transforms.core.running.free_memory import give_back
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.child_process import Worker
+from deploykit.transforms.runtime.memory import give_back
 
 LARGE = 512 << 10
 """Bytes of a document that takes some 3 ms; Python lets threads wait for 5."""

@@ -1,16 +1,91 @@
-"""Documents of calls -> arrays or examples; the same where the server reads them and in a child."""
+"""JSON documents of requests as arrays or as tf.Examples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from deploykit.serving.protocol.errors import ServingError, refused
+import numpy as np
+
+from deploykit.serving.execution.classify_regress import with_context
+from deploykit.serving.protocol.errors import ServingError, refused, shortened
+from deploykit.serving.protocol.protos import Example
 from deploykit.serving.protocol.signatures import DEFAULT, Tensor
-from deploykit.serving.rest.json_documents import parse
-from deploykit.serving.rest.json_examples import read_examples
+from deploykit.serving.rest.json_documents import (
+    is_binary,
+    kind,
+    narrowed,
+    parse,
+    shown,
+    signature_name,
+    to_bytes,
+)
 from deploykit.serving.rest.json_infer import InferDocument, binary_arrays, read_infer
 from deploykit.serving.rest.json_tensors import read_inputs
-from deploykit.serving.rest.json_values import signature_name
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.ir.tensors import Array
+
+EXAMPLES, CONTEXT = "examples", "context"
+
+
+def read_examples(document: dict[str, Any]) -> list[bytes]:
+    """Return serialized tf.Examples, each with the context that is common to all.
+
+    ServingError: an example is no object, a feature holds what no feature can, or the context is
+    too large for so many.
+    """
+    context = _example(document[CONTEXT], CONTEXT) if CONTEXT in document else b""
+    if EXAMPLES not in document:
+        raise refused("json-examples-missing", key=EXAMPLES)
+    examples = document[EXAMPLES]
+    if type(examples) is not list:
+        raise refused("json-not-an-array", key=EXAMPLES)
+    if not examples:
+        raise refused("json-examples-empty", key=EXAMPLES)
+    return with_context(
+        context, [_example(each, f"example {n}") for n, each in enumerate(examples)]
+    )
+
+
+def _example(value: Any, where: str) -> bytes:
+    if type(value) is not dict:
+        raise refused("json-example-not-object", source=where, got=kind(value))
+    example = Example()
+    for name, content in value.items():
+        try:
+            feature = example.features.feature[name]
+        except ValueError:  # half a character
+            raise refused("json-feature-name", source=where, name=shown(name)) from None
+        _fill(feature, name, content if type(content) is list else [content], where)
+    return bytes(example.SerializeToString())
+
+
+def _fill(feature: Any, name: str, values: list[Any], where: str) -> None:
+    """Set a feature to values of one type; none at all leave it empty."""
+    name = shortened(name)
+    words = f"{where}: Feature: {name}"
+    kinds = set(map(type, values))
+    for value in values:
+        if value is None or type(value) is list or (type(value) is dict and not is_binary(value)):
+            raise refused("json-feature-type", what=words, got=kind(value))
+    if kinds <= {int, bool}:
+        integers = np.array([int(value) for value in values], object)
+        if any(not -(1 << 63) <= value < 1 << 63 for value in integers):
+            raise refused("json-feature-not-int64", what=words)
+        if values:
+            feature.int64_list.value.extend(integers)
+    elif kinds == {float}:
+        floats = narrowed(values, np.float32)
+        if floats is None:
+            raise refused("json-feature-not-float32", what=words)
+        feature.float_list.value.extend(floats)
+    elif kinds <= {str, dict}:
+        feature.bytes_list.value.extend(to_bytes(value) for value in values)
+    else:
+        found = sorted({_LISTS[each] for each in kinds})
+        raise refused("json-feature-mixed", source=words, name=name, got=found)
+
+
+_LISTS = {int: "int64", bool: "int64", float: "float", str: "bytes", dict: "bytes"}
+
 
 Inputs = Mapping[str, Mapping[str, Tensor]]
 """What each signature of a model takes, by its name."""

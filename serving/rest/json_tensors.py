@@ -12,7 +12,7 @@ import numpy as np
 
 from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.signatures import Tensor
-from deploykit.serving.rest.json_values import (
+from deploykit.serving.rest.json_documents import (
     FLOATS,
     INTEGERS,
     is_binary,
@@ -21,7 +21,7 @@ from deploykit.serving.rest.json_values import (
     shown,
     to_bytes,
 )
-from deploykit.transforms.core.tensors import MAX_RANK, Array, numpy_type
+from deploykit.transforms.ir.tensors import MAX_RANK, Array, numpy_type
 
 ROWS, COLUMNS = "instances", "inputs"
 

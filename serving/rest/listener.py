@@ -14,10 +14,9 @@ import time
 from collections.abc import Callable
 
 from deploykit.serving.execution.uploads import Upload
-from deploykit.serving.rest.connection import HttpConnection, Response, error_response
+from deploykit.serving.rest.connection import HttpConnection, Response, error_response, over_tls
 from deploykit.serving.rest.http_requests import HttpError, HttpLimits, Request
-from deploykit.serving.rest.tls_socket import over_tls
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.common.errors import Error
 
 Begin = Callable[[Request, int | None, Callable[[], None]], Upload | None]
 _ENDING = "the server is ending; try again later, or another one"

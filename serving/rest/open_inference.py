@@ -13,7 +13,7 @@ from deploykit.serving.execution.open_inference import (
 )
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.open_inference_messages import (
+from deploykit.serving.protocol.open_inference import (
     EXTENSIONS,
     PLATFORM,
     SERVER_NAME,

@@ -15,11 +15,10 @@ from typing import Any
 import orjson
 
 from deploykit.serving.execution.data_plane import Plane, Requester, Target
-from deploykit.serving.execution.spent_memory import spent
-from deploykit.serving.execution.uploads import SMALL, Upload, Uploads
+from deploykit.serving.execution.uploads import SMALL, Upload, Uploads, spent
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError, code_of, refused, reported
-from deploykit.serving.protocol.open_inference_messages import HEADER_LENGTH
+from deploykit.serving.protocol.open_inference import HEADER_LENGTH
 from deploykit.serving.protocol.signatures import UNAVAILABLE, signature_map, unavailable_in
 from deploykit.serving.rest.connection import Response, error_response
 from deploykit.serving.rest.http_requests import Buffer, HttpError, HttpLimits, Request, too_large
@@ -28,9 +27,9 @@ from deploykit.serving.rest.json_outputs import write_classes, write_outputs, wr
 from deploykit.serving.rest.json_reader import JsonReader
 from deploykit.serving.rest.json_requests import Document, Inputs, with_content
 from deploykit.serving.rest.listener import Listener
+from deploykit.serving.rest.metrics import CONTENT_TYPE, ENTRYPOINT, Metrics
 from deploykit.serving.rest.open_inference import OpenInference
 from deploykit.serving.rest.paths import PROBES, V2_PROBES, is_v2, method_of, parse_path, path_of
-from deploykit.serving.telemetry.monitoring import CONTENT_TYPE, ENTRYPOINT, Metrics
 
 # Of a packed body. Beyond either, no numbers that anybody sends pack as well.
 _MOST_UNPACKED, _MOST_RATIO = 8 << 20, 100

@@ -6,11 +6,11 @@ import numpy as np
 
 from deploykit.serving.protocol.protos import Example
 from deploykit.serving.protocol.signatures import Tensor
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, split
-from deploykit.transforms.core.ops import FEEDABLE_OPS
-from deploykit.transforms.core.tensors import Array, DType, numpy_type
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, split
+from deploykit.transforms.ir.ops import FEEDABLE_OPS
+from deploykit.transforms.ir.tensors import Array, DType, numpy_type
 
 _PARSER = "parse_examples"
 

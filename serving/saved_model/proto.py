@@ -3,19 +3,19 @@
 from collections.abc import Iterable, Mapping
 
 from deploykit.serving.protocol.signatures import SERVE, Tensor
-from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import delimited, split, tensor_name
-from deploykit.transforms.core.ops import (
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.engines.engines import TENSORFLOW, version_of
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import delimited, split, tensor_name
+from deploykit.transforms.ir.ops import (
     FEEDABLE_OPS,
     LAST_VERSION_WITHOUT_SCALARS,
     op_defs,
     output_types,
 )
-from deploykit.transforms.core.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
-from deploykit.transforms.core.shapes.static_shapes import static_shapes
-from deploykit.transforms.core.tensors import type_number
+from deploykit.transforms.ir.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
+from deploykit.transforms.ir.tensors import type_number
+from deploykit.transforms.shapes.static_shapes import static_shapes
 
 MAX_BYTES = 2 << 30  # protobuf reads no message above 2 GiB
 

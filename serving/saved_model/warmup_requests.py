@@ -1,7 +1,4 @@
-"""The requests that TensorFlow Serving runs before a version answers: a TFRecord of PredictionLog.
-
-https://www.tensorflow.org/tfx/serving/saved_model_warmup
-"""
+"""Warm-up requests, which TensorFlow Serving runs before a version receives requests."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -10,11 +7,14 @@ from pathlib import Path
 from deploykit.serving.protocol import protos
 from deploykit.serving.protocol.signatures import CLASSIFY, PREDICT, REGRESS
 from deploykit.serving.saved_model.parse_examples import example
-from deploykit.serving.saved_model.warmup_limits import MOST
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.protos import SignatureDef
-from deploykit.transforms.core.tensors import Array, encode, type_name
-from deploykit.transforms.core.tfrecord import framed, read_records
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.protos import SignatureDef
+from deploykit.transforms.ir.tensors import Array, encode, type_name
+from deploykit.transforms.ir.tfrecord import framed, read_records
+
+MOST = 1000  # TensorFlow Serving refuses a version with more records
+USUAL = 20  # enough to have every kernel ready; each costs time before a version answers
+
 
 FILE = "assets.extra/tf_serving_warmup_requests"
 

@@ -14,10 +14,9 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from deploykit.serving.protocol.version_numbers import number_of
-from deploykit.transforms.core.errors import Error, FileError, cannot_be
-from deploykit.transforms.core.files.locks import locked
-from deploykit.transforms.core.files.unfinished import note, sync
+from deploykit.serving.protocol.versions import number_of
+from deploykit.transforms.common.errors import Error, FileError, cannot_be
+from deploykit.transforms.untrusted.file_locks import locked, note, sync
 
 MOST_VERSION = (1 << 63) - 1  # TensorFlow Serving reads an int64
 _HIDDEN = ".tmp-"

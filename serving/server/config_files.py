@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploykit.serving.protocol.text_protos import ConfigError, parse
+from deploykit.serving.protocol.protos import ConfigError, parse
 
 METRICS_PATH = "/monitoring/prometheus/metrics"
 

@@ -15,7 +15,7 @@ from deploykit.serving.server.ports import bracketed
 from deploykit.serving.server.server import Server
 from deploykit.serving.server.server_flags import LOOPBACK
 from deploykit.serving.server.settings import ServerSettings, cores
-from deploykit.serving.server.signals import (
+from deploykit.serving.server.shutdown import (
     at_hangup,
     check_signals,
     forget_hangup,
@@ -23,10 +23,9 @@ from deploykit.serving.server.signals import (
     wait_for_signal,
     was_terminated,
 )
-from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.display.documents import written
-from deploykit.transforms.core.running.free_memory import keep_less
-from deploykit.transforms.core.running.tensorflow_start import expect_sessions
+from deploykit.transforms.common.documents import AsHtml, written
+from deploykit.transforms.runtime.memory import keep_less
+from deploykit.transforms.runtime.tensorflow_start import expect_sessions
 
 logger = logging.getLogger("deploykit")
 

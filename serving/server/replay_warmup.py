@@ -12,7 +12,7 @@ from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.predict_wire import asked
 from deploykit.serving.protocol.protos import PredictionLog
 from deploykit.serving.saved_model.warmup_requests import FILE, read_requests
-from deploykit.transforms.core.errors import VerificationError
+from deploykit.transforms.common.errors import VerificationError
 
 _WITHOUT_END = Requester()
 

@@ -21,25 +21,29 @@ from deploykit.serving.grpc_server.health import Health
 from deploykit.serving.grpc_server.open_inference import InferenceService
 from deploykit.serving.grpc_server.reflection import Reflection
 from deploykit.serving.grpc_server.services import ModelService, PredictionService
-from deploykit.serving.grpc_server.threads import CallThreads
-from deploykit.serving.grpc_server.unfinished_requests import UnfinishedRequests
+from deploykit.serving.grpc_server.threads import CallThreads, UnfinishedRequests
 from deploykit.serving.lifecycle.model_config import ModelSettings, model_settings, read_models
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.open_inference_messages import METHODS
-from deploykit.serving.protocol.version_status import AVAILABLE, END, VersionStatus
+from deploykit.serving.protocol.open_inference import METHODS
+from deploykit.serving.protocol.versions import AVAILABLE, END, VersionStatus
 from deploykit.serving.rest.http_requests import HttpLimits
+from deploykit.serving.rest.metrics import Metrics
 from deploykit.serving.rest.rest import Rest, RestSettings
-from deploykit.serving.server.ending import PortCalls, go_on, refuse_and_answer
-from deploykit.serving.server.grpc_options import channel_options
-from deploykit.serving.server.ports import bracketed, check_ports, refused_port
+from deploykit.serving.server.access_log import AccessLog
+from deploykit.serving.server.ports import (
+    bracketed,
+    channel_options,
+    check_ports,
+    hang_up,
+    refuse_connections,
+    refused_port,
+)
 from deploykit.serving.server.replay_warmup import warm_up
 from deploykit.serving.server.settings import ServerSettings
-from deploykit.serving.server.sockets import hang_up, refuse_connections
+from deploykit.serving.server.shutdown import PortCalls, go_on, refuse_and_answer
 from deploykit.serving.server.tls import credentials, https_context
-from deploykit.serving.telemetry.access_log import AccessLog
-from deploykit.serving.telemetry.monitoring import Metrics
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.common.errors import Error
 
 logger = logging.getLogger("deploykit")
 

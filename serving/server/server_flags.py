@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from deploykit.transforms.core.display.flag import Flag
-from deploykit.transforms.core.engines.engines import MOST_REQUESTS, MOST_THREADS
+from deploykit.transforms.common.flag import Flag
+from deploykit.transforms.engines.engines import MOST_REQUESTS, MOST_THREADS
 
 LOOPBACK = "127.0.0.1"
 MOST_WORKERS = 256

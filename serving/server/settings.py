@@ -9,17 +9,17 @@ from pathlib import Path
 from deploykit.serving.execution.engines.engine import Loading
 from deploykit.serving.lifecycle.base_path import models_in
 from deploykit.serving.lifecycle.model_config import ModelSettings, read_models
-from deploykit.serving.protocol.batching_parameters import Batching, read_batching
+from deploykit.serving.protocol.protos import Batching, read_batching
 from deploykit.serving.server.config_files import Monitoring, Tls, read_monitoring, read_tls
 from deploykit.serving.server.server_flags import MOST_WORKERS, PlainFlags, ServerFlags
-from deploykit.transforms.core.engines.engines import (
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.engines.engines import (
     AUTO,
     CHOICES,
     MOST_REQUESTS,
     MOST_THREADS,
     check_engine,
 )
-from deploykit.transforms.core.errors import Error
 
 _MOST = {
     "slots": MOST_REQUESTS,

@@ -21,10 +21,13 @@ from deploykit.serving.execution.uploads import Upload
 from deploykit.serving.rest.connection import error_response
 from deploykit.serving.rest.http_requests import HttpError, HttpLimits
 from deploykit.serving.rest.listener import Listener
-from deploykit.serving.server.grpc_options import channel_options
-from deploykit.serving.server.ports import bracketed, refused_port
+from deploykit.serving.server.ports import (
+    bracketed,
+    channel_options,
+    listening_sockets,
+    refused_port,
+)
 from deploykit.serving.server.settings import ServerSettings
-from deploykit.serving.server.sockets import listening_sockets
 from deploykit.serving.server.tls import credentials, https_context
 
 logger = logging.getLogger("deploykit")

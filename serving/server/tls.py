@@ -5,9 +5,9 @@ import ssl
 
 import grpc
 
-from deploykit.serving.rest.tls_socket import TlsSocket
+from deploykit.serving.rest.connection import TlsSocket
 from deploykit.serving.server.config_files import Tls
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.common.errors import Error
 
 
 class CertificateError(Error):

@@ -26,11 +26,11 @@ from deploykit.serving.server.ports import bound
 from deploykit.serving.server.process import Ready, RunningServer, next_of, own_process
 from deploykit.serving.server.process import start as start_alone
 from deploykit.serving.server.settings import ServerSettings
-from deploykit.serving.server.signals import at_hangup, forget_hangup
+from deploykit.serving.server.shutdown import at_hangup, forget_hangup
 from deploykit.serving.server.standby import Standby
-from deploykit.transforms.core.display.log_format import log_to_stderr
-from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.running.child import python_path
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.common.messages import log_to_stderr
+from deploykit.transforms.runtime.child_process import python_path
 
 logger = logging.getLogger("deploykit")
 

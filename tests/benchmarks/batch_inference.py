@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploykit.benchmarking.settings import KEEP_MEMORY
-from deploykit.hardware.machine import usable_cores
-from deploykit.input.data import Data
+from deploykit.benchmarking.run_config import KEEP_MEMORY
+from deploykit.data.data import Data
+from deploykit.system.machine import usable_cores
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.input import as_records, photos
 from tests.benchmarks.measuring import deploykit

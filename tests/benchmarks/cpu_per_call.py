@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
-from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.runtime.child_process import Worker
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.photos import int8

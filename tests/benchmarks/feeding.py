@@ -9,9 +9,9 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from deploykit.hardware.machine import usable_cores
-from deploykit.input.input_runner import InputJob, started
-from deploykit.input.judging.verdict import Rates
+from deploykit.data.bottleneck import Rates
+from deploykit.data.input_runner import InputJob, started
+from deploykit.system.machine import usable_cores
 from tests.benchmarks.figures import Figure
 
 ROUNDS = 5

@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from deploykit.hardware.machine import machine
+from deploykit.system.machine import machine
 
 RESULTS = Path("benchmark-results")
 WIDTH = 120

@@ -22,9 +22,9 @@ from typing import Any
 
 import deploykit
 from deploykit.benchmarking.devices import visible_gpus
-from deploykit.hardware.doctor import gpu_refusal
-from deploykit.hardware.machine import machine
-from deploykit.transforms.core.errors import Error
+from deploykit.system.doctor import gpu_refusal
+from deploykit.system.machine import machine
+from deploykit.transforms.common.errors import Error
 from tests.benchmarks.figures import RESULTS
 from tests.benchmarks.gpu_page import page
 from tests.benchmarks.gpu_parts import (

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 
 import deploykit
-from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.measuring import contestants_of, measure
+from deploykit.benchmarking.measurement import Job, Measurement
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import FEED, RESIDENT, RunConfig
+from deploykit.benchmarking.rounds import contestants_of, measure
+from deploykit.benchmarking.run_config import FEED, RESIDENT, RunConfig
 from deploykit.benchmarking.statistics import summary
-from deploykit.freezing.open_model import open_model
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.running.child import call
+from deploykit.importers.open_model import open_model
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.runtime.child_process import call
 
 PHOTOS, CLASSES, WIDTH, HEIGHT = 400, 2, 640, 480
 STYLES_BATCH, LONG_BATCH = 64, 128

@@ -10,20 +10,19 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.freezing.graph_files import load_graph
-from deploykit.input.data import Data, open_data
-from deploykit.input.input_runner import InputJob
-from deploykit.input.pipeline import Pipeline
-from deploykit.input.piping import InputPipelineOptions
-from deploykit.input.preprocessing import Preprocessing, load_preprocessing, preprocessing_of
-from deploykit.input.runnable import open_runnable
-from deploykit.input.service import serving
-from deploykit.transforms.core.running.child import call
+from deploykit.data.data import Data, open_data
+from deploykit.data.input_runner import InputJob
+from deploykit.data.pipeline import InputPipelineOptions, Pipeline
+from deploykit.data.preprocessing import Preprocessing, load_preprocessing, preprocessing_of
+from deploykit.data.samples import open_runnable
+from deploykit.data.tfdata_service import serving
+from deploykit.importers.graph_files import load_graph
+from deploykit.transforms.runtime.child_process import call
 from tests.benchmarks.feeding import AHEAD, ROUNDS, Experiment
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import frozen_keras_net, made_by
-from tests.deploykit.input.made_up import steps_for
+from tests.deploykit.data.made_up import steps_for
 
 THREADS = 2
 PARSED = 8.0  # times as fast as decode_csv
@@ -145,7 +144,7 @@ def lines_per_second(folder: str) -> float:
     """Return how fast batches of 32 are read and parsed; this is done in a child process."""
     import tensorflow as tf
 
-    from deploykit.input.parsing import decoded_lines, example_spec
+    from deploykit.data.tfdata import decoded_lines, example_spec
 
     data = open_data(folder)
     files = tf.data.Dataset.from_tensor_slices(list(data.files)).repeat()
@@ -174,7 +173,7 @@ def epoch() -> list[Figure]:
     found = []
     with serving(2, None) as (address, _):
         for what, data, count in (("CSV", table, lines), ("TFRecord", records, records.records)):
-            seen = call("deploykit.input.service:check_epoch", data, address)
+            seen = call("deploykit.data.tfdata_service:check_epoch", data, address)
             what = f"tf.data service, 2 workers, {what}: records of an epoch, each once"
             found.append(Figure(what, "", [seen], at_least=count, at_most=count))
     return found

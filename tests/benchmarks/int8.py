@@ -18,18 +18,18 @@ import numpy as np
 
 import deploykit as api
 from deploykit.benchmarking.inputs import batches
-from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.measuring import Contestant, measure, spill
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.rounds import Contestant, measure, spill
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.pipelines.int8 import int8_graph
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.timing.layer_times import with_onednn_kernels
-from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.storage.arrays import load_data
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.plan import OPS
-from deploykit.transforms.core.layers.layers import LAYER_OPS
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.int8.plan import OPS
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.layers import LAYER_OPS
 from deploykit.verification.samples import Data, Dataset
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import Run, deploykit, run

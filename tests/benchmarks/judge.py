@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 import deploykit as api
-from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
+from deploykit.benchmarking.speed_verdict import SpeedVerdict
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
 from tests.benchmarks.figures import Figure
 
 LENGTH, SIZE, CHANNELS = 100, 14, 32

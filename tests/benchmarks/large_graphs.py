@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 import deploykit
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.measuring import deploykit as command
 from tests.benchmarks.measuring import in_turn

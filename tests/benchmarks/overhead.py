@@ -13,14 +13,14 @@ import numpy as np
 
 import deploykit as api
 from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
-from deploykit.benchmarking.feeding import BenchmarkInputs
-from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.inputs import BenchmarkInputs
+from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.statistics import summary
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import Worker
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.child_process import Worker
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.judge import chain
 from tests.benchmarks.nets import MODELS

@@ -13,8 +13,8 @@ import numpy as np
 import psutil
 
 from deploykit.serving.protocol.protos import PredictRequest
-from deploykit.transforms.core.running.child import Worker, call
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.child_process import Worker, call
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.int8 import quantized
 from tests.benchmarks.measuring import deploykit, run

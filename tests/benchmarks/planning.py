@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.calling.server_load import Generators, Load
+from deploykit.client.server_load import Generators, Load
 from deploykit.planning.checking_plan import bar_for
 from deploykit.planning.measuring import (
     Measured,
@@ -30,10 +30,9 @@ from deploykit.planning.measuring import (
 )
 from deploykit.planning.queueing import answered
 from deploykit.planning.service_times import Trace
-from deploykit.serving.client.connection import Connection
-from deploykit.serving.client.endpoint import Endpoint
+from deploykit.serving.client.endpoint import Connection, Endpoint
 from deploykit.serving.client.load_generator import LoadStep
-from deploykit.transforms.core.errors import VerificationError
+from deploykit.transforms.common.errors import VerificationError
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.served import Server, request, sample

@@ -14,14 +14,14 @@ import grpc
 import numpy as np
 
 import deploykit
-from deploykit.serving.protocol.open_inference_messages import (
+from deploykit.serving.protocol.open_inference import (
     HEADER_LENGTH,
     INFERENCE_SERVICE,
     ModelInferRequest,
 )
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import Array, DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import Array, DType
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.measuring import deploykit as command
 from tests.benchmarks.measuring import run

@@ -13,9 +13,9 @@ import numpy as np
 
 import deploykit as api
 from deploykit.storage.arrays import load_data
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
-from deploykit.transforms.core.running.child import call
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.layers.affine import BATCH_NORM_OPS
+from deploykit.transforms.runtime.child_process import call
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.measuring import run
 from tests.benchmarks.nets import frozen_keras_net, interface_of, made_by
@@ -109,6 +109,6 @@ def _answers(path: Path) -> list[Figure]:
 
 def logits_of(content: bytes, photos: np.ndarray) -> np.ndarray:
     """Return the logits for photos; this is done in a child process."""
-    from deploykit.transforms.core.running.session import Session
+    from deploykit.transforms.runtime.session import Session
 
     return Session(content).run(["logits"], {"images": photos})[0]

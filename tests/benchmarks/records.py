@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.hardware.machine import usable_cores
 from deploykit.records.conversion import Options, convert
-from deploykit.records.image_folder import Images
+from deploykit.records.images import Images
 from deploykit.records.record_source import RecordSource
 from deploykit.records.tables import Numbers
-from deploykit.transforms.core.running.child import Worker
+from deploykit.system.machine import usable_cores
+from deploykit.transforms.runtime.child_process import Worker
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.measuring import ROUNDS, deploykit, in_turn
 

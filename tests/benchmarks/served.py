@@ -24,7 +24,7 @@ from deploykit.serving.client.client import Client
 from deploykit.serving.protocol.codec import encode
 from deploykit.serving.protocol.protos import PredictRequest
 from deploykit.serving.server.config_files import METRICS_PATH
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.ir.tensors import Array
 from tests.benchmarks.measuring import deploykit
 
 METHOD = "/tensorflow.serving.PredictionService/Predict"

@@ -14,7 +14,7 @@ from deploykit.serving.protocol.codec import decode, encode
 from deploykit.serving.protocol.protos import TensorProto
 from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
 from deploykit.serving.server.settings import cores
-from deploykit.transforms.core.running.child import Worker, call
+from deploykit.transforms.runtime.child_process import Worker, call
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import made_by

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.errors import GraphError
 from tests.benchmarks import gpu
 from tests.benchmarks.gpu import Row, known, measured, rows
 from tests.benchmarks.gpu_page import page

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
 from tests.benchmarks import __main__ as benchmarks
 from tests.benchmarks import peers
 from tests.benchmarks.peers import contestants, in_8_bits, turns

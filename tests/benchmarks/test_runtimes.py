@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.hardware import allocators
+from deploykit.system import allocators
 from tests.benchmarks.runtimes import environment
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.protos import GraphDef
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.measuring import ROUNDS, run
 from tests.benchmarks.nets import frozen_keras_net, interface_of

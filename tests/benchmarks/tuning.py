@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 
 import deploykit as api
-from deploykit.benchmarking.comparison.speed_verdict import judge, seconds_an_item
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.benchmarking.speed_verdict import judge, seconds_an_item
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import made_by

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.freezing.graph_files import save_graph
-from deploykit.input.judging.verdict import COMPUTE, INPUT, SHARING
+from deploykit.data.bottleneck import COMPUTE, INPUT, SHARING
+from deploykit.importers.graph_files import save_graph
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.input import photos
 from tests.benchmarks.measuring import deploykit

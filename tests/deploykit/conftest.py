@@ -11,14 +11,14 @@ from unittest import mock
 
 import pytest
 
-from deploykit.calling import label_image
 from deploykit.cli import failures, main
+from deploykit.client import label_image
 from deploykit.exporting import photo_inputs
-from deploykit.freezing import initializers, resaving
-from deploykit.freezing.variable_updates import repeated_calls
-from deploykit.transforms.core.display.log_format import log_to_stderr
-from deploykit.transforms.core.errors import CodedError
-from deploykit.transforms.core.running.child import ResourceLimits
+from deploykit.importers import initializers, resaving
+from deploykit.importers.variable_updates import repeated_calls
+from deploykit.transforms.common.errors import CodedError
+from deploykit.transforms.common.messages import log_to_stderr
+from deploykit.transforms.runtime.child_process import ResourceLimits
 from deploykit.verification import verify
 from tests.documents import pinned
 from tests.support import built, call_here, coded, random, tf

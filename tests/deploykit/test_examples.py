@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.freezing import resaving
-from deploykit.text.html import html
-from deploykit.text.results.shown import text_of
-from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.importers import resaving
+from deploykit.rendering.formatters.shown import text_of
+from deploykit.rendering.notebook import html
+from deploykit.transforms.common.documents import AsHtml
 from docs.generator.markdown import docstring
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.deploykit.conftest import FASHION

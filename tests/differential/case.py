@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 
 
 def nothing(folder: Path) -> None:

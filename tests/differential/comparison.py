@@ -6,8 +6,8 @@ no node may find two. The order of the nodes and what no output needs do not cou
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, producer_name, split
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name, split
 
 
 def differences(expected: Graph, found: Graph, tolerance: float, names: bool = True) -> list[str]:

@@ -4,9 +4,9 @@ import importlib
 
 import pytest
 
-from deploykit.freezing import initializers, resaving
-from deploykit.transforms.core.running import constants
-from deploykit.transforms.core.shapes import static_shapes
+from deploykit.importers import initializers, resaving
+from deploykit.transforms.runtime import constants
+from deploykit.transforms.shapes import static_shapes
 from tests.differential.original import Original
 from tests.support import call_here
 

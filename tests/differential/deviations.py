@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.gtt_codes import QUINT8, SMALLEST_RANGE
-from deploykit.transforms.core.int8.gtt_ops import KERNELS
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.ops import with_op
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.int8.quantized_ops import KERNELS, QUINT8, SMALLEST_RANGE
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.ops import with_op
+from deploykit.transforms.ir.tensors import DType
 from tests.support import run, transform
 
 # What the original writes without some of their attributes; those that it has are complete.

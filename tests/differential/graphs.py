@@ -5,11 +5,11 @@ import functools
 import numpy as np
 
 import deploykit
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.ops import output_types
-from deploykit.transforms.core.running.session import static_shapes
-from deploykit.verification.sample_inputs import made_up_feeds
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.ops import output_types
+from deploykit.transforms.runtime.session import static_shapes
+from deploykit.verification.synthetic.sample_inputs import made_up_feeds
 from tests.deploykit.conftest import FASHION
 from tests.support import build, building, built, random, tf
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from deploykit.transforms.core.errors import Error, GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import call
+from deploykit.transforms.common.errors import Error, GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import call
 from tests.differential.graphs import feeds
 from tests.differential.original import Answer
 from tests.support import error, ops, run
@@ -53,7 +53,7 @@ def does_not_run_in_onednn(before: Graph, answer: Answer) -> bool:
         graph.replace(graph[name], graph[name].constant(name, value))
     content, outputs = b"".join(graph.serialized()), list(graph.outputs)
     found = call(
-        "deploykit.transforms.core.running.session:run_each",
+        "deploykit.transforms.runtime.session:run_each",
         content,
         outputs,
         forced={"TF_ENABLE_ONEDNN_OPTS": "1"},

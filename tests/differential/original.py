@@ -7,10 +7,10 @@ the next question goes to another child.
 import re
 from dataclasses import dataclass
 
-from deploykit.transforms.core.errors import CrashError, LimitError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.running.child import ResourceLimits, Worker
+from deploykit.transforms.common.errors import CrashError, LimitError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.protos import GraphDef
+from deploykit.transforms.runtime.child_process import ResourceLimits, Worker
 
 SECONDS = 20.0
 

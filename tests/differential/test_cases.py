@@ -5,7 +5,7 @@ import pkgutil
 
 import pytest
 
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.common.errors import Error
 from tests.differential import cases
 from tests.differential.case import Case, Refusal, placed
 from tests.differential.comparison import differences, left_over

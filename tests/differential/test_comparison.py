@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
 from tests.differential.comparison import differences, left_over
 from tests.differential.defects.fold_old_batch_norms import one_norm_for_two
 from tests.differential.graphs import two_layers

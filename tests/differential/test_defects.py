@@ -5,7 +5,7 @@ import pkgutil
 
 import pytest
 
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.common.errors import Error
 from tests.differential import defects
 from tests.differential.case import placed
 from tests.differential.defects.defect import Defect

@@ -12,10 +12,10 @@ import deploykit
 from deploykit.api.comparison import VerifyOptions
 from deploykit.cli.main import COMMANDS
 from deploykit.cli.presenters import graphs, serving
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.display.flag import Flag
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.differences import Difference
+from deploykit.transforms.common.flag import Flag
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.differences import Difference
 from deploykit.verification.verify import Verification
 from docs.generator import __main__ as generator
 from docs.generator import api, command_table, commands

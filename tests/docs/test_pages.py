@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploykit.cli.main import COMMANDS
-from deploykit.freezing.graph_files import load_graph, save_graph
+from deploykit.importers.graph_files import load_graph, save_graph
 from docs.generator.__main__ import MARK
 from tests.deploykit.cli.test_outputs import LEAVES
 from tests.docs.walking import ROOT, blocks, walk, without_digits

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deploykit.transforms.core.display.documents import Documented
+from deploykit.transforms.common.documents import Documented
 from docs.generator import schemas
 
 FILES = Path(__file__).parents[1] / "data" / "formats" / "0.1"

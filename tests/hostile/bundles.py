@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Mapping
 
-from deploykit.transforms.core.tfrecord import masked_crc
+from deploykit.transforms.ir.tfrecord import masked_crc
 from tests.hostile.wire import block, number, varint
 
 _MAGIC = 0xDB4775248B80FB57

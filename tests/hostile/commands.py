@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.transforms.core.protos import SavedModel
-from deploykit.transforms.core.tfrecord import framed
+from deploykit.transforms.ir.protos import SavedModel
+from deploykit.transforms.ir.tfrecord import framed
 from tests.hostile.graphs import FLOAT, INT32, Type, constant, floats, graph, net, node, placeholder
 
 Arguments = list[object]
@@ -42,7 +42,7 @@ class Goods:
     @property
     def image(self) -> Path:
         """A PNG of 8 by 8."""
-        from deploykit.photos.image_files import png
+        from deploykit.storage.image_files import png
 
         pixels = np.arange(192, dtype=np.uint8).reshape(8, 8, 3)
         return self._made("good.png", lambda: png(pixels))
@@ -107,7 +107,7 @@ def saved_model(made=None, **named: str) -> SavedModel:
 
 def example(**features) -> bytes:
     """Return a record with these features."""
-    from deploykit.transforms.core.protos import Example
+    from deploykit.transforms.ir.protos import Example
 
     made = Example()
     for name, value in features.items():

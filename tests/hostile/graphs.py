@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.transforms.core.protos import AttrValue, FunctionDef, GraphDef, NodeDef, TensorProto
+from deploykit.transforms.ir.protos import AttrValue, FunctionDef, GraphDef, NodeDef, TensorProto
 
 FLOAT, DOUBLE, INT32, UINT8, STRING, INT64, BOOL, VARIANT, RESOURCE = 1, 2, 3, 4, 7, 9, 10, 21, 20
 FLOAT_REF = 101

@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from deploykit.transforms.core.tfrecord import framed
+from deploykit.transforms.ir.tfrecord import framed
 from tests.hostile.corpus.keras_archives import archive
 from tests.hostile.wire import fields, payload, varint
 

@@ -69,12 +69,12 @@ class Runner:
 
 def serve() -> None:
     """Run the command lines that come in."""
-    from deploykit.transforms.core.running import child
+    from deploykit.transforms.runtime import child_process
     from tests.forking import Forks
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)
-    child.subprocess = Forks()
+    child_process.subprocess = Forks()
     for line in sys.stdin:
         request = json.loads(line)
         found = _refusal(request["imports"]) if "imports" in request else _run(**request)
@@ -104,10 +104,10 @@ def _resident() -> int:
 
 
 def _refusal(path: str) -> dict[str, Any]:
-    from deploykit.transforms.core.running import child
+    from deploykit.transforms.runtime import child_process
 
     try:
-        said = child.call("tests.hostile.importing:refusal", Path(path).read_bytes())
+        said = child_process.call("tests.hostile.importing:refusal", Path(path).read_bytes())
     except Exception as error:  # TensorFlow's process died
         said = f"{type(error).__name__}: {error}"
     return {"status": 0, "out": said or "", "err": ""}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.ir.protos import GraphDef
 from tests.hostile import mutations
 from tests.hostile.case import written
 from tests.hostile.commands import Arguments, Goods, photos, records, rows, saved_model

@@ -99,7 +99,7 @@ def test_a_change_can_be_made_again(target, tmp_path):
 
 
 def test_changes_are_many_and_often_still_messages():
-    from deploykit.transforms.core.protos import GraphDef
+    from deploykit.transforms.ir.protos import GraphDef
 
     chance, parsed, kinds = random.Random(3), 0, set()
     for _ in range(500):

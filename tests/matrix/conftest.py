@@ -2,9 +2,9 @@
 
 import pytest
 
-from deploykit.freezing import initializers, resaving
-from deploykit.freezing.variable_updates import repeated_calls
-from deploykit.transforms.core.shapes import static_shapes
+from deploykit.importers import initializers, resaving
+from deploykit.importers.variable_updates import repeated_calls
+from deploykit.transforms.shapes import static_shapes
 from tests.support import call_here
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.transforms.core.engines.openvino_model import Compiling
-from deploykit.transforms.core.running.child import call
+from deploykit.transforms.engines.openvino_model import Compiling
+from deploykit.transforms.runtime.child_process import call
 from deploykit.verification.engines.engine_check import EngineCheck, compared_in
 from tests.matrix.kinds import kinds
 from tests.matrix.models import forms, randomise
@@ -54,7 +54,7 @@ def check(name: str) -> EngineCheck:
 
 def computed(content, outputs, feeds):
     """Return what OpenVINO gives; this is for a child process."""
-    from deploykit.transforms.core.engines.session import OpenVinoSession
+    from deploykit.transforms.engines.engine_session import OpenVinoSession
 
     return OpenVinoSession(content, Compiling()).run(outputs, feeds)
 

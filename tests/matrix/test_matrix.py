@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.errors import GraphError
 from tests.matrix.kinds import kinds
 from tests.matrix.left_out import FORMS, WRITERS, drawn_at_random, left_out
 from tests.matrix.models import forms, randomise, writers

@@ -3,8 +3,8 @@
 import pytest
 
 import deploykit
-from deploykit.rewriting.pipelines import OPTIMIZE
-from deploykit.transforms.core.running.child import call
+from deploykit.pipelines.transform import OPTIMIZE
+from deploykit.transforms.runtime.child_process import call
 from deploykit.verification.verify import verify
 from models.fashion_nets.nets import NETS
 from tests.real.keras_nets import randomise

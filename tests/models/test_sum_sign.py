@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.transforms.core.running.session import Session
+from deploykit.transforms.runtime.session import Session
 from models.sum_sign import build
 from tests.models.training import losses
 from tests.support import ops

@@ -7,7 +7,7 @@ import pytest
 
 import deploykit
 from deploykit.records.index import load_index
-from deploykit.transforms.core.running.session import Session
+from deploykit.transforms.runtime.session import Session
 from models.text_rating import build
 from models.text_rating.net import training_graph
 from models.text_rating.reviews import OPINIONS, reviews, vocabulary

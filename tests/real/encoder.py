@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.transforms.core.running.session import Session
+from deploykit.transforms.runtime.session import Session
 
 FORMS = ("keras", "bert", "batched")
 EPSILON = 1e-12  # of the layer norms

@@ -7,10 +7,10 @@ import itertools
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import call
-from deploykit.transforms.core.running.differences import compare
-from deploykit.verification.sample_inputs import made_up_feeds
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import call
+from deploykit.transforms.runtime.differences import compare
+from deploykit.verification.synthetic.sample_inputs import made_up_feeds
 
 BATCHES = (1, 3)
 
@@ -52,7 +52,7 @@ def run_all(
     graphs: list[tuple[bytes, list[str]]], feeds: dict[str, np.ndarray]
 ) -> list[list[list[np.ndarray]]]:
     """Run graphs with Grappler off and on and every batch size; this is done in a child process."""
-    from deploykit.transforms.core.running.session import Session
+    from deploykit.transforms.runtime.session import Session
 
     return [
         [

@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.layers import LAYER_OPS
-from deploykit.transforms.core.node import Node
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.layers.layers import LAYER_OPS
 
 FOLDABLE = "a layer could take it in"
 COMPUTED = "both operands are computed"

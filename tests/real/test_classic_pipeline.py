@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 import deploykit
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import call
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import call
 from deploykit.verification.tolerance import default_tolerance
 from deploykit.verification.verify import Verification, verify
 from tests.differential.original import Answer, Original

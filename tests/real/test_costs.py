@@ -4,9 +4,9 @@ import pytest
 
 import deploykit
 from deploykit.benchmarking.profiling.costs import flops
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import call
-from deploykit.transforms.core.shapes.known_shapes import Shapes
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import call
+from deploykit.transforms.shapes.static_shapes import Shapes
 from tests.real.keras_nets import save
 from tests.support import tf
 

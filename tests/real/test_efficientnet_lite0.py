@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.session import Session
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.session import Session
 from deploykit.verification.verify import verify
 from tests.real.everywhere import run_everywhere
 from tests.real.leftovers import COMPUTED, leftovers

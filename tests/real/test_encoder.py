@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import deploykit
+from deploykit.pipelines.int8 import int8_graph
+from deploykit.pipelines.transform import PREPARE_LAYERS
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.calibration import calibrate
-from deploykit.rewriting.int8_graph import int8_graph
-from deploykit.rewriting.pipelines import PREPARE_LAYERS
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import call
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import call
 from tests.real import encoder
 from tests.support import ops
 

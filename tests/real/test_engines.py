@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import call
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import call
 from deploykit.verification.engines.engine_check import EngineCheck, compared_in
 from tests.deploykit.conftest import FASHION
 from tests.real import encoder
@@ -24,7 +24,7 @@ FORMS = ("keras", "bert", "batched")
 
 def computed(engine: str, graph: bytes, outputs: list[str], feeds: dict[str, np.ndarray]):
     """Return what an engine gives; this is for a child process."""
-    from deploykit.transforms.core.engines.session import session_in
+    from deploykit.transforms.engines.engine_session import session_in
 
     return session_in(engine, graph).run(outputs, feeds)
 

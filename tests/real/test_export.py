@@ -9,8 +9,8 @@ import pytest
 import deploykit
 from deploykit.quantization.calibration import calibrate
 from deploykit.storage.arrays import load_data
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import normal
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import normal
 from tests.real import tensorflow_2_20
 from tests.support import building, ops, random, run, tf
 

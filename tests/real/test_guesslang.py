@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import call
-from deploykit.transforms.core.running.session import Session
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import call
+from deploykit.transforms.runtime.session import Session
 from tests.real.everywhere import run_everywhere
 from tests.support import ops
 

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 import deploykit
+from deploykit.pipelines.int8 import codes_graph, int8_graph
+from deploykit.pipelines.transform import PREPARE_LAYERS
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibrated_graph import prepare
-from deploykit.quantization.rounding.round_layers import round_layers
-from deploykit.rewriting.int8_graph import codes_graph, int8_graph
-from deploykit.rewriting.pipelines import PREPARE_LAYERS
+from deploykit.quantization.rounding import round_layers
 from deploykit.storage.arrays import load_data
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.plan import plan
-from deploykit.transforms.core.int8.ranges import load_ranges
-from deploykit.transforms.core.running.session import Session
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.int8.plan import plan
+from deploykit.transforms.int8.ranges import load_ranges
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.session import Session
 from deploykit.verification.samples import Dataset
 from tests.real.conftest import made_by
 from tests.real.encoder import FORMS

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import pytest
 
 import deploykit
-from deploykit.rewriting.pipelines import OPTIMIZE
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import call
+from deploykit.pipelines.transform import OPTIMIZE
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import call
 from deploykit.verification.verify import verify
 from tests.real.everywhere import run_everywhere
 from tests.real.leftovers import COMPUTED, FOLDABLE, NO_LAYER, SHARED, leftovers

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.calling.call_options import LabelOptions
-from deploykit.calling.label_image import image_input, run_on_image
+from deploykit.client.call_options import LabelOptions
+from deploykit.client.label_image import image_input, run_on_image
 from tests.real.conftest import MODELS
 
 pytestmark = pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from deploykit.serving.protocol.open_inference_tensors import TYPES
+from deploykit.serving.protocol.open_inference import TYPES
 
 
 def echo(folder: Path, version: int = 1) -> Path:

@@ -6,18 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.engines.engine_folder import write
-from deploykit.transforms.core.engines.engine_manifest import (
+from deploykit.transforms.engines.engine_folder import write
+from deploykit.transforms.engines.engine_manifest import (
     EngineAnswer,
     EngineFolder,
     EngineSignature,
     EngineTensor,
 )
-from deploykit.transforms.core.engines.engines import EngineUse
-from deploykit.transforms.core.engines.proof import FLOAT_BAR
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import GraphDef, SavedModel
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.engines.engines import EngineUse
+from deploykit.transforms.engines.equivalence import FLOAT_BAR
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.protos import GraphDef, SavedModel
+from deploykit.transforms.ir.tensors import DType
 from tests.serving.small_models import half_plus
 
 needs_openvino = pytest.mark.skipif(find_spec("openvino") is None, reason="openvino is missing")

@@ -10,9 +10,9 @@ from typing import Any
 import grpc
 import numpy as np
 
-from deploykit.serving.protocol.open_inference_tensors import TYPES
-from deploykit.transforms.core.protobuf.private_pool import private_messages
-from deploykit.transforms.core.tensors import numpy_type
+from deploykit.serving.protocol.open_inference import TYPES
+from deploykit.transforms.ir.protos import private_messages
+from deploykit.transforms.ir.tensors import numpy_type
 from tests.serving.infer_messages import infer, raw_of, values_of, with_tensor
 from tests.serving.served import Served
 

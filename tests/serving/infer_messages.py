@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.transforms.core.protobuf.private_pool import private_messages
+from deploykit.transforms.ir.protos import private_messages
 
 _Request: Any = private_messages("inference", ["ModelInferRequest"])["ModelInferRequest"]
 FIELDS = {

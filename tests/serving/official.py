@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 
-from deploykit.transforms.core.protos import without_tensorflow_start
+from deploykit.transforms.ir.protos import without_tensorflow_start
 from tests.serving.certificates import Authority
 from tests.serving.official_stubs import (
     ModelServiceServicer,

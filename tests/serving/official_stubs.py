@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from deploykit.serving.protocol import protos
-from deploykit.transforms.core.protos import without_tensorflow_start
+from deploykit.transforms.ir.protos import without_tensorflow_start
 
 with without_tensorflow_start():
     from tensorflow_serving.apis import model_service_pb2_grpc as models

@@ -7,7 +7,7 @@ from pathlib import Path
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.version_status import AVAILABLE, END
+from deploykit.serving.protocol.versions import AVAILABLE, END
 
 PATIENCE = 10  # seconds after which a test gives up; none of them passes by waiting so long
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.ops import FEEDABLE_OPS
-from deploykit.transforms.core.tensors import Array, numpy_type
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.ops import FEEDABLE_OPS
+from deploykit.transforms.ir.tensors import Array, numpy_type
 from tests.support import random, run
 from tests.transforms.int8_nets import ranges_of
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
-from deploykit.transforms.core.node import producer_name
-from deploykit.transforms.core.ops import output_types
+from deploykit.transforms.int8.ranges import Ranges, TensorRange
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import producer_name
+from deploykit.transforms.ir.ops import output_types
 from tests.support import random, run, tf
 
 C = 6

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.transforms.core.errors import CrashError, GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.common.errors import CrashError, GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import Worker
 from tests.support import building, random, tf
 
 H, W, C, OUT = 7, 6, 4, 6
@@ -119,7 +119,7 @@ def net(case: Case, before=lambda case, y: y, behind=biased) -> Graph:
 
 def feeds(case: Case, batch: int, low: float = 0.0) -> dict[str, np.ndarray]:
     """Return an image for a batch."""
-    from deploykit.transforms.core.tensors import numpy_type
+    from deploykit.transforms.ir.tensors import numpy_type
 
     return {"x": random(*case.sizes(batch), seed=batch, low=low).astype(numpy_type(case.dtype))}
 
@@ -132,7 +132,7 @@ class Sessions:
     """What runs in the child: one graph after the other."""
 
     def run(self, content: bytes, fetches: list[str], feeds: dict[str, np.ndarray]):
-        from deploykit.transforms.core.running.session import Session
+        from deploykit.transforms.runtime.session import Session
 
         return Session(content, grappler=self.grappler).run(fetches, feeds)
 

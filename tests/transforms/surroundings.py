@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, producer_name, split, tensor_name
-from deploykit.transforms.core.ops import FEEDABLE_OPS, output_types
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name, split, tensor_name
+from deploykit.transforms.ir.ops import FEEDABLE_OPS, output_types
+from deploykit.transforms.ir.tensors import DType
 
 ASSERT, BOOL, INT = "fires", DType("bool"), DType("int32")
 
@@ -203,7 +203,7 @@ def _zero(name: str, type_: DType) -> Node:
 
 
 def _type(graph: Graph, tensor: str) -> DType:
-    from deploykit.transforms.core.functions import Library
+    from deploykit.transforms.ir.functions import Library
 
     node, port = graph.producer(tensor), split(tensor)[1]
     types = output_types(node, Library(graph).op_def(node.op))

@@ -1,11 +1,11 @@
 import pytest
 
 from deploykit.transforms.add_default_attributes import add_default_attributes
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.ops import op_defs
-from deploykit.transforms.core.protos import FunctionDefLibrary
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.ops import op_defs
+from deploykit.transforms.ir.protos import FunctionDefLibrary
 from tests.support import assert_golden, building, error, raises, random, tf, transform
 from tests.transforms.examples import Example
 

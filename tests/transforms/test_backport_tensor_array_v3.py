@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
 from tests.support import assert_golden, build, error, ops, random, says, tf, transform
 from tests.transforms.examples import Example
 

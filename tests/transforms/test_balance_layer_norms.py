@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.int8.ranges import Ranges, TensorRange, load_ranges
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.shift_activations import through as THROUGH
 from tests.support import assert_golden, building, error, ops, random, says, tf, transform
 from tests.transforms.examples import Example

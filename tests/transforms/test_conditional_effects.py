@@ -5,14 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-from deploykit.rewriting.pipelines import OPTIMIZE
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.functions import Library
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.ops import acts
-from deploykit.transforms.core.protos import AttrValue
-from deploykit.transforms.core.tensors import DType
+from deploykit.pipelines.transform import OPTIMIZE
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.functions import Library
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.ops import acts
+from deploykit.transforms.ir.protos import AttrValue
+from deploykit.transforms.ir.tensors import DType
 from tests.support import built, run, tf, transform
 
 

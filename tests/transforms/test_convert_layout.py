@@ -6,13 +6,13 @@ NCHW runs under oneDNN alone, so most tests go there and back, and one asks a ch
 import numpy as np
 import pytest
 
+from deploykit.transforms.common.errors import PipelineError
 from deploykit.transforms.convert_layout import convert_layout
-from deploykit.transforms.core.errors import PipelineError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.running.child import call
-from deploykit.verification.pairs import Pairing
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.runtime.child_process import call
 from deploykit.verification.running import Task
+from deploykit.verification.tolerance import Pairing
 from tests.support import (
     Containing,
     assert_golden,
@@ -110,7 +110,7 @@ def test_the_check_catches_an_axis_that_does_not_turn(net, name, attr, value):
 
 
 def is_broken(graph: Graph, result: Graph) -> bool:
-    from deploykit.transforms.core.errors import GraphError
+    from deploykit.transforms.common.errors import GraphError
 
     try:
         return error(graph, result, X) > 0.01
@@ -162,7 +162,7 @@ def test_inner_inputs_keep_their_layout(net, fed):
 
 
 def small(*nodes: Node) -> Graph:
-    from deploykit.transforms.core.tensors import DType
+    from deploykit.transforms.ir.tensors import DType
 
     float32 = {"T": DType("float32")}
     conv = Node("conv", "Conv2D", ("x", "w")).with_attrs(

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.plan import OPS
-from deploykit.transforms.core.int8.weights import restored, weight_codes
-from deploykit.transforms.core.layers.layers import WEIGHTS
-from deploykit.transforms.core.node import Node
+from deploykit.transforms.int8.plan import OPS
+from deploykit.transforms.int8.weights import restored, weight_codes
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.layers.layers import WEIGHTS
 from tests.support import assert_golden, building, ops, random, run, tf, transform
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import C, calibrated, image, layer, ranges_of, relu

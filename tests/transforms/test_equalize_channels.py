@@ -6,12 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
+from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.equalize_channels import _by_input as BY_INPUT
 from deploykit.transforms.equalize_channels import _passed as PASSED
+from deploykit.transforms.int8.ranges import Ranges, TensorRange
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
 from tests.support import assert_golden, error, random, says, tf, transform
 from tests.transforms.examples import Example
 from tests.transforms.test_shift_activations import (

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.errors import Error, GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.ops import FEEDABLE_OPS, op_defs
-from deploykit.transforms.core.running.differences import compare
+from deploykit.transforms.common.errors import Error, GraphError
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.ops import FEEDABLE_OPS, op_defs
+from deploykit.transforms.runtime.differences import compare
 from tests.support import call_here, run, transform
 from tests.transforms import surroundings
 from tests.transforms.examples import Example, examples
@@ -33,8 +33,8 @@ Around = Callable[[Graph], Graph]
 def here(monkeypatch):
     """Ask TensorFlow in this process, in which it has been started."""
     from deploykit.transforms import sparsify_gather
-    from deploykit.transforms.core.running import constants
-    from deploykit.transforms.core.shapes import static_shapes
+    from deploykit.transforms.runtime import constants
+    from deploykit.transforms.shapes import static_shapes
 
     for module in (constants, static_shapes, sparsify_gather):
         monkeypatch.setattr(module, "call", call_here)

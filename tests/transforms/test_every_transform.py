@@ -2,9 +2,9 @@
 
 import pytest
 
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import FunctionDef
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.protos import FunctionDef
 from tests.support import building, ops, random, tf, transform
 from tests.transforms.int8_nets import ranges_of
 
@@ -68,7 +68,7 @@ def content() -> bytes:
 
 
 def read(content: bytes) -> Graph:
-    from deploykit.transforms.core.protos import GraphDef
+    from deploykit.transforms.ir.protos import GraphDef
 
     return Graph.from_graph_def(GraphDef.FromString(content), ["x", "switch"], ["out", "logits"])
 
@@ -101,6 +101,6 @@ def test_promises(name, content, tmp_path):
 
 
 def read_back(content: bytes, like: Graph) -> Graph:
-    from deploykit.transforms.core.protos import GraphDef
+    from deploykit.transforms.ir.protos import GraphDef
 
     return Graph.from_graph_def(GraphDef.FromString(content), like.inputs, like.outputs)

@@ -6,18 +6,18 @@ from itertools import product
 import numpy as np
 import pytest
 
-from deploykit.rewriting.fake_quant_graph import (
+from deploykit.pipelines.int8 import (
     has_fake_quants,
+    onednn_graph,
     read_fake_quants,
     stated_codes_graph,
     stated_int8_graph,
 )
-from deploykit.rewriting.int8_graph import onednn_graph
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.plan import OPS
-from deploykit.transforms.core.int8.stored_codes import holds_codes
-from deploykit.transforms.core.layers.layers import LAYER_OPS
-from deploykit.transforms.core.running.differences import compare
+from deploykit.transforms.int8.plan import OPS
+from deploykit.transforms.int8.stored_codes import holds_codes
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.layers.layers import LAYER_OPS
+from deploykit.transforms.runtime.differences import compare
 from tests.support import Containing, ops, random, run, tf
 from tests.transforms.fake_quant_nets import (
     Block,
@@ -236,7 +236,7 @@ def test_every_structure(make):
 @pytest.mark.parametrize("make", NETS, ids=lambda make: make.__name__)
 def test_every_structure_in_openvino(make):
     pytest.importorskip("openvino")
-    from deploykit.transforms.core.engines.openvino_model import OpenVinoModel
+    from deploykit.transforms.engines.openvino_model import OpenVinoModel
 
     graph, feed = net(make, ("out/out",)), feeds()
     codes = stated_codes_graph(read_fake_quants(graph))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.node import Node
+from deploykit.transforms.ir.node import Node
 from tests.support import Containing, assert_golden, error, ops, random, transform
 from tests.transforms.examples import Example
 from tests.transforms.test_fuse_dilations import BAR, PADDINGS, conv1d, feeds, left_alone, net

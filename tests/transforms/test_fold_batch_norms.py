@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
 from tests.support import (
     Containing,
     assert_golden,

@@ -6,14 +6,14 @@ import time
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.running import constants
-from deploykit.transforms.core.running.child import call
-from deploykit.transforms.core.running.session import run_each
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.fold_constants import SLACK, fold_constants
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
+from deploykit.transforms.runtime import constants
+from deploykit.transforms.runtime.child_process import call
+from deploykit.transforms.runtime.session import run_each
 from tests.support import (
     Containing,
     assert_golden,

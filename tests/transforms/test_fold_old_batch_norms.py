@@ -133,7 +133,7 @@ def test_a_wrong_share_of_the_channels_is_caught():
 
 def test_a_wrong_fold_is_caught():
     """Forgetting the mean must not pass the check."""
-    from deploykit.transforms.core.layers import affine
+    from deploykit.transforms.layers import affine
 
     before, feeds = layer_with_norm("conv2d", "fused v3", "")
     right = affine._batch_norm

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.shapes import static_shapes
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.shapes import static_shapes
 from tests.support import Containing, assert_golden, built, error, ops, random, tf, transform
 from tests.transforms.examples import Example
 
@@ -47,7 +47,7 @@ def here(monkeypatch):
     """Infer shapes in this process, in which TensorFlow has been started."""
 
     def call(function, graph_def, tensors):
-        from deploykit.transforms.core.running import session
+        from deploykit.transforms.runtime import session
 
         return session.static_shapes(graph_def, tensors)
 

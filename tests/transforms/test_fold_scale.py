@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.shapes import static_shapes
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.shapes import static_shapes
 from tests.support import (
     Containing,
     assert_golden,
@@ -306,7 +306,7 @@ def test_the_channels_of_an_inner_tensor_follow(monkeypatch):
 
 
 def test_a_chain_of_20_000_steps():
-    from deploykit.transforms.core.node import Node
+    from deploykit.transforms.ir.node import Node
 
     graph = net(lambda y: y * np.float32(1), "matmul")
     graph.prune()

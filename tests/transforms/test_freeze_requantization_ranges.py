@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.errors import FileError, PipelineError
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.common.errors import FileError, PipelineError
+from deploykit.transforms.ir.graph import Graph
 from tests.support import assert_golden, built, ops, random, refusal, run, says, tf, transform
 from tests.transforms.examples import Example
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
 from tests.support import (
     Containing,
     assert_golden,

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import Worker
 from tests.support import assert_golden, building, error, ops, random, tf, transform
 from tests.transforms.examples import Example
 
@@ -98,7 +98,7 @@ def test_runs_with_and_without_the_flag(onednn):
     result = transform(graph, "fuse_layer_norms")
     content = b"".join(result.serialized())
     environment = {"TF_ENABLE_ONEDNN_OPTS": onednn}
-    worker = Worker("deploykit.transforms.core.running.session:Session", content, env=environment)
+    worker = Worker("deploykit.transforms.runtime.session:Session", content, env=environment)
     try:
         for batch in (2, 0):
             (value,) = worker.ask("run", ["out"], fed(graph, batch))

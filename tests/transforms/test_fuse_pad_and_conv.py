@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.node import Node
+from deploykit.transforms.ir.node import Node
 from tests.support import assert_golden, error, transform
 from tests.transforms.examples import Example
 from tests.transforms.test_fuse_resize_pad_and_conv import (

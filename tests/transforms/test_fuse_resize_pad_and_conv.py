@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
 from tests.support import (
     assert_golden,
     building,
@@ -54,7 +54,7 @@ def check_fuses(text: str, graph: Graph, op: str) -> Graph:
 
 def check_left_alone(text: str, graph: Graph, reason: str) -> None:
     """Check that the graph stays as it is, for this reason."""
-    from deploykit.transforms.core import pipeline
+    from deploykit.transforms.ir import pipeline
 
     graph.prune()
     (done,) = pipeline.run(graph, pipeline.parse(text))

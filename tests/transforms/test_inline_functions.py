@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import AttrValue, FunctionDef, FunctionDefLibrary, NodeDef
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.protos import AttrValue, FunctionDef, FunctionDefLibrary, NodeDef
+from deploykit.transforms.ir.tensors import DType
 from tests.support import (
     Containing,
     assert_golden,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
 from tests.support import assert_golden, building, error, ops, random, says, tf, transform
 from tests.transforms.examples import Example
 from tests.transforms.test_inline_functions import as_everywhere

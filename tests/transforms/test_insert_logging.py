@@ -1,8 +1,8 @@
 import pytest
 
-from deploykit.transforms.core.errors import PipelineError
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.common.errors import PipelineError
 from deploykit.transforms.insert_logging import insert_logging
+from deploykit.transforms.ir.graph import Graph
 from tests.support import (
     Containing,
     assert_golden,
@@ -84,7 +84,7 @@ def test_what_is_printed(capfd):
 
 
 def test_first_n(capfd):
-    from deploykit.transforms.core.running.session import Session
+    from deploykit.transforms.runtime.session import Session
 
     graph = transform(sums(), "insert_logging(op=Mul, show_name=true, first_n=2)")
     session = Session(b"".join(graph.serialized()))

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from deploykit.transforms import merge_duplicate_nodes as module
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
 from deploykit.transforms.merge_duplicate_nodes import merge_duplicate_nodes
 from tests.support import (
     Containing,

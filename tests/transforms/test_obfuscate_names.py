@@ -1,7 +1,7 @@
 import pytest
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
 from deploykit.transforms.obfuscate_names import obfuscate_names
 from tests.support import assert_golden, building, error, random, tf, transform
 from tests.transforms.examples import Example

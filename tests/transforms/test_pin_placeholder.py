@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.control_flow import fold_dead_branches
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import MetaGraphDef
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.control_flow import fold_dead_branches
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.protos import MetaGraphDef
+from deploykit.transforms.ir.tensors import DType
 from deploykit.transforms.pin_placeholder import pin_placeholder
 from tests.support import Containing, assert_golden, build, ops, random, run, says, tf, transform
 from tests.transforms.examples import Example

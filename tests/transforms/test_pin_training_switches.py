@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from deploykit.rewriting.pipelines import OPTIMIZE
-from deploykit.transforms.core.graph import Graph
+from deploykit.pipelines.transform import OPTIMIZE
+from deploykit.transforms.ir.graph import Graph
 from tests.support import Containing, assert_golden, built, error, ops, random, tf, transform
 from tests.transforms.examples import Example
 
@@ -205,7 +205,7 @@ def test_golden():
 
 
 def test_20_000_switches():
-    from deploykit.transforms.core.node import Node
+    from deploykit.transforms.ir.node import Node
 
     count = 20_000
     nodes = [Node("x", "Placeholder"), Node.constant("default", np.float32(1))]
@@ -217,8 +217,8 @@ def test_20_000_switches():
 
 
 def test_4_000_branches_of_one_condition():
-    from deploykit.transforms.core.node import Node
-    from deploykit.transforms.core.tensors import DType
+    from deploykit.transforms.ir.node import Node
+    from deploykit.transforms.ir.tensors import DType
 
     kinds = {"T": DType("float32")}
     nodes = [Node("x", "Placeholder"), Node.constant("default", np.array(False))]

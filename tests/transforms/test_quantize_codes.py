@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.engines.session import OpenVinoSession
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.ranges import TensorRange
-from deploykit.transforms.core.running.differences import compare
+from deploykit.transforms.engines.engine_session import OpenVinoSession
+from deploykit.transforms.int8.ranges import TensorRange
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.differences import compare
 from tests.support import assert_golden, ops, run, transform
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import calibrated, feeds_of, ranges_of

@@ -6,12 +6,12 @@ The codes are those for this processor: where sums of pairs saturate, they do in
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.engines.openvino_model import OpenVinoModel
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8 import misfused
-from deploykit.transforms.core.int8.plan import OPS
-from deploykit.transforms.core.int8.stored_codes import ROUNDS
-from deploykit.transforms.core.running.differences import compare
+from deploykit.transforms.engines.openvino_model import OpenVinoModel
+from deploykit.transforms.int8 import openvino_workarounds
+from deploykit.transforms.int8.plan import OPS
+from deploykit.transforms.int8.stored_codes import ROUNDS
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.differences import compare
 from tests.support import ops, random, run, tf, transform
 from tests.transforms import test_quantize_static_inputs as of_inputs
 from tests.transforms.int8_nets import C, feeds_of, image, layer, ranges_of, relu
@@ -142,7 +142,7 @@ def test_roundings_are_not_fused_where_that_is_wrong(name, tmp_path, monkeypatch
 @pytest.mark.parametrize(("op", "expected"), [("reduce_max", True), ("reduce_mean", False)])
 def test_what_is_misfused(op, expected):
     graph = reduced(op)
-    assert misfused.is_misfused(graph, graph["dense"].inputs[0]) == expected
+    assert openvino_workarounds.is_misfused(graph, graph["dense"].inputs[0]) == expected
 
 
 def test_a_layer_before_a_cut_is_no_input():
@@ -153,7 +153,7 @@ def test_a_layer_before_a_cut_is_no_input():
         layer("conv", y, "out")
 
     graph = net(make, outputs=("out/biased",))
-    assert not misfused.is_misfused(graph, "six")
+    assert not openvino_workarounds.is_misfused(graph, "six")
 
 
 def test_the_check_catches_other_numbers(tmp_path):

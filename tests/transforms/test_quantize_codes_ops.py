@@ -9,9 +9,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.engines.openvino_model import OpenVinoModel
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.differences import compare
+from deploykit.transforms.engines.openvino_model import OpenVinoModel
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.differences import compare
 from tests.support import random, run, tf
 from tests.transforms.int8_nets import C, feeds_of, image, layer, relu
 from tests.transforms.test_quantize_codes_openvino import agreement, in_codes

@@ -3,11 +3,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.checks import kernel_limits
-from deploykit.transforms.core.errors import PipelineError
-from deploykit.transforms.core.int8 import gtt_ops, surviving_ranges
-from deploykit.transforms.core.running.child import call
+from deploykit.transforms.common.errors import PipelineError
+from deploykit.transforms.int8 import quantized_ops, ranges
+from deploykit.transforms.ir import kernel_limits
 from deploykit.transforms.quantize_nodes import quantize_nodes
+from deploykit.transforms.runtime.child_process import call
 from tests.support import (
     assert_golden,
     build,
@@ -204,8 +204,8 @@ def test_a_wrong_broadcast_is_caught(monkeypatch):
 
 
 def test_ranges_in_the_wrong_order_are_caught(monkeypatch):
-    wrong = dataclasses.replace(gtt_ops.KERNELS["Concat"], interleaved=True)
-    monkeypatch.setitem(gtt_ops.KERNELS, "Concat", wrong)
+    wrong = dataclasses.replace(quantized_ops.KERNELS["Concat"], interleaved=True)
+    monkeypatch.setitem(quantized_ops.KERNELS, "Concat", wrong)
     make, shape = ONE["concat"]
     before = one(make, *shape)
     assert error(before, transform(before, "quantize_nodes"), feeds(before)) > 5 * ONE_OP
@@ -229,7 +229,7 @@ def test_net_with_and_without_onednn(onednn, monkeypatch):
     graph_def = b"".join(after.serialized())
     environment = {"TF_ENABLE_ONEDNN_OPTS": onednn}
     found = call(
-        "deploykit.transforms.core.running.session:run_each", graph_def, ["y"], env=environment
+        "deploykit.transforms.runtime.session:run_each", graph_def, ["y"], env=environment
     )["y"]
     expected = run(before, {"x": value})[0]
     assert np.abs(found - expected).max() < FEW_OPS * np.abs(expected).max()
@@ -626,7 +626,7 @@ def clamped(tf, x, other_reader=False):
 def test_a_range_ends_where_relu6_cuts(monkeypatch):
     before = transform(one(clamped, 2, 8, 8, 3), "fold_constants")
     after = quantized(before)
-    monkeypatch.setattr(surviving_ranges, "_CUT_AT", {})  # as the original does
+    monkeypatch.setattr(ranges, "_CUT_AT", {})  # as the original does
     whole = transform(before, "quantize_nodes")
     assert error(before, after, feeds(before)) < 0.8 * error(before, whole, feeds(before))
     assert after["bias/eightbit/requantize"].inputs[3] == "bias/eightbit/requantize/min"
@@ -642,7 +642,7 @@ def test_a_range_that_another_reads_stays_whole(monkeypatch):
     assert after["conv/eightbit/requantize"].inputs[3] == "conv/eightbit/requant_range"
     few = FEW_OPS + STEP  # without oneDNN, TensorFlow's kernels round once more
     assert error(before, after, feeds(before)) < few
-    monkeypatch.setitem(surviving_ranges._CUT_AT, "Neg", 6.0)
+    monkeypatch.setitem(ranges._CUT_AT, "Neg", 6.0)
     wrong = transform(before, "quantize_nodes")
     assert error(before, wrong, feeds(before)) > 5 * FEW_OPS
 

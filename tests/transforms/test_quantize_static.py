@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from deploykit.benchmarking.profiling.costs import flops
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.isa import sums_exactly
-from deploykit.transforms.core.int8.plan import OPS
-from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
-from deploykit.transforms.core.int8.weights import restored, weight_codes
-from deploykit.transforms.core.layers.gelu import gelu_of
-from deploykit.transforms.core.layers.layers import channel_axes
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.running.child import Worker
-from deploykit.transforms.core.running.differences import compare
-from deploykit.transforms.core.shapes.known_shapes import Shapes
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.int8.int8_kernels import sums_exactly
+from deploykit.transforms.int8.plan import OPS
+from deploykit.transforms.int8.ranges import Ranges, TensorRange, load_ranges
+from deploykit.transforms.int8.weights import restored, weight_codes
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.layers.gelu import gelu_of
+from deploykit.transforms.layers.layers import channel_axes
+from deploykit.transforms.runtime.child_process import Worker
+from deploykit.transforms.runtime.differences import compare
+from deploykit.transforms.shapes.static_shapes import Shapes
 from tests.support import (
     Containing,
     assert_golden,
@@ -287,7 +287,7 @@ def assert_runs(graph: Graph, result: Graph) -> None:
     for onednn, grappler in (("0", True), ("1", True), ("0", False), ("1", False)):
         forced = {"TF_ENABLE_ONEDNN_OPTS": onednn}
         worker = Worker(
-            "deploykit.transforms.core.running.session:Session", content, grappler, forced=forced
+            "deploykit.transforms.runtime.session:Session", content, grappler, forced=forced
         )
         try:
             for batch in (1, 3, 1):
@@ -620,9 +620,7 @@ def test_pairs_do_not_saturate_without_vnni(isa, right, tmp_path):
     path.write_text(ranges_of(graph, [feeds]).text())
     content = b"".join(quantized(graph, str(path), f"isa={isa}").serialized())
     forced = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
-    worker = Worker(
-        "deploykit.transforms.core.running.session:Session", content, False, forced=forced
-    )
+    worker = Worker("deploykit.transforms.runtime.session:Session", content, False, forced=forced)
     try:
         (difference,) = compare(run(graph, feeds), worker.ask("run", ["out"], feeds))
     finally:

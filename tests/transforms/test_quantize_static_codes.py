@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.rewriting.int8_graph import codes_graph, int8_graph, onednn_graph
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.isa import sums_exactly
-from deploykit.transforms.core.int8.plan import OPS
-from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
-from deploykit.transforms.core.int8.stored_codes import ROUNDS
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.running.child import Worker
-from deploykit.transforms.core.running.differences import compare
+from deploykit.pipelines.int8 import codes_graph, int8_graph, onednn_graph
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.int8.int8_kernels import sums_exactly
+from deploykit.transforms.int8.plan import OPS
+from deploykit.transforms.int8.ranges import Ranges, TensorRange
+from deploykit.transforms.int8.stored_codes import ROUNDS
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.runtime.child_process import Worker
+from deploykit.transforms.runtime.differences import compare
 from tests.support import ops, random, run, says, tf, transform
 from tests.transforms import test_quantize_static_inputs as of_inputs
 from tests.transforms.int8_nets import C, calibrated, feeds_of, image, layer, ranges_of, relu
@@ -191,9 +191,7 @@ def test_what_reads_a_sign_has_weights_that_avx2_computes_with(kind, apart, tmp_
     assert np.gcd.reduce(codes["second/weights/codes"].value, axis=None) == apart
     content = b"".join(eight.serialized())
     forced = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
-    worker = Worker(
-        "deploykit.transforms.core.running.session:Session", content, False, forced=forced
-    )
+    worker = Worker("deploykit.transforms.runtime.session:Session", content, False, forced=forced)
     try:
         found = compare(worker.ask("run", list(eight.outputs), feeds), run(codes, feeds))
     finally:
@@ -223,7 +221,7 @@ def test_openvino_reads_codes_with_a_sign_as_they_are(isa, computes_with, is_rig
     codes, _ = written(graph, tmp_path, [feeds], isa)
     codes.outputs = graph.outputs
     codes.prune()
-    model = "deploykit.transforms.core.engines.openvino_model:OpenVinoModel"
+    model = "deploykit.transforms.engines.openvino_model:OpenVinoModel"
     content = b"".join(codes.serialized())
     worker = Worker(model, content, {"x": "x"}, list(codes.outputs), forced=forced)
     try:

@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.form import Form
-from deploykit.transforms.core.int8.weights import restored, weight_codes
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.running.differences import compare
+from deploykit.transforms.int8.affine_codes import Form
+from deploykit.transforms.int8.weights import restored, weight_codes
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.runtime.differences import compare
 from tests.support import building, ops, random, run, tf, transform
 from tests.transforms.int8_nets import C, image, layer, ranges_of, relu
 from tests.transforms.layer_matrix import Runner
@@ -151,7 +151,7 @@ def test_another_code_around_the_input_is_caught(tmp_path, monkeypatch):
 
 def test_bytes_that_are_not_shifted_are_caught(tmp_path, monkeypatch):
     graph = net("bytes / 127.5 - 1", "conv", "VALID")
-    monkeypatch.setattr("deploykit.transforms.core.int8.byte_inputs._number", lambda *_: 1.0)
+    monkeypatch.setattr("deploykit.transforms.int8.affine_codes._number", lambda *_: 1.0)
     assert noise(graph, quantized(graph, tmp_path)) < BAR_DB
 
 

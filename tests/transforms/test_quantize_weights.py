@@ -6,13 +6,13 @@ import pytest
 
 from deploykit.quantization.calibration import calibrate
 from deploykit.transforms import quantize_weights as module
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.roles import Roles
-from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.running.child import call
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.protos import GraphDef
+from deploykit.transforms.ir.tensors import DType
+from deploykit.transforms.layers.constant_readers import Roles
 from deploykit.transforms.quantize_weights import quantize_weights
+from deploykit.transforms.runtime.child_process import call
 from tests.support import (
     Containing,
     assert_golden,
@@ -146,9 +146,7 @@ def test_tensorflow_restores_what_was_judged(onednn, monkeypatch):
     assert len(names) == len(LAYERS) + 2
     graph_def = b"".join(after.serialized())
     environment = {"TF_ENABLE_ONEDNN_OPTS": onednn}
-    found = call(
-        "deploykit.transforms.core.running.session:run_each", graph_def, names, env=environment
-    )
+    found = call("deploykit.transforms.runtime.session:run_each", graph_def, names, env=environment)
     for name in names:
         axes = {"holes": (1,), "few": ()}.get(name) or LAYERS.get(name[2:], [()] * 3)[2]
         view = before[name].value.reshape(module._extent(before[name].value.shape, axes))

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.running.differences import compare
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
+from deploykit.transforms.runtime.differences import compare
 from tests.support import random, run, transform
 
 FLOAT = {"T": DType("float32")}
@@ -133,7 +133,7 @@ def test_many_random_orders(graph, transforms):
 
 def test_a_wrong_fold_is_caught(monkeypatch):
     """A fold that forgets the mean must be found by the same check."""
-    from deploykit.transforms.core.layers import affine
+    from deploykit.transforms.layers import affine
 
     right = affine._batch_norm
 

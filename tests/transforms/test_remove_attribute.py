@@ -1,8 +1,8 @@
 import pytest
 
-from deploykit.transforms.core.errors import PipelineError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import PipelineError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.tensors import DType
 from tests.support import assert_golden, building, error, raises, random, says, tf, transform
 from tests.transforms.examples import Example
 

@@ -4,9 +4,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
 from deploykit.transforms.remove_control_dependencies import remove_control_dependencies
 from tests.support import (
     Containing,

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.support import assert_golden, built, error, random, tf, transform
 from tests.transforms.examples import Example
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.errors import PipelineError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import PipelineError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
 from deploykit.transforms.remove_nodes import remove_nodes
 from tests.support import (
     assert_golden,
@@ -138,7 +138,7 @@ def test_the_check_catches_a_pivot_that_goes(make_body):
 
 
 def is_broken(graph: Graph, result: Graph) -> bool:
-    from deploykit.transforms.core.errors import GraphError
+    from deploykit.transforms.common.errors import GraphError
 
     try:
         return any(error(graph, result, X | {"positive": np.array(p)}) for p in (True, False))

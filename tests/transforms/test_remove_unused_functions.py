@@ -2,12 +2,12 @@
 
 import pytest
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.functions import names_in
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import AttrValue, FunctionDefLibrary
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.functions import names_in
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.protos import AttrValue, FunctionDefLibrary
+from deploykit.transforms.ir.tensors import DType
 from tests.support import assert_golden, build, error, raises, random, run, tf, transform
 from tests.transforms.examples import Example
 

@@ -1,7 +1,7 @@
 import pytest
 
-from deploykit.transforms.core.errors import PipelineError
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.common.errors import PipelineError
+from deploykit.transforms.ir.graph import Graph
 from tests.support import (
     Containing,
     assert_golden,

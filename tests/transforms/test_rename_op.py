@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from deploykit.transforms.core.errors import GraphError, PipelineError
+from deploykit.transforms.common.errors import GraphError, PipelineError
 from tests.support import (
     Containing,
     assert_golden,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploykit.rewriting.int8_graph import int8_graph
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.pipelines.int8 import int8_graph
+from deploykit.transforms.int8.ranges import load_ranges
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
 from tests.support import (
     Containing,
     assert_golden,

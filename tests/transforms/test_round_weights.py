@@ -3,9 +3,9 @@ import zlib
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.errors import PipelineError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
+from deploykit.transforms.common.errors import PipelineError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
 from deploykit.transforms.round_weights import round_weights
 from tests.support import assert_golden, building, error, random, run, says, tf, transform
 from tests.transforms.examples import Example

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from deploykit.transforms.core.errors import PipelineError
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.common.errors import PipelineError
+from deploykit.transforms.ir.graph import Graph
 from tests.support import assert_golden, built, error, random, says, tf, transform
 from tests.transforms.examples import Example
 

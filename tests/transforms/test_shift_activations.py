@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from deploykit.quantization.calibration import calibrate
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.running.session import Session
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.int8.ranges import Ranges, TensorRange
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.runtime.session import Session
 from deploykit.transforms.shift_activations import through as THROUGH
 from deploykit.verification.tolerance import default_tolerance
 from tests.support import (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.support import assert_golden, building, error, ops, random, run, tf, transform
 from tests.transforms.examples import Example
 

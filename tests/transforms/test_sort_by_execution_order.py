@@ -1,8 +1,8 @@
 import pytest
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, producer_name
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name
 from deploykit.transforms.sort_by_execution_order import sort_by_execution_order
 from tests.support import assert_golden, building, error, raises, random, tf, transform
 from tests.transforms.examples import Example

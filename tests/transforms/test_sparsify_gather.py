@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
 from tests.support import (
     assert_golden,
     building,

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from deploykit.rewriting.int8_graph import int8_graph
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
+from deploykit.pipelines.int8 import int8_graph
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.split_large_neurons import _chosen
 from tests.support import (
     Containing,

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
 from tests.real import encoder
 from tests.support import (
     Containing,

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.session import Session
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.remove_control_dependencies import remove_control_dependencies
+from deploykit.transforms.runtime.session import Session
 from tests.support import building, tf, transform
 
 

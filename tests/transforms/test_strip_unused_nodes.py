@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.errors import Error, GraphError, PipelineError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.running import child
-from deploykit.transforms.core.shapes import static_shapes
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import Error, GraphError, PipelineError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
+from deploykit.transforms.runtime import child_process
+from deploykit.transforms.shapes import static_shapes
 from deploykit.transforms.strip_unused_nodes import strip_unused_nodes
 from tests.support import (
     assert_golden,
@@ -37,7 +37,7 @@ def here(monkeypatch):
     asked = []
 
     def call(function, graph_def, tensors):
-        from deploykit.transforms.core.running import session
+        from deploykit.transforms.runtime import session
 
         asked.append(tensors)
         return session.static_shapes(graph_def, tensors)
@@ -176,7 +176,7 @@ def test_a_shape_that_tensorflow_cannot_infer_is_of_unknown_rank(monkeypatch):
 
 @pytest.mark.usefixtures("started_children")  # a forked one is faster than that
 def test_a_deadline_is_not_hidden(monkeypatch):
-    monkeypatch.setattr(child.limits, "seconds", 0.01)
+    monkeypatch.setattr(child_process.limits, "seconds", 0.01)
     with raises(Error, "child-timeout"):
         strip_unused_nodes(products())
 

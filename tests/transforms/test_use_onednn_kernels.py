@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.running.child import Worker
-from deploykit.transforms.core.running.differences import compare
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.runtime.child_process import Worker
+from deploykit.transforms.runtime.differences import compare
 from tests.support import (
     Containing,
     assert_golden,
@@ -208,7 +208,7 @@ def test_runs_with_and_without_the_flag_and_grappler(onednn, grappler):
     result = transform(graph, ALL)
     content = b"".join(result.serialized())
     worker = Worker(
-        "deploykit.transforms.core.running.session:Session",
+        "deploykit.transforms.runtime.session:Session",
         content,
         grappler,
         forced={"TF_ENABLE_ONEDNN_OPTS": onednn},

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from deploykit.batch_inference.formats.part_table import readable_texts_of
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.ir.tensors import Array
 
 _AT_ONCE = 256  # rows
 

@@ -7,9 +7,9 @@ from typing import IO
 import numpy as np
 
 from deploykit.batch_inference.formats.part_table import STRINGS, readable_texts_of, texts_of
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.files.reading import said
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.untrusted.files import said
 
 LENGTH = "_length"
 """Ends the name of the column that says how long each text of another one is."""

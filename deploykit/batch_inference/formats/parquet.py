@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from deploykit.batch_inference.formats.part_table import STRINGS, readable_texts_of, texts_of
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.tensors import Array
 
 SHAPE = "shape"
 """The key of a field's metadata under which the shape of a row is told, as JSON."""

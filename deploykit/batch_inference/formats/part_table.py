@@ -1,13 +1,16 @@
-"""The rows of one part as columns, gathered batch by batch."""
+"""The rows of one part as columns, collected batch by batch, and the output format by name."""
 
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
-from deploykit.records.features import Feature
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.tensors import Array, numpy_type
+from deploykit.batch_inference.infer_task import FORMATS
+from deploykit.records.examples import Feature
+from deploykit.transforms.common.errors import GraphError, nearest
+from deploykit.transforms.engines.packages import how_to_install
+from deploykit.transforms.ir.tensors import Array, numpy_type
 
 FILE, ROW = "file", "row"
 """The columns that say where a row comes from: its file, below the folder of the data, and its
@@ -138,3 +141,30 @@ def _joined(name: str, arrays: Sequence[Array], is_open: bool) -> tuple[Array, A
 def _empty(feature: Feature) -> Array:
     shape = tuple(size or 0 for size in feature.shape)
     return np.zeros((0, *shape), numpy_type(feature.dtype))
+
+
+_NEEDED = {"parquet": "pyarrow"}
+
+
+def format_named(name: str) -> PartFormat:
+    """Return a format. GraphError: there is none of this name, or what writes it is missing."""
+    if name not in FORMATS:
+        raise GraphError(
+            "not-a-results-format", name=name, hint=nearest(name, FORMATS), known=FORMATS
+        )
+    if name in _NEEDED:
+        package = _NEEDED[name]
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            others = ", ".join(each for each in FORMATS if each not in _NEEDED)
+            raise GraphError(
+                "format-package-missing",
+                what=f"--format {name}",
+                package=package,
+                reason=error,
+                install=how_to_install(package),
+                otherwise=f"give one of {others}",
+            ) from None
+    module = importlib.import_module(f"deploykit.batch_inference.formats.{name}")
+    return cast(PartFormat, module)

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 
 from deploykit.batch_inference.formats.part_table import features_of, texts_of
-from deploykit.records.encoding import example
-from deploykit.records.features import LISTS, RAW, Feature
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.tensors import Array
-from deploykit.transforms.core.tfrecord import framed
+from deploykit.records.examples import LISTS, RAW, Feature, example
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.ir.tfrecord import framed
 
 _INT64 = ("uint32", "uint64")
 

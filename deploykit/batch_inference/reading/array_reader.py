@@ -9,16 +9,22 @@ from typing import IO, Protocol
 
 import numpy as np
 
-from deploykit.batch_inference.reading.data_part import BadRow, DataPart, RowBatch
-from deploykit.batch_inference.reading.sources import CHANGED, check_size, key_of
-from deploykit.input.data import Data
-from deploykit.input.reading import as_feature, as_objects
+from deploykit.batch_inference.reading.data_parts import (
+    CHANGED,
+    BadRow,
+    DataPart,
+    RowBatch,
+    check_size,
+    key_of,
+)
+from deploykit.data.data import Data
+from deploykit.data.reading import as_feature, as_objects
 from deploykit.storage.archives import DAMAGE, open_archive
 from deploykit.storage.arrays import ArrayHeader, load_data, read_header, read_values
 from deploykit.storage.tables import TABLE_ENDS
-from deploykit.transforms.core.errors import FileError, GraphError
-from deploykit.transforms.core.files.reading import cannot_be_read
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.untrusted.files import cannot_be_read
 
 _PIECE = 1 << 22
 

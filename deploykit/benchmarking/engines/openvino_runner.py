@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.engines.runner import Runner, status
-from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.hardware.machine import usable_cores
-from deploykit.transforms.core.engines.engines import OPENVINO, check_engine, version_of
-from deploykit.transforms.core.engines.openvino_model import Compiling, imported
-from deploykit.transforms.core.engines.session import compiled_for
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.node import normal
-from deploykit.transforms.core.protos import GraphDef
+from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.system.machine import usable_cores
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.engines.engine_session import compiled_for
+from deploykit.transforms.engines.engines import OPENVINO, check_engine, version_of
+from deploykit.transforms.engines.openvino_model import Compiling, imported
+from deploykit.transforms.ir.node import normal
+from deploykit.transforms.ir.protos import GraphDef
 
 if TYPE_CHECKING:
     from deploykit.benchmarking.profiling.profile import Profile

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deploykit.benchmarking.job import Job
-from deploykit.hardware.allocators import in_force
-from deploykit.hardware.machine import environment
-from deploykit.transforms.core.errors import LimitError
-from deploykit.transforms.core.tensors import Array
+from deploykit.benchmarking.measurement import Job
+from deploykit.system.allocators import in_force
+from deploykit.system.machine import environment
+from deploykit.transforms.common.errors import LimitError
+from deploykit.transforms.ir.tensors import Array
 
 if TYPE_CHECKING:
     from deploykit.benchmarking.profiling.profile import Profile

@@ -8,13 +8,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deploykit.benchmarking.devices import capabilities, check_on_gpu, devices_for, gpus
+from deploykit.benchmarking.devices import (
+    capabilities,
+    check_on_gpu,
+    config,
+    devices_for,
+    gpu_options,
+    gpus,
+    in_callers_thread,
+)
 from deploykit.benchmarking.engines.runner import Runner, status
-from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.precision import check_computed, float32_of, in_words
-from deploykit.benchmarking.session_config import config, gpu_options, in_callers_thread
-from deploykit.benchmarking.settings import FEED, RESIDENT
-from deploykit.benchmarking.towers import (
+from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.replicas import (
     Supply,
     Tower,
     dataset_of,
@@ -22,11 +27,12 @@ from deploykit.benchmarking.towers import (
     resident,
     towers,
 )
-from deploykit.hardware.allocators import check_in_force
-from deploykit.transforms.core.errors import unknown_name
-from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.running.session import runtime_failed
-from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
+from deploykit.benchmarking.run_config import FEED, RESIDENT, check_computed, float32_of, in_words
+from deploykit.system.allocators import check_in_force
+from deploykit.transforms.common.errors import unknown_name
+from deploykit.transforms.ir.protos import GraphDef
+from deploykit.transforms.runtime.session import runtime_failed
+from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 
 if TYPE_CHECKING:
     from deploykit.benchmarking.profiling.execution import Layers

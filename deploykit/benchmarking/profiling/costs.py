@@ -5,14 +5,14 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.layers import PRIVATE_OPS, WEIGHTS
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.ops import VARIABLE_OPS, op_defs, output_types
-from deploykit.transforms.core.shapes.known_shapes import Shapes, variable_shape
-from deploykit.transforms.core.shapes.sizes import Shape
-from deploykit.transforms.core.tensors import numpy_type
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.ops import VARIABLE_OPS, op_defs, output_types
+from deploykit.transforms.ir.tensors import numpy_type
+from deploykit.transforms.layers.layers import PRIVATE_OPS, WEIGHTS
+from deploykit.transforms.shapes.sizes import Shape
+from deploykit.transforms.shapes.static_shapes import Shapes, variable_shape
 
 GIVES_ON = frozenset(
     {"ExpandDims", "Identity", "PreventGradient", "Reshape", "Snapshot", "Squeeze", "StopGradient"}

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deploykit.benchmarking.profiling.costs import FLOPS_OPS, GIVES_ON, item_bytes, layer_flops
-from deploykit.transforms.core.node import Node, split, tensor_name
-from deploykit.transforms.core.shapes.sizes import Shape
-from deploykit.transforms.core.tensors import type_name
+from deploykit.transforms.ir.node import Node, split, tensor_name
+from deploykit.transforms.ir.tensors import type_name
+from deploykit.transforms.shapes.sizes import Shape
 
 _LABEL = re.compile(r"^(?:\[.*?\] )?\S+ = (?P<op>\w+)\(")
 _LAYER = re.compile(

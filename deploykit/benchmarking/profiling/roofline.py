@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
 
 _SIZES = (512, 1024, 2048, 4096, 8192)  # of matrices; more threads need larger ones
 _MATMUL_SECONDS = 0.2  # for one size; no larger one is tried that takes longer for one call
@@ -60,9 +60,9 @@ def peak(settings: RunConfig, float32: str = "fp32") -> Peak:
     """
     import tensorflow as tf
 
-    from deploykit.benchmarking.session_config import config
-    from deploykit.transforms.core.errors import LimitError
-    from deploykit.transforms.core.running.session import sentence
+    from deploykit.benchmarking.devices import config
+    from deploykit.transforms.common.errors import LimitError
+    from deploykit.transforms.runtime.session import sentence
 
     try:
         with (

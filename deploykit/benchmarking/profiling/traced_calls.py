@@ -1,20 +1,16 @@
-"""What the time of a call goes to: traced calls in a pass of their own, beside the measured ones.
-
-A trace slows the call that it watches, so nothing here is a latency of the model. A node's time is
-the median of its time in the traced calls, from the start of its kernel to the end of it, all
-threads inside it together; on a GPU that of its kernels on the streams. Nodes that run at once each
-have their whole time: shares are shares of the sum of all nodes' times.
+"""Traced calls in a pass of their own beside the measured ones, and their trace file for
+Perfetto.
 """
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.inputs import samples_in
-from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.profiling.costs import flops
 from deploykit.benchmarking.profiling.execution import Event, ExecutedGraph
 from deploykit.benchmarking.profiling.profile import (
@@ -25,10 +21,65 @@ from deploykit.benchmarking.profiling.profile import (
     sum_of,
 )
 from deploykit.benchmarking.profiling.roofline import Peak, peak
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
-from deploykit.transforms.core.shapes.known_shapes import Shapes
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.protos import GraphDef
+from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
+from deploykit.transforms.shapes.static_shapes import Shapes
+
+
+def trace(calls: Mapping[str, Iterable[Event]]) -> dict[str, Any]:
+    """Return the JSON document of a call of each model, by its name.
+
+    Times are in microseconds from the start of each call's first node.
+    """
+    named: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
+    processes: dict[tuple[str, str], int] = {}
+    for model, events in calls.items():
+        ordered = sorted(events, key=lambda event: (event.start, event.end))
+        lanes: dict[str, list[int]] = {}  # when each lane of a device is free again
+        for event in ordered:
+            process = processes.setdefault((model, event.device), len(processes))
+            if event.device not in lanes:
+                device = event.device.rpartition("/device:")[2]
+                named.append(_name("process", f"{model} {device}", process, 0))
+            ends = lanes.setdefault(event.device, [])
+            lane = next((n for n, end in enumerate(ends) if end <= event.start), len(ends))
+            if lane == len(ends):
+                ends.append(0)
+                named.append(_name("thread", f"lane {lane}", process, lane))
+            ends[lane] = event.end
+            found.append(
+                {
+                    "name": event.label or event.op,
+                    "cat": event.kind,
+                    "ph": "X",
+                    "ts": (event.start - ordered[0].start) / 1e3,
+                    "dur": (event.end - event.start) / 1e3,
+                    "pid": process,
+                    "tid": lane,
+                    "args": _arguments(event),
+                }
+            )
+    return {"displayTimeUnit": "ms", "traceEvents": named + found}
+
+
+def _arguments(event: Event) -> dict[str, Any]:
+    counts = {
+        "allocated_bytes": event.allocated, "moved_bytes": event.moved, "flops": event.flops
+    }  # fmt: skip
+    return {"node": event.node} | {name: count for name, count in counts.items() if count}
+
+
+def _name(kind: str, name: str, process: int, lane: int) -> dict[str, Any]:
+    return {
+        "name": f"{kind}_name",
+        "ph": "M",
+        "pid": process,
+        "tid": lane,
+        "args": {"name": name},
+    }
+
 
 RUNS = 10
 _TIMED = ("node", "kernel")

@@ -1,10 +1,4 @@
-"""What a scenario found: its figure, and whether it is valid, by MLPerf's rules and why not.
-
-Source: MLPerf Inference Rules, sections Scenarios and Load Generator, and the appendix on early
-stopping. A run there takes 600 seconds, and here LEAST_SECONDS, which shows less of a machine's
-course. Its figure in scenario server is the highest rate within a bound; here the rate is given,
-and the figure is what it does to the 99th percentile.
-"""
+"""The metric of a scenario, and whether it is valid by MLPerf's rules."""
 
 import math
 import statistics
@@ -12,12 +6,43 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
-from deploykit.benchmarking.scenarios.stage import Call, Played
-from deploykit.benchmarking.scenarios.tail import CONFIDENCE, at_most, fewest_calls
-from deploykit.benchmarking.scenarios.timing import SERVER, SINGLE, BenchmarkOptions
+from deploykit.benchmarking.measurement import ScenarioResult
+from deploykit.benchmarking.run_config import SERVER, SINGLE, BenchmarkOptions
+from deploykit.benchmarking.scenarios.load import Call, Played
 from deploykit.benchmarking.statistics import ENOUGH_CALLS
-from deploykit.load.arrivals import LATE_SECONDS, MOST_LATE
+from deploykit.serving.client.load_generator import LATE_SECONDS, MOST_LATE
+
+CONFIDENCE = 0.99
+
+
+def discarded(calls: int, percentile: float) -> int:
+    """Return how many of the highest latencies can be discarded; 0: there are too few calls."""
+    above = 1 - percentile / 100
+    found, seen = 0, 0.0
+    for count in range(calls):
+        seen += math.exp(
+            math.lgamma(calls + 1) - math.lgamma(count + 1) - math.lgamma(calls - count + 1)
+            + count * math.log(above) + (calls - count) * math.log1p(-above)
+        )  # fmt: skip
+        if seen > 1 - CONFIDENCE:
+            break
+        found = count
+    return found
+
+
+def fewest_calls(percentile: float) -> int:
+    """Return from how many calls on something is known of a percentile."""
+    calls = 1
+    while not discarded(calls, percentile):
+        calls += 1
+    return calls
+
+
+def at_most(latencies: Sequence[float], percentile: float) -> float | None:
+    """Return what a percentile is at most, at 99 %; None: there are too few calls to tell."""
+    count = discarded(len(latencies), percentile)
+    return sorted(latencies)[-1 - count] if count else None
+
 
 LEAST_SECONDS = 10.0
 PERCENTILE = {SINGLE: 90.0, SERVER: 99.0}

@@ -9,15 +9,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from deploykit.benchmarking.engines.opening import started
-from deploykit.benchmarking.engines.same_answers import check_answers
+from deploykit.benchmarking.engines.engine_choice import check_answers, started
 from deploykit.benchmarking.inputs import samples_in
-from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.benchmarking.tuning.searching import NOISE, Figures, level
-from deploykit.freezing.open_model import OpenedModel
-from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.running.child import ResourceLimits, Worker, limits
+from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.benchmarking.tuning.search import NOISE, Figures, level
+from deploykit.importers.open_model import OpenedModel
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.runtime.child_process import ResourceLimits, Worker, limits
 
 TURNS = 16
 TURN_SECONDS = 0.03  # many short turns scatter less than few long ones on a busy machine

@@ -15,29 +15,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from deploykit.benchmarking.engines.own_engine import say_emulated
-from deploykit.benchmarking.feeding import MADE_UP, BenchmarkInputs
-from deploykit.benchmarking.inputs import samples_in
-from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.measuring import ROUNDS, Advance, measure, spill
-from deploykit.benchmarking.playing import everyone
-from deploykit.benchmarking.seating import Contestant
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.benchmarking.tuning.coordinates import coordinates, held
+from deploykit.benchmarking.engines.engine_choice import say_emulated
+from deploykit.benchmarking.inputs import SYNTHETIC, BenchmarkInputs, samples_in
+from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.rounds import ROUNDS, Advance, everyone, measure, spill
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning.recommendation import Recommendation, without_one
-from deploykit.benchmarking.tuning.searching import Search, SettingsTrial
+from deploykit.benchmarking.tuning.search import Search, SettingsTrial
+from deploykit.benchmarking.tuning.search_space import TuneOptions, coordinates, held
 from deploykit.benchmarking.tuning.trials import Trials
-from deploykit.benchmarking.tuning.tune_options import TuneOptions
-from deploykit.freezing.open_model import OpenedModel
-from deploykit.hardware import allocators
-from deploykit.hardware.allocators import ALLOCATORS
-from deploykit.hardware.machine import environment, machine, usable_cores
+from deploykit.benchmarking.worker_sessions import Contestant
+from deploykit.importers.open_model import OpenedModel
 from deploykit.storage.resume_file import State, digest, pieces
-from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.engines.engines import AUTO, ENGINES, TENSORFLOW, lacking, version_of
-from deploykit.transforms.core.errors import Error, GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import limits
+from deploykit.system import allocators
+from deploykit.system.allocators import ALLOCATORS
+from deploykit.system.machine import environment, machine, usable_cores
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.errors import Error, GraphError
+from deploykit.transforms.engines.engines import AUTO, ENGINES, TENSORFLOW, lacking, version_of
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import limits
 
 logger = logging.getLogger("deploykit")
 
@@ -79,7 +76,7 @@ class _Pace:
 def tune_model(
     model: OpenedModel,
     how: TuneOptions,
-    feeding: BenchmarkInputs = MADE_UP,
+    feeding: BenchmarkInputs = SYNTHETIC,
     *,
     state: str | os.PathLike[str] | None = None,
     advance: Advance = lambda name, count: None,

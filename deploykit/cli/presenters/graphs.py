@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import click
 
 from deploykit.cli.call import Invocation, refuse_twice
-from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.display.flag import Flag
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.flag import Flag
 
 logger = logging.getLogger("deploykit")
 
@@ -46,12 +46,12 @@ def optimize(call: Invocation, *, verify: Annotated[bool, Flag(hidden="--verify"
 
 def transform(call: Invocation) -> None:
     """Show the steps, and what would suit the graph."""
-    from deploykit.transforms.core.errors import PipelineError
-    from deploykit.transforms.core.pipeline import parse
+    from deploykit.transforms.common.errors import PipelineError
+    from deploykit.transforms.ir.pipeline import parse
 
     if not parse(call.values["transforms"]):
         raise PipelineError("transforms-empty")
-    from deploykit.rewriting.advice import advice
+    from deploykit.pipelines.rewrite import advice
 
     graph = _rewritten(call)
     call.show()
@@ -69,9 +69,9 @@ _HINT = (
 
 def quantize(call: Invocation) -> None:
     """Show what became of each layer, also where nothing is written."""
+    from deploykit.pipelines.rewrite import SLOW
     from deploykit.quantization.result import Quantized
-    from deploykit.rewriting.advice import SLOW
-    from deploykit.transforms.core.errors import NotQuantizedError
+    from deploykit.transforms.common.errors import NotQuantizedError
 
     try:
         graph = _rewritten(call)
@@ -88,9 +88,9 @@ def quantize(call: Invocation) -> None:
 
 
 def _quantized(call: Invocation, made: Any) -> None:
-    from deploykit.cli.report import files_table, own_text
+    from deploykit.cli.output import files_table, own_text
     from deploykit.quantization.result import Quantized
-    from deploykit.text.results.quantization import lines, weight_lines
+    from deploykit.rendering.formatters.quantization import lines, weight_lines
 
     call.report.more, call.report.fed = document(made), made.fed
     if isinstance(made, Quantized):
@@ -117,7 +117,7 @@ def check(call: Invocation) -> None:
 
 def diff(call: Invocation) -> None:
     """Show the differences; status 5 if there are any."""
-    from deploykit.transforms.core.errors import VerificationError
+    from deploykit.transforms.common.errors import VerificationError
 
     found = call.result()
     call.report.output_file = call.values["second"]
@@ -157,9 +157,9 @@ def sensitivity(call: Invocation, *, top: Annotated[int | None, Flag(metavar="N"
 
 def verify(call: Invocation) -> None:
     """Show the differences; raise if there are any, or nothing was compared."""
-    from deploykit.cli.report import files_table
-    from deploykit.text.results.models import verification_lines
-    from deploykit.transforms.core.errors import UnverifiedError, VerificationError
+    from deploykit.cli.output import files_table
+    from deploykit.rendering.formatters.models import verification_lines
+    from deploykit.transforms.common.errors import UnverifiedError, VerificationError
     from deploykit.verification.verify import ADVICE
 
     found = call.result()
@@ -192,7 +192,7 @@ def placement(call: Invocation, *, log: bool = False) -> None:
             log_device_placement does.
     """
     from deploykit.inspection.engine_placement import EnginePlacement
-    from deploykit.transforms.core.errors import GraphError
+    from deploykit.transforms.common.errors import GraphError
 
     if log and call.as_json:
         raise GraphError("give-one", options=["--log", "--json"])

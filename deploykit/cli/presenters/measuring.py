@@ -5,8 +5,8 @@ import os
 from typing import Annotated, Any
 
 from deploykit.cli.call import Invocation, refuse_twice
-from deploykit.transforms.core.display.flag import Flag
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.common.flag import Flag
 
 _PLOT = Flag("--plot", format="output", metavar="FILE.png|svg", heading="Output")
 
@@ -33,7 +33,7 @@ def benchmark(
             ui.perfetto.dev; - is standard output.
     """
     from deploykit.benchmarking.tables import csv_lines
-    from deploykit.input.input_result import InputResult
+    from deploykit.data.input_result import InputResult
     from deploykit.storage.files import write
 
     values, force = call.values, call.values["force"]
@@ -41,7 +41,7 @@ def benchmark(
     _refuse_beside_files(values, named)
     refuse_twice([*values["models"], *filter(None, (values["output"], *named.values()))])
     if plot_file is not None:
-        from deploykit.reporting.plots import check_plot, plot
+        from deploykit.reporting.charts.plots import check_plot, plot
 
         check_plot(plot_file)
     values["profile"] = values["profile"] or trace_file is not None
@@ -58,7 +58,7 @@ def benchmark(
         if plot_file is not None:
             write(plot_file, [plot(found, plot_file)], force)
         if trace_file is not None and found.profiles:
-            from deploykit.benchmarking.profiling.trace import trace
+            from deploykit.benchmarking.profiling.traced_calls import trace
 
             calls = {name: each.events for name, each in found.profiles.items()}
             write(trace_file, [json.dumps(trace(calls)).encode()], force)
@@ -68,7 +68,7 @@ def benchmark(
 
 def _refuse_beside_files(values: Any, named: Any) -> None:
     """Raise Error for files that are not written of a benchmark of input."""
-    from deploykit.input.piping import InputPipelineOptions
+    from deploykit.data.pipeline import InputPipelineOptions
 
     if InputPipelineOptions(pipeline=values["pipeline"]).reads_files(
         values["data"], values["input"]
@@ -100,8 +100,8 @@ def tune(call: Invocation) -> None:
 
 def report(call: Invocation) -> None:
     """Name the page."""
-    from deploykit.api.report import default_page
-    from deploykit.text.templates import size
+    from deploykit.api.exporting import default_page
+    from deploykit.rendering.templates import size
 
     results = [*call.values["results"]]
     call.values["results"] = results

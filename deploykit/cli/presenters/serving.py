@@ -10,9 +10,9 @@ import click
 
 from deploykit.cli.call import Invocation
 from deploykit.exporting.manifests import ManifestKind
-from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.display.flag import Flag
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.common.flag import Flag
 
 logger = logging.getLogger("deploykit")
 
@@ -50,7 +50,7 @@ def export(
         force: Replace existing files in BASE_DIR, but never a version.
     """
     from deploykit.benchmarking.results import load_tuned
-    from deploykit.benchmarking.settings import RunConfig
+    from deploykit.benchmarking.run_config import RunConfig
     from deploykit.exporting.deployment import Manifests
 
     settings = RunConfig() if tuned is None else load_tuned(tuned)
@@ -78,8 +78,8 @@ def serve(
         raise click.UsageError("--use_alts_credentials works between machines of Google alone; use "
                                "--ssl_config_file")  # fmt: skip
     from deploykit.api.shipped import tuned_of
-    from deploykit.cli.serve_environment import prepare_environment
-    from deploykit.transforms.core.running.child import limits
+    from deploykit.cli.supervisor import prepare_environment
+    from deploykit.transforms.runtime.child_process import limits
 
     prepare_environment(tuned_of(call.values["base_dir"], call.values["tuned"]), limits.show_log)
     from deploykit.serving.server.process import own_process
@@ -122,7 +122,7 @@ def predict(
 
 def status(call: Invocation) -> None:
     """Show whether the server is ready, or the versions of a model."""
-    from deploykit.transforms.core.errors import VerificationError
+    from deploykit.transforms.common.errors import VerificationError
 
     found = call.result()
     if found.problem:
@@ -137,14 +137,14 @@ def load_test(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = Non
         call: the call.
         plot_file: Draw latency over throughput.
     """
-    from deploykit.reporting.plots import plot_loads
+    from deploykit.reporting.charts.plots import plot_loads
 
     call.show(_result_and_plot(call, plot_file, plot_loads))
 
 
 def _result_and_plot(call: Invocation, plot_file: str | None, plot: Callable[..., bytes]) -> Any:
     """Return the result, after its plot is written if that is requested."""
-    from deploykit.reporting.plots import check_plot
+    from deploykit.reporting.charts.plots import check_plot
     from deploykit.storage.files import write
 
     if plot_file is not None:
@@ -165,8 +165,8 @@ def plan(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) ->
         call: the call.
         plot_file: Draw p99 over the calls that each replica gets.
     """
-    from deploykit.reporting.plots import plot_plan
-    from deploykit.transforms.core.errors import VerificationError
+    from deploykit.reporting.charts.plots import plot_plan
+    from deploykit.transforms.common.errors import VerificationError
 
     call.report.input_file = call.values["data"] or call.values["source"]
     call.report.output_file = None

@@ -1,34 +1,68 @@
-"""The time of each layer in float and in 8 bits on this machine, and of what lies between them.
-
-A layer's time is that of its kernel with all that this computes behind it. Conversions that a
-graph holds are measured in it; for others there is a line through conversions of a few sizes.
-
-Whatever else the machine does adds to times, for a call or for all calls of a while. So all is
-told twice: as the least disturbed tenth of the calls has it, and as their median has it.
-"""
+"""The time of each layer in float32 and int8 in TensorFlow, and of the ops between layers."""
 
 import contextlib
 import math
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
 from deploykit.benchmarking.inputs import batches
-from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.measuring import Advance, spill
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.plan import Plan
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.ops import FEEDABLE_OPS
-from deploykit.transforms.core.running.child import Worker
-from deploykit.transforms.core.shapes.known_shapes import Shapes
-from deploykit.transforms.core.tensors import Array, DType
+from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.profiling.execution import ExecutedGraph
+from deploykit.benchmarking.rounds import Advance, spill
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.transforms.int8.plan import Plan
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.ops import FEEDABLE_OPS
+from deploykit.transforms.ir.tensors import Array, DType
+from deploykit.transforms.runtime.child_process import Worker
+from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
+from deploykit.transforms.shapes.static_shapes import Shapes
 from deploykit.transforms.use_onednn_kernels import KERNELS, use_onednn_kernels
 from deploykit.verification.samples import Data
+
+WARM_UP_CALLS = 3
+
+
+class Tracer:
+    """Graphs in sessions, as they are measured elsewhere: Grappler is on and may fuse nodes.
+
+    GraphError: as TensorFlowRunner.
+    """
+
+    def __init__(self, jobs: Mapping[str, Job]) -> None:
+        """Load the graphs, by name, and run each until its memory is there."""
+        self._runners = {name: TensorFlowRunner(job) for name, job in jobs.items()}
+        options = start_tensorflow().config.RunOptions
+        self._options = options(trace_level=options.FULL_TRACE)
+        for name in jobs:
+            self.trace(name, WARM_UP_CALLS)
+
+    def ready(self) -> None:
+        """Do nothing: whoever asks waits until the graphs are loaded."""
+
+    def trace(self, name: str, calls: int) -> list[dict[str, int]]:
+        """Return the nanoseconds of each node of a graph that ran, call by call."""
+        runner, found = self._runners[name], []
+        for _ in range(calls):
+            runner.run_once()  # caches and threads are as between two calls of a user
+            _, metadata = runner.run_once(self._options)
+            times: Counter[str] = Counter()
+            for event in ExecutedGraph(()).events(metadata.step_stats):
+                times[event.node] += event.end - event.start
+            found.append(dict(times))
+        return found
+
+    def onednn(self, name: str) -> bool:
+        """Say whether TensorFlow runs plain ops of a graph on oneDNN here."""
+        return bool(self._runners[name].facts()["onednn"])
+
 
 ROUNDS = 12
 FEWEST = 4  # rounds, after which it is asked again and again whether these are enough
@@ -208,7 +242,7 @@ def _traced(
     with contextlib.ExitStack() as stack:
         workers: dict[str, Worker] = {}
         for how in dict.fromkeys(job.settings for job in jobs.values()):
-            kind = "deploykit.quantization.timing.traced_ops:Tracer"
+            kind = "deploykit.quantization.timing.layer_times:Tracer"
             own = {name: job for name, job in jobs.items() if job.settings == how}
             worker = Worker(kind, own, forced=how.environment)
             stack.callback(worker.close)

@@ -15,9 +15,9 @@ import numpy as np
 
 from deploykit.benchmarking.engines.openvino_runner import compiling
 from deploykit.benchmarking.inputs import batches
-from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.measuring import Advance
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.rounds import Advance
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.quantization.timing.layer_times import (
     FEWEST,
     LEAST,
@@ -28,15 +28,15 @@ from deploykit.quantization.timing.layer_times import (
     Times,
     job_of,
 )
-from deploykit.transforms.core.engines.engines import OPENVINO, TITLES
-from deploykit.transforms.core.engines.executed_ops import Executed
-from deploykit.transforms.core.engines.session import compiled_for
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.plan import Plan
-from deploykit.transforms.core.int8.stored_codes import FROM_FLOATS, ROUNDS, SHIFTED
-from deploykit.transforms.core.node import normal, producer_name
-from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.engines.engine_session import compiled_for
+from deploykit.transforms.engines.engines import OPENVINO, TITLES
+from deploykit.transforms.engines.executed_ops import Executed
+from deploykit.transforms.int8.plan import Plan
+from deploykit.transforms.int8.stored_codes import FROM_FLOATS, ROUNDS, SHIFTED
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import normal, producer_name
+from deploykit.transforms.ir.protos import GraphDef
+from deploykit.transforms.runtime.child_process import Worker
 from deploykit.verification.samples import Data
 
 CALLS = 10  # of a compiled graph in each round

@@ -6,7 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from deploykit.benchmarking.comparison.speed_verdict import (
+from deploykit.benchmarking.inputs import batches
+from deploykit.benchmarking.measurement import Job, Measurement
+from deploykit.benchmarking.results import BenchmarkResult
+from deploykit.benchmarking.rounds import Advance, measure, spill, together
+from deploykit.benchmarking.run_config import CONFIDENCE, RunConfig
+from deploykit.benchmarking.speed_verdict import (
     ALIKE,
     FASTER,
     LOOK_CONFIDENCE,
@@ -14,19 +19,12 @@ from deploykit.benchmarking.comparison.speed_verdict import (
     SpeedVerdict,
     judge,
 )
-from deploykit.benchmarking.inputs import batches
-from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.measuring import Advance, measure, spill
-from deploykit.benchmarking.playing import together
-from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.seating import Contestant
-from deploykit.benchmarking.settings import CONFIDENCE, RunConfig
 from deploykit.benchmarking.statistics import Ratio, summary
-from deploykit.quantization.budget import DEPTHS, Depth
-from deploykit.text.templates import listed
-from deploykit.transforms.core.display.documents import Hidden, Written, document, written
-from deploykit.transforms.core.graph import Graph
+from deploykit.benchmarking.worker_sessions import Contestant
+from deploykit.quantization.search_task import DEPTHS, Depth
+from deploykit.rendering.templates import listed
+from deploykit.transforms.common.documents import Hidden, Written, document, written
+from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.samples import Data
 
 INCONCLUSIVE = "inconclusive"

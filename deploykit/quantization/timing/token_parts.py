@@ -4,21 +4,16 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deploykit.benchmarking.comparison.speed_verdict import (
-    FASTER,
-    LOOK_CONFIDENCE,
-    SpeedVerdict,
-    judge,
-)
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.measuring import Advance
-from deploykit.benchmarking.settings import CONFIDENCE, RunConfig
-from deploykit.hardware.machine import usable_cores
-from deploykit.quantization.budget import Budget
+from deploykit.benchmarking.rounds import Advance
+from deploykit.benchmarking.run_config import CONFIDENCE, RunConfig
+from deploykit.benchmarking.speed_verdict import FASTER, LOOK_CONFIDENCE, SpeedVerdict, judge
+from deploykit.pipelines.transform import run_steps
+from deploykit.quantization.search_task import Budget
 from deploykit.quantization.timing.speed import measured_in_turn
-from deploykit.rewriting.transform import run_steps
-from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.graph import Graph
+from deploykit.system.machine import usable_cores
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.split_tokens import PRODUCTS
 from deploykit.verification.samples import BATCH, Dataset
 from deploykit.verification.verify import verify

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deploykit.benchmarking.profiling.profile import Profile
 from deploykit.benchmarking.results import BenchmarkResult
+from deploykit.rendering.templates import number
 from deploykit.reporting.charts.chart import (
     LINE,
     ROW_END,
@@ -29,8 +30,7 @@ from deploykit.reporting.charts.style import (
     series_colour,
     text_width,
 )
-from deploykit.text.templates import number
-from deploykit.transforms.core.display.documents import document
+from deploykit.transforms.common.documents import document
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

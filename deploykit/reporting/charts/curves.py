@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.statistics import summary
+from deploykit.rendering.serving import load_name
 from deploykit.reporting.charts.chart import (
     PLANE,
     Chart,
@@ -17,7 +18,6 @@ from deploykit.reporting.charts.chart import (
     new_plane,
 )
 from deploykit.reporting.charts.style import INK, MARKERS, PAPER, series_colour
-from deploykit.text.serving import load_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

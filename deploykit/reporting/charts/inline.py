@@ -23,7 +23,7 @@ from deploykit.reporting.charts.style import (
     clean,
     in_style,
 )
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.errors import GraphError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

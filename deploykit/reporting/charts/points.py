@@ -21,7 +21,7 @@ from deploykit.reporting.charts.style import (
     is_number,
     series_colour,
 )
-from deploykit.transforms.core.display.documents import document
+from deploykit.transforms.common.documents import document
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

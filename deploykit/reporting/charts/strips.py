@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from deploykit.reporting.charts.chart import FigureLike
-    from deploykit.transforms.core.tensors import Array
+    from deploykit.transforms.ir.tensors import Array
 
 MOST_ROWS = 40
 _ROW = 66.0

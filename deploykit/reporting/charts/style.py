@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
 
-from deploykit.text.templates import number
+from deploykit.rendering.templates import number
 
 INK = "#222222"
 MUTED = "#5c5c5c"

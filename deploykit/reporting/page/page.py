@@ -7,13 +7,13 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any, Protocol
 
+from deploykit.rendering.progress import date
 from deploykit.reporting.charts.inline import CSS
 from deploykit.reporting.page.summary import Card, figure_cards
 from deploykit.reporting.page.values import FILTERS, NOTHING, DocumentPart, shown
-from deploykit.text.durations import date
-from deploykit.transforms.core.display.documents import FORMAT, Documented, Hidden
-from deploykit.transforms.core.display.escaped import escaped
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.documents import FORMAT, Documented, Hidden
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.messages import escaped
 
 if TYPE_CHECKING:
     import jinja2

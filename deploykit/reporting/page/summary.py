@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from deploykit.rendering.templates import sentence
 from deploykit.reporting.page.values import DocumentPart, amount, gain, interval, plain
-from deploykit.text.templates import sentence
 
 FIGURES = ("accuracy", "size", "p50", "rate", "cpu")
 _TITLES = {"accuracy": "accuracy", "size": "size", "p50": "latency (p50)", "rate": "throughput",

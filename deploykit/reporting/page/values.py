@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deploykit.text.durations import date
-from deploykit.text.templates import number, sentence, size
+from deploykit.rendering.progress import date
+from deploykit.rendering.templates import number, sentence, size
 
 NOTHING = "\N{EN DASH}"
 """Stands where a value is not known."""

@@ -4,23 +4,23 @@ import shutil
 from dataclasses import replace
 from typing import Any
 
-from deploykit.api.export import export
+from deploykit.api.exporting import export
 from deploykit.benchmarking.results import load_tuned
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.data.preprocessing import declared_for
 from deploykit.exporting.deployment import Manifests
 from deploykit.exporting.export import Exported
 from deploykit.exporting.named_model import NamedModel, open_named_model
 from deploykit.exporting.photo_inputs import photo_aliases
 from deploykit.exporting.warm_up import KNOWN, aliases_of
-from deploykit.freezing.interface import ModelSource
-from deploykit.input.preprocessing import declared_for
+from deploykit.importers.signature import ModelSource
 from deploykit.serving.protocol.signatures import PREDICT
 from deploykit.serving.saved_model.write_version import versions_in
 from deploykit.shipping.kept import digest_of_path
 from deploykit.shipping.shipment import Shipment, ShipStage
 from deploykit.shipping.shipped import Outcome
 from deploykit.storage.ship_report import MODEL, TUNED
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.errors import GraphError
 
 
 def _export(shipment: Shipment) -> Outcome:

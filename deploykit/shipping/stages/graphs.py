@@ -4,20 +4,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from deploykit.api.check import check
 from deploykit.api.comparison import VerifyOptions
-from deploykit.api.freeze import freeze
-from deploykit.api.optimize import optimize
 from deploykit.api.quantize import quantize_model
-from deploykit.freezing.open_model import open_model, path_of
-from deploykit.photos.class_names import labels_from
-from deploykit.quantization.budget import Budget
+from deploykit.api.rewriting import freeze, optimize
+from deploykit.api.verification import check
+from deploykit.importers.open_model import open_model, path_of
+from deploykit.pipelines.int8 import has_fake_quants
+from deploykit.pipelines.rewrite import OutputFiles
+from deploykit.pipelines.written_file import by_calibration
 from deploykit.quantization.calibration import calibrate_split
-from deploykit.quantization.requested import QuantizeOptions
+from deploykit.quantization.quantize_options import QuantizeOptions
+from deploykit.quantization.search_task import Budget
 from deploykit.quantization.timing.speed import INCONCLUSIVE
-from deploykit.rewriting.fake_quant_graph import has_fake_quants
-from deploykit.rewriting.proof import by_calibration
-from deploykit.rewriting.rewrite import OutputFiles
+from deploykit.rendering.progress import working
 from deploykit.shipping.shipment import (
     EIGHT_BITS_FILE,
     FROZEN,
@@ -26,11 +25,11 @@ from deploykit.shipping.shipment import (
     ShipStage,
 )
 from deploykit.shipping.shipped import DONE, UNDECIDED, Outcome
-from deploykit.text.progress import working
-from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.errors import UnverifiedError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import reused_children
+from deploykit.storage.image_files import labels_from
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.errors import UnverifiedError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import reused_children
 
 SIDECAR = ".json"
 

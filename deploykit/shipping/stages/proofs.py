@@ -5,20 +5,20 @@ from dataclasses import replace
 from typing import Any
 
 from deploykit.api.quantize import RUN_BAR_DB
-from deploykit.api.verify import verify
-from deploykit.freezing.graph_files import save_graph
-from deploykit.freezing.sidecar import about, sidecar, sidecar_path
-from deploykit.photos.class_names import labels_from
+from deploykit.api.verification import verify
+from deploykit.importers.graph_files import save_graph
+from deploykit.importers.metadata_file import about, sidecar, sidecar_path
+from deploykit.pipelines.written_file import by_calibration
 from deploykit.quantization.metrics import LOWER_IS_BETTER
-from deploykit.rewriting.proof import by_calibration
 from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, LABELS, PREPROCESS, Shipment, ShipStage
 from deploykit.shipping.shipped import UNDECIDED, Outcome
 from deploykit.shipping.stages.graphs import SIDECAR
 from deploykit.storage.files import write
+from deploykit.storage.image_files import labels_from
 from deploykit.storage.ship_report import MODEL
-from deploykit.transforms.core.errors import UnverifiedError, VerificationError
-from deploykit.transforms.core.files.reading import sha256_of
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.common.errors import UnverifiedError, VerificationError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.untrusted.files import sha256_of
 from deploykit.verification.verify import ADVICE
 
 

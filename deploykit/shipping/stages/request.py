@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.api.predict import predict
+from deploykit.api.requests import predict
+from deploykit.data.data import IMAGE_ENDS
+from deploykit.data.samples import open_feeds
 from deploykit.exporting.named_model import NamedModel
-from deploykit.freezing.sidecar import about
-from deploykit.input.data import IMAGE_ENDS
-from deploykit.input.samples import open_feeds
-from deploykit.serving.protocol.photo_names import TENSORS
-from deploykit.serving.protocol.signatures import CLASSES, DEFAULT, PREDICT, SCORES
+from deploykit.importers.metadata_file import about
+from deploykit.serving.protocol.signatures import CLASSES, DEFAULT, PREDICT, SCORES, TENSORS
 from deploykit.shipping.request_speed import request_speed
 from deploykit.shipping.served_instance import ServedInstance
 from deploykit.shipping.shipment import Purpose, Shipment, ShipStage, is_folder
@@ -24,12 +23,12 @@ from deploykit.shipping.shipped import UNDECIDED, Outcome
 from deploykit.shipping.stages.exported_version import named_model
 from deploykit.storage.files import read_bytes, write
 from deploykit.storage.ship_report import MODEL, TUNED
-from deploykit.transforms.core.engines.engines import TENSORFLOW
-from deploykit.transforms.core.errors import VerificationError
-from deploykit.transforms.core.node import normal
-from deploykit.transforms.core.running.child import call
-from deploykit.transforms.core.tensors import Array
-from deploykit.verification.sample_inputs import demanded_batch, made_up_feeds
+from deploykit.transforms.common.errors import VerificationError
+from deploykit.transforms.engines.engines import TENSORFLOW
+from deploykit.transforms.ir.node import normal
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.child_process import call
+from deploykit.verification.synthetic.sample_inputs import demanded_batch, made_up_feeds
 
 Sample = dict[str, Array]
 
@@ -96,7 +95,7 @@ def _asked(
     tensors = {alias: callee.outputs[alias].name for alias in found.outputs
                if alias in callee.outputs}  # fmt: skip
     own = call(
-        "deploykit.transforms.core.engines.session:run_once",
+        "deploykit.transforms.engines.engine_session:run_once",
         TENSORFLOW if use is None else use.engine,
         b"".join(callee.graph.serialized()),
         list(tensors.values()),

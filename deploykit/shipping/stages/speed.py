@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from deploykit.api.benchmark import benchmark
-from deploykit.api.placement import placement
-from deploykit.api.tune import tune
+from deploykit.api.benchmarking import benchmark
+from deploykit.api.inspection import placement
+from deploykit.api.tuning import tune
 from deploykit.benchmarking.results import BenchmarkResult, load_tuned
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.benchmarking.tuning.for_server import check_served
-from deploykit.input.input_result import InputResult
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.benchmarking.tuning.recommendation import check_served
+from deploykit.data.input_result import InputResult
 from deploykit.shipping.shipment import (
     AS_IT_CAME,
     FROZEN,
@@ -24,8 +24,8 @@ from deploykit.shipping.shipment import (
 from deploykit.shipping.shipped import DONE, UNDECIDED, Outcome
 from deploykit.storage.files import write
 from deploykit.storage.ship_report import MODEL, TUNED
-from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW
-from deploykit.transforms.core.errors import Error, GraphError
+from deploykit.transforms.common.errors import Error, GraphError
+from deploykit.transforms.engines.engines import ENGINES, TENSORFLOW
 
 LONGEST = 10.0  # seconds of each model and settings; more would tell little else
 STARTING = 4.0  # of these, until a session has loaded and is warm

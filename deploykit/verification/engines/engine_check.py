@@ -1,16 +1,23 @@
 """Proof that an engine computes what TensorFlow does: both are run on the same feeds.
 
 TensorFlow runs in one child process and the engine in another, each with a deadline, so that an end
-of either is a sentence. `transforms/core/engines/proof.py` says what the same answers are.
+of either is a sentence. `transforms/engines/equivalence.py` says what the same answers are.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 
-from deploykit.transforms.core.engines.engines import OPENVINO, check_engine
-from deploykit.transforms.core.engines.openvino_model import DEFAULT, Compiling
-from deploykit.transforms.core.engines.proof import (
+from deploykit.transforms.common.errors import (
+    CrashError,
+    Error,
+    GraphError,
+    LimitError,
+    UnverifiedError,
+    VerificationError,
+)
+from deploykit.transforms.engines.engines import OPENVINO, check_engine
+from deploykit.transforms.engines.equivalence import (
     CODES_BAR,
     FLOAT_BAR,
     MOST_LOST_DB,
@@ -20,33 +27,26 @@ from deploykit.transforms.core.engines.proof import (
     nothing_compared,
     signal_to_noise,
 )
-from deploykit.transforms.core.errors import (
-    CrashError,
-    Error,
-    GraphError,
-    LimitError,
-    UnverifiedError,
-    VerificationError,
-)
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import Worker
-from deploykit.transforms.core.running.differences import QualityBar
-from deploykit.transforms.core.tensors import Array
-from deploykit.verification.choices import choices
-from deploykit.verification.engines.engine_cases import (
+from deploykit.transforms.engines.openvino_model import DEFAULT, Compiling
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.child_process import Worker
+from deploykit.transforms.runtime.differences import QualityBar
+from deploykit.verification.engines.engine_feeds import (
     EngineCase,
+    EngineFeeds,
     GraphRunner,
     case_of,
+    engine_feeds,
     reference_cases,
 )
-from deploykit.verification.engines.engine_feeds import EngineFeeds, engine_feeds
 from deploykit.verification.engines.engine_limits import ops_of, unfit
-from deploykit.verification.pairs import before_softmax
 from deploykit.verification.samples import Data
-from deploykit.verification.tolerance import default_tolerance
+from deploykit.verification.synthetic.choices import choices
+from deploykit.verification.tolerance import before_softmax, default_tolerance
 
-_TENSORFLOW = "deploykit.transforms.core.running.session:Session"
-_OPENVINO = "deploykit.transforms.core.engines.session:OpenVinoSession"
+_TENSORFLOW = "deploykit.transforms.runtime.session:Session"
+_OPENVINO = "deploykit.transforms.engines.engine_session:OpenVinoSession"
 _ENOUGH_DB = 30.0
 """Codes that are rounded the other way here and there come to this: better, nothing is lost."""
 

@@ -1,16 +1,23 @@
-"""What TensorFlow and another engine are both fed: batches of 3, of 1 and of none."""
+"""Inputs for TensorFlow and another engine, the outputs of TensorFlow, and the check of a split
+signature.
+"""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from deploykit.freezing.sidecar import about
-from deploykit.photos.wanted_range import SIGNED, wanted_from
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.tensors import Array
-from deploykit.verification.sample_inputs import made_up_feeds, type_and_shape
+from deploykit.importers.image_range import SIGNED, wanted_from
+from deploykit.importers.metadata_file import about
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import normal
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.child_process import Worker
 from deploykit.verification.samples import Data, Dataset, Feed, samples_in
+from deploykit.verification.synthetic.sample_inputs import made_up_feeds, type_and_shape
 
 BATCHES = (3, 1)
 _ROUNDS = 2  # batches of each size, of the user's samples
@@ -101,3 +108,115 @@ def made_up_range(graph: Graph) -> tuple[float, float]:
     said = (wanted_from(each) for each in about(graph).photos.values() if each)
     found = next((each.range for each in said if each is not None), SIGNED)
     return found.low, found.high
+
+
+class GraphRunner(Protocol):
+    """What runs a graph, such as a `Session`."""
+
+    def run(self, fetches: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+        """Return the values of tensors. GraphError: they cannot be computed."""
+        ...
+
+
+@dataclass(frozen=True)
+class EngineCase:
+    """A batch, and what TensorFlow gives for it by the graph's outputs."""
+
+    batch: int
+    feeds: Feed
+    expected: Mapping[str, Array]
+    is_row: bool = False
+    """Of an empty batch, whether each output is what becomes of a row of zeros, less that row."""
+
+
+def reference_cases(
+    graph: Graph, tensorflow: GraphRunner, feeds: EngineFeeds
+) -> tuple[list[EngineCase], list[str]]:
+    """Return what TensorFlow gives, and the batches that it does not take, with its words."""
+    for tried in (feeds.feeds, feeds.others):
+        cases, left_out = list[EngineCase](), list[str]()
+        for feed in tried:
+            try:
+                cases.append(case_of(graph, tensorflow, feed))
+            except GraphError as error:
+                left_out.append(f"batch {samples_in([feed])}: {error}")
+        if cases:
+            break
+    if cases and (empty := feeds.empty) is not None:
+        case, why = _empty(graph, tensorflow, empty, cases)
+        if case is None:
+            left_out.append(f"batch 0: {why}")
+        else:
+            cases.append(case)
+    return cases, left_out
+
+
+def case_of(graph: Graph, runner: GraphRunner, feed: Feed) -> EngineCase:
+    """Return what a graph gives for a feed. GraphError: nothing."""
+    names = list(dict.fromkeys(graph.outputs))
+    values = runner.run(names, feed)
+    return EngineCase(samples_in([feed]), feed, dict(zip(names, values, strict=True)))
+
+
+def _empty(
+    graph: Graph, tensorflow: GraphRunner, feed: Feed, cases: Sequence[EngineCase]
+) -> tuple[EngineCase | None, str]:
+    """Return what an empty batch gives, or why that is not known.
+
+    Of an output with a row for each sample, it is no row: some kernels of TensorFlow refuse an
+    empty batch, or give it other sizes, and deploykit's server takes a row in its place.
+    """
+    by_batch = {case.batch: case.expected for case in cases}
+    if not {1, 3} <= by_batch.keys():
+        return None, "it has no rows of its own"
+    one, three = by_batch[1], by_batch[3]
+    rows = {
+        name: np.asarray(one[name])[:0]
+        for name in graph.outputs
+        if np.shape(one[name])[:1] == (1,)
+        and np.shape(three[name])[:1] == (3,)
+        and np.shape(one[name])[1:] == np.shape(three[name])[1:]
+    }
+    if not rows:
+        return None, "no output has a row for each sample"
+    if len(rows) == len(set(graph.outputs)):
+        return EngineCase(0, feed, rows, is_row=True), ""
+    try:
+        case = case_of(graph, tensorflow, feed)
+    except GraphError as error:
+        return None, str(error)
+    return EngineCase(0, feed, {**case.expected, **rows}), ""
+
+
+def differs_when_split(
+    graph: Graph, cases: Sequence[EngineCase], model: Sequence[str], outputs: Sequence[str]
+) -> str:
+    """Return where TensorFlow's own outputs change once the model's are fed, or an empty string.
+
+    They have to be the same to the last bit; then another engine may run the model.
+
+    Args:
+        graph: the model with its pre- and postprocessing.
+        cases: what the model is fed.
+        model: the tensors that the model gives.
+        outputs: the tensors that the signature gives.
+
+    GraphError: TensorFlow cannot run the graph on them.
+    """
+    model, outputs = [normal(each) for each in model], [normal(each) for each in outputs]
+    every = list(dict.fromkeys([*model, *outputs]))
+    behind = [each for each in every if each not in model]
+    if not behind:
+        return ""
+    content = b"".join(graph.serialized())
+    session = "deploykit.transforms.runtime.session:Session"
+    with closing(Worker(session, content, runs="TensorFlow")) as worker:
+        for case in (each for each in cases if each.batch):
+            whole = dict(zip(every, worker.ask("run", every, dict(case.feeds)), strict=True))
+            given = {name: whole[name] for name in model}
+            found: list[Array] = worker.ask("run", behind, given)
+            for name, array in zip(behind, found, strict=True):
+                floats = array.dtype.kind in "fc"
+                if not np.array_equal(array, whole[name], equal_nan=floats):
+                    return f"'{name}' at batch {case.batch} depends on more than the model's output"
+    return ""

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator
 
-from deploykit.transforms.core.functions import Library, reachable
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, producer_name
-from deploykit.verification.sample_inputs import type_and_shape
+from deploykit.transforms.ir.functions import Library, reachable
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name
+from deploykit.verification.synthetic.sample_inputs import type_and_shape
 
 _NO_NUMBERS = ("string", "resource", "variant")
 _WIDE = ("int64", "uint32", "uint64")

@@ -7,30 +7,29 @@ from dataclasses import replace
 from pathlib import Path
 
 from deploykit.serving.execution.batch_parts import BatchParts
-from deploykit.serving.execution.engines.engine import Engine, Loading
-from deploykit.serving.execution.engines.missing_engine import MissingEngine, reason
+from deploykit.serving.execution.engines.engine import Engine, Loading, MissingEngine, reason
 from deploykit.serving.execution.engines.openvino_engine import OpenVinoEngine
 from deploykit.serving.execution.engines.split_engine import SplitEngine, split_signatures
 from deploykit.serving.execution.engines.tensorflow_engine import TensorFlowEngine, Traits
 from deploykit.serving.execution.engines.trial import engine_of
-from deploykit.serving.execution.quick_calls import QuickCalls
 from deploykit.serving.execution.row_independence import unmixed
 from deploykit.serving.execution.safety import check_safe
 from deploykit.serving.execution.servable import Servable
+from deploykit.serving.execution.slots import QuickCalls
 from deploykit.serving.protocol.signatures import (
     Signature,
     Tensor,
     read_meta_graph,
     signatures_of,
 )
-from deploykit.transforms.core.engines.engine_cut import MODEL
-from deploykit.transforms.core.engines.engine_folder import FOLDER, SAVED_MODEL, read
-from deploykit.transforms.core.engines.engine_manifest import EngineFolder, EngineTensor
-from deploykit.transforms.core.engines.engines import AUTO, OPENVINO, TENSORFLOW, lacking
-from deploykit.transforms.core.engines.extras import is_installed
-from deploykit.transforms.core.errors import Error, GraphError, MismatchError
-from deploykit.transforms.core.protos import MetaGraphDef
-from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
+from deploykit.transforms.common.errors import Error, GraphError, MismatchError
+from deploykit.transforms.engines.engine_folder import FOLDER, SAVED_MODEL, read
+from deploykit.transforms.engines.engine_manifest import EngineFolder, EngineTensor
+from deploykit.transforms.engines.engines import AUTO, OPENVINO, TENSORFLOW, lacking
+from deploykit.transforms.engines.packages import is_installed
+from deploykit.transforms.engines.signature_parts import MODEL
+from deploykit.transforms.ir.protos import MetaGraphDef
+from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 
 logger = logging.getLogger("deploykit")
 

@@ -10,22 +10,18 @@ from dataclasses import asdict
 from pathlib import Path
 
 from deploykit import __version__
-from deploykit.serving.execution.engines.deadlines import Deadline
-from deploykit.serving.execution.engines.engine import ALL, HERE, Loading
+from deploykit.serving.execution.engines.engine import ALL, HERE, Deadline, Loading
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.transforms.core.engines.compiled_cache import (
-    CompiledCache,
-    key_of,
-)
-from deploykit.transforms.core.engines.engine_manifest import EngineFolder, EngineSignature
-from deploykit.transforms.core.engines.engines import OPENVINO, version_of
-from deploykit.transforms.core.engines.openvino_model import Compiling, OpenVinoModel, imported
-from deploykit.transforms.core.engines.session import cut
-from deploykit.transforms.core.errors import GraphError, lacks_memory
-from deploykit.transforms.core.files.reading import sha256_of
-from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.running.free_memory import give_back
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.common.errors import GraphError, lacks_memory
+from deploykit.transforms.engines.compiled_cache import CompiledCache, key_of
+from deploykit.transforms.engines.engine_manifest import EngineFolder, EngineSignature
+from deploykit.transforms.engines.engine_session import cut
+from deploykit.transforms.engines.engines import OPENVINO, version_of
+from deploykit.transforms.engines.openvino_model import Compiling, OpenVinoModel, imported
+from deploykit.transforms.ir.protos import GraphDef
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.memory import give_back
+from deploykit.transforms.untrusted.files import sha256_of
 
 Make = Callable[[bytes, Mapping[str, str], Sequence[str], Compiling], OpenVinoModel]
 """Takes a graph, the Placeholder that each input is fed to, the outputs, and the settings."""

@@ -7,18 +7,18 @@ was exported for. What each of the three parts takes and gives are tensors of th
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from deploykit.serving.execution.empty_batches import one_row, without_row
 from deploykit.serving.execution.engines.engine import HERE
 from deploykit.serving.execution.engines.openvino_engine import OpenVinoEngine
 from deploykit.serving.execution.engines.tensorflow_engine import TensorFlowEngine
+from deploykit.serving.execution.request_inputs import one_row, without_row
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import Signature, Tensor
-from deploykit.transforms.core.engines.engine_cut import is_cut
-from deploykit.transforms.core.engines.engine_manifest import EngineSignature, EngineTensor
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import normal
-from deploykit.transforms.core.protos import MetaGraphDef
-from deploykit.transforms.core.tensors import Array, DType
+from deploykit.transforms.engines.engine_manifest import EngineSignature, EngineTensor
+from deploykit.transforms.engines.signature_parts import is_cut
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import normal
+from deploykit.transforms.ir.protos import MetaGraphDef
+from deploykit.transforms.ir.tensors import Array, DType
 
 
 def split_signatures(

@@ -8,20 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploykit.serving.execution.damaged_photos import damaged_photo, filled_up, photos_taken
-from deploykit.serving.execution.empty_batches import needs_rows
 from deploykit.serving.execution.engines.engine import ALL, HERE, Loading
-from deploykit.serving.execution.free_shapes import free_inputs
+from deploykit.serving.execution.invalid_images import damaged_photo, filled_up, photos_taken
+from deploykit.serving.execution.request_inputs import free_inputs, needs_rows
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import SERVE, Signature
-from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.protos import MetaGraphDef
-from deploykit.transforms.core.running.free_memory import give_back
-from deploykit.transforms.core.running.quiet import quiet
-from deploykit.transforms.core.running.session import full_name
-from deploykit.transforms.core.running.tensorflow_start import start_tensorflow
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.engines.engines import TENSORFLOW, version_of
+from deploykit.transforms.ir.protos import MetaGraphDef
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.memory import give_back
+from deploykit.transforms.runtime.session import full_name
+from deploykit.transforms.runtime.tensorflow_start import quiet, start_tensorflow
 
 # Each set of outputs has an executor of its own, with its own copy of a frozen graph's weights.
 MAX_EXECUTORS = 8

@@ -13,16 +13,16 @@ from pathlib import Path
 from deploykit.serving.execution.engines.engine import HERE, Loading
 from deploykit.serving.execution.engines.openvino_engine import KeptGraphs, OpenVinoEngine
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.transforms.core.checks.side_effects import refuse_side_effects
-from deploykit.transforms.core.engines.compiled_cache import CompiledCache
-from deploykit.transforms.core.engines.engine_folder import FOLDER, MANIFEST, read
-from deploykit.transforms.core.engines.engine_manifest import EngineAnswer, EngineFolder
-from deploykit.transforms.core.engines.openvino_model import OpenVinoModel, imported
-from deploykit.transforms.core.engines.proof import Answered, departure
-from deploykit.transforms.core.errors import FileError, GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.running.child import call
+from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.transforms.engines.compiled_cache import CompiledCache
+from deploykit.transforms.engines.engine_folder import FOLDER, MANIFEST, read
+from deploykit.transforms.engines.engine_manifest import EngineAnswer, EngineFolder
+from deploykit.transforms.engines.equivalence import Answered, departure
+from deploykit.transforms.engines.openvino_model import OpenVinoModel, imported
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.protos import GraphDef
+from deploykit.transforms.runtime.child_process import call
+from deploykit.transforms.untrusted.side_effects import refuse_side_effects
 
 logger = logging.getLogger("deploykit")
 

@@ -14,8 +14,8 @@ float.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from deploykit.hardware.machine import machine
-from deploykit.transforms.core.int8.isa import sums_exactly
+from deploykit.system.machine import machine
+from deploykit.transforms.int8.int8_kernels import sums_exactly
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.peers.answers import answers
 from tests.benchmarks.peers.contestants import Contestant, in_tensorflow

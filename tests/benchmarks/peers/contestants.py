@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 import deploykit as api
-from deploykit.benchmarking.engines.opening import started
-from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.transforms.core.running.child import Worker, call
+from deploykit.benchmarking.engines.engine_choice import started
+from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.transforms.runtime.child_process import Worker, call
 from tests.benchmarks.peers.nets import IN_OPENVINO, IN_PARTS, INT8, Net
 from tests.benchmarks.peers.places import ONE, PLACES, Place
 from tests.benchmarks.runtimes import environment
@@ -102,7 +102,7 @@ class Contestant:
 
 def outputs_of(model: Path, inputs: tuple[str, ...], output: str, samples: Path) -> np.ndarray:
     """Return what TensorFlow gives for samples; this is done in a child process."""
-    from deploykit.transforms.core.running.session import Session
+    from deploykit.transforms.runtime.session import Session
 
     with np.load(samples) as arrays:
         feeds = {name: arrays[name] for name in inputs}

@@ -4,7 +4,7 @@ import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from deploykit.transforms.core.running.child import call
+from deploykit.transforms.runtime.child_process import call
 from tests.benchmarks.peers.answers import sqnr_db
 from tests.benchmarks.peers.contestants import CONVERSION, OPENVINO, Contestant, in_float
 from tests.benchmarks.peers.nets import ACCURATE, DECIBELS, IN_OPENVINO, INT8, Net

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 import deploykit as api
-from deploykit.rewriting.int8_graph import codes_graph, int8_graph
-from deploykit.rewriting.pipelines import PREPARE_LAYERS
-from deploykit.rewriting.transform import run_steps
+from deploykit.pipelines.int8 import codes_graph, int8_graph
+from deploykit.pipelines.transform import PREPARE_LAYERS, run_steps
 from deploykit.storage.arrays import load_data
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.benchmarks.figures import RESULTS
 from tests.benchmarks.int8 import all_in_8_bits
 from tests.benchmarks.measuring import deploykit, run

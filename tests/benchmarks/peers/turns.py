@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.runtime.child_process import Worker
 from tests.benchmarks.others import Others
 from tests.benchmarks.peers.contestants import Contestant
 from tests.benchmarks.peers.places import Place

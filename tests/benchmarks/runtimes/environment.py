@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from deploykit.benchmarking.settings import KEEP_MEMORY
-from deploykit.hardware import allocators
+from deploykit.benchmarking.run_config import KEEP_MEMORY
+from deploykit.system import allocators
 from tests.benchmarks.figures import RESULTS
 
 ROOT = Path(__file__).parents[3]

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import deploykit as api
-from deploykit.freezing.sidecar import About, with_engine
-from deploykit.photos.image_files import png
+from deploykit.importers.metadata_file import About, with_engine
 from deploykit.quantization.metrics import change
-from deploykit.text.results.accuracy import lines
-from deploykit.text.tables import drawn
-from deploykit.transforms.core.engines.engines import OPENVINO, EngineUse, lacking, version_of
-from deploykit.transforms.core.errors import GraphError, VerificationError
+from deploykit.rendering.formatters.accuracy import lines
+from deploykit.rendering.tables import drawn
+from deploykit.storage.image_files import png
+from deploykit.transforms.common.errors import GraphError, VerificationError
+from deploykit.transforms.engines.engines import OPENVINO, EngineUse, lacking, version_of
 from deploykit.verification.confidence import wilson
 from tests.support import Containing, building, built, raises, says, tf
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.transforms.core.errors import FileError, GraphError, RefusedError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import AttrValue, FunctionDefLibrary, SavedModel
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import FileError, GraphError, RefusedError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.protos import AttrValue, FunctionDefLibrary, SavedModel
+from deploykit.transforms.ir.tensors import DType
 from tests.support import Containing, raises, says, shows, tf
-from tests.transforms.core.test_validate import X, call, library, relu
+from tests.transforms.ir.test_validate import X, call, library, relu
 
 
 def written(path, nodes, functions=None):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import deploykit as api
-from deploykit.freezing.sidecar import About
-from deploykit.photos.image_files import png
-from deploykit.transforms.core.errors import Error, GraphError
-from tests.deploykit.calling.test_label_image import PIXELS, encoded, model
+from deploykit.importers.metadata_file import About
+from deploykit.storage.image_files import png
+from deploykit.transforms.common.errors import Error, GraphError
+from tests.deploykit.client.test_label_image import PIXELS, encoded, model
 from tests.support import Containing, raises, says, shows, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")

@@ -5,8 +5,8 @@ import json
 import pytest
 
 import deploykit as api
-from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.errors import PipelineError
+from deploykit.transforms.common.errors import PipelineError
+from deploykit.transforms.ir import pipeline
 from tests.support import raises
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import deploykit as api
-from deploykit.calling.call_options import LoadTestOptions
-from deploykit.transforms.core.errors import Error
+from deploykit.client.call_options import LoadTestOptions
+from deploykit.transforms.common.errors import Error
 from tests.support import raises
 
 X = {"x": np.ones((3, 2), np.float32)}

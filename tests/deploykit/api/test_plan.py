@@ -8,8 +8,9 @@ import pytest
 
 import deploykit as api
 from deploykit.exporting.manifests import manifests
-from deploykit.planning import checking_plan, held_loads, measuring, queueing
-from deploykit.reporting.plots import plot_plan
+from deploykit.planning import checking_plan, measuring, queueing
+from deploykit.planning import measuring as held_loads
+from deploykit.reporting.charts.plots import plot_plan
 from tests.deploykit.exporting.test_replica_counts import BOTH
 from tests.deploykit.planning.load_tests import document, load
 from tests.support import Containing, says, shows

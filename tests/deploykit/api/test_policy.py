@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.freezing.open_model import OpenedModel
-from deploykit.transforms.core.errors import RefusedError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import FunctionDefLibrary, SavedModel
-from deploykit.transforms.core.tensors import DType
+from deploykit.importers.open_model import OpenedModel
+from deploykit.transforms.common.errors import RefusedError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.protos import FunctionDefLibrary, SavedModel
+from deploykit.transforms.ir.tensors import DType
 from tests.support import Containing, raises
 
 F32 = DType("float32")

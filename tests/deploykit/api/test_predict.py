@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import deploykit as api
-from deploykit.calling.call_options import PredictOptions
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.client.call_options import PredictOptions
+from deploykit.transforms.common.errors import FileError, GraphError
 from tests.support import says
 
 STRING = 7  # tensorflow.DT_STRING

@@ -48,5 +48,5 @@ def test_the_part_of_a_model_holds_for_each_of_several(tmp_path):
 
 def test_a_field_wins_over_the_value_that_has_it():
     options = deploykit.QuantizeOptions(minimum_size=5)
-    with pytest.raises(deploykit.transforms.core.errors.GraphError, match="none"):
+    with pytest.raises(deploykit.transforms.common.errors.GraphError, match="none"):
         deploykit.quantize("models/fashion/fashion.keras", options, engine="none")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 import deploykit
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.common.errors import FileError, GraphError
 from tests.deploykit.reporting.page.reading import read
 from tests.deploykit.reporting.page.samples import KINDS, ship
 from tests.support import Containing, raises, says

@@ -13,7 +13,7 @@ from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.rest.connection import Response
 from deploykit.serving.rest.listener import Listener
 from deploykit.serving.server.tls import https_context
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.common.errors import Error
 from tests.serving.certificates import Authority
 from tests.serving.served import free_port
 from tests.serving.small_models import half_plus

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import deploykit as api
-from deploykit.input import input_benchmark, input_runner
-from deploykit.input.input_runner import Stretch
-from deploykit.transforms.core.errors import FileError, GraphError, VerificationError
+from deploykit.data import input_benchmark, input_runner
+from deploykit.data.input_runner import Stretch
+from deploykit.transforms.common.errors import FileError, GraphError, VerificationError
 from tests.deploykit.benchmarking import made_up
 from tests.deploykit.benchmarking.made_up_process import MadeUpProcess, take_made_up_processes
 from tests.deploykit.benchmarking.nets import dense, written
-from tests.deploykit.input import made_up as data_made_up
+from tests.deploykit.data import made_up as data_made_up
 from tests.support import Containing, raises, says
 
 REPORTED = ("schema", "command", "inputs", "outputs", "input_file", "output_file", "bytes_in",

@@ -9,7 +9,7 @@ import pytest
 
 import deploykit as api
 from deploykit.serving.client.endpoint import CallError
-from deploykit.transforms.core.errors import Error, FileError, GraphError
+from deploykit.transforms.common.errors import Error, FileError, GraphError
 from tests.serving.served import Served, free_port
 from tests.serving.small_models import half_plus
 from tests.support import Containing, raises, shows

@@ -12,10 +12,10 @@ import pytest
 import deploykit as api
 from deploykit.api.shipped import shipped_in, tuned_of
 from deploykit.exporting.deployment import Manifests
-from deploykit.freezing.graph_files import save_graph
-from deploykit.hardware.machine import machine
-from deploykit.photos.image_files import png
-from deploykit.transforms.core.errors import FileError, GraphError, MismatchError
+from deploykit.importers.graph_files import save_graph
+from deploykit.storage.image_files import png
+from deploykit.system.machine import machine
+from deploykit.transforms.common.errors import FileError, GraphError, MismatchError
 from tests.deploykit.benchmarking.nets import dense
 from tests.serving.served import Served
 from tests.serving.small_models import half_plus

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import deploykit as api
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.common.errors import Error
 from tests.support import raises
 
 

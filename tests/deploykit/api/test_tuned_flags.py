@@ -7,14 +7,14 @@ from dataclasses import fields, replace
 import pytest
 
 import deploykit as api
-from deploykit.api.tuned_flags import check_batch, tuned_flags
-from deploykit.benchmarking.settings import KEEP_MEMORY, RunConfig
-from deploykit.benchmarking.tuning.for_server import to_set
-from deploykit.hardware import allocators
+from deploykit.api.tuning import check_batch, tuned_flags
+from deploykit.benchmarking.run_config import KEEP_MEMORY, RunConfig
+from deploykit.benchmarking.tuning.recommendation import to_set
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.server.server_flags import ServerFlags
 from deploykit.serving.server.settings import settings_of
-from deploykit.transforms.core.errors import GraphError
+from deploykit.system import allocators
+from deploykit.transforms.common.errors import GraphError
 from tests.serving.small_models import half_plus
 from tests.support import Containing, raises
 
@@ -226,9 +226,9 @@ def test_a_process_that_has_begun_says_which_variables_it_lacks(base, monkeypatc
 
 
 def test_a_batch_is_refused_where_calls_bring_a_fixed_number(tmp_path):
-    from deploykit.transforms.core.graph import Graph
-    from deploykit.transforms.core.node import Node
-    from deploykit.transforms.core.tensors import DType
+    from deploykit.transforms.ir.graph import Graph
+    from deploykit.transforms.ir.node import Node
+    from deploykit.transforms.ir.tensors import DType
 
     dtype = DType("float32")
     x = Node("x", "Placeholder").with_attrs(dtype=dtype, shape=(2, 3))

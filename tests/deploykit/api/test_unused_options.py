@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.benchmarking.nets import dense
 from tests.support import raises
 

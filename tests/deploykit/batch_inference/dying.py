@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deploykit.batch_inference import results_folder
-from deploykit.records import resuming
-from deploykit.transforms.core.files.reading import sha256_of
+from deploykit.records import conversion
+from deploykit.transforms.untrusted.files import sha256_of
 from tests.deploykit.batch_inference.made_up_results import NAME, made_of, run
 
 _ACTS = ("open", "os.mkdir", "os.remove", "os.rename", "os.link", "os.rmdir", "os.truncate")
@@ -78,7 +78,7 @@ def deaths(folder: Path, before: Callable[[Path], object], act: Callable[[Path],
 def main(folder: Path, *how: str) -> None:
     os.fsync = lambda file: None  # what the disk does is not what is asked
     if how == ("wrong",):
-        results_folder.remove = lambda *paths: resuming.remove(*reversed(paths))
+        results_folder.remove = lambda *paths: conversion.remove(*reversed(paths))
     other = made_of(model={"source": "b.pb", "sha256": "b" * 64}, parts=3)
     acts = {
         "begun anew": (lambda place: None, lambda place: run(place, skipped=(2,))),

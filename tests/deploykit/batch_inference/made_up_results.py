@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from deploykit.batch_inference.formats.named_format import format_named
-from deploykit.batch_inference.formats.part_table import PartTable, features_of
+from deploykit.batch_inference.formats.part_table import PartTable, features_of, format_named
 from deploykit.batch_inference.infer_task import PartDone
-from deploykit.batch_inference.reading.data_part import BadRow
+from deploykit.batch_inference.reading.data_parts import BadRow
 from deploykit.batch_inference.results_folder import MadeOf, results_folder
 
 NAME, PARTS, ROWS = "photos", 4, 3

@@ -13,15 +13,15 @@ from deploykit.batch_inference.answers import (
     column_names,
 )
 from deploykit.batch_inference.infer_task import InferTask
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.freezing.open_model import open_model
-from deploykit.freezing.sidecar import About, SignatureNames
-from deploykit.input.data import Data
-from deploykit.input.pipeline import Pipeline
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.data.data import Data
+from deploykit.data.pipeline import Pipeline
+from deploykit.importers.metadata_file import About, SignatureNames
+from deploykit.importers.open_model import open_model
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
 from tests.support import raises, says
 
 FLOAT = DType("float32")

@@ -8,15 +8,15 @@ import time
 import pytest
 
 from deploykit.batch_inference import driver
-from deploykit.batch_inference.backends.backend import LostWorkerError
 from deploykit.batch_inference.driver import Loss, computed
 from deploykit.batch_inference.infer_task import InferTask, PartDone, PartProgress
-from deploykit.batch_inference.reading.data_part import DataPart
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.input.data import Data
-from deploykit.input.pipeline import Pipeline
-from deploykit.transforms.core.errors import GraphError, LimitError
-from deploykit.transforms.core.running.child import ResourceLimits
+from deploykit.batch_inference.process_backend import LostWorkerError
+from deploykit.batch_inference.reading.data_parts import DataPart
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.data.data import Data
+from deploykit.data.pipeline import Pipeline
+from deploykit.transforms.common.errors import GraphError, LimitError
+from deploykit.transforms.runtime.child_process import ResourceLimits
 from tests.support import Containing, raises
 
 

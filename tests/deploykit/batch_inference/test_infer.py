@@ -10,8 +10,8 @@ import pyarrow.parquet
 import pytest
 
 import deploykit
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.tfrecord import framed, read_records
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.tfrecord import framed, read_records
 from tests.deploykit.batch_inference.tiny_models import scores_of, tiny_model
 from tests.support import Containing, raises, tf
 
@@ -28,9 +28,9 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def in_small_parts(monkeypatch, rows):
-    from deploykit.batch_inference.reading import cutting
+    from deploykit.batch_inference.reading import partitions
 
-    monkeypatch.setattr(cutting, "MOST_ROWS", rows)
+    monkeypatch.setattr(partitions, "MOST_ROWS", rows)
 
 
 @pytest.mark.parametrize("batch", [None, 3])

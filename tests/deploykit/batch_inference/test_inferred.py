@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from deploykit.batch_inference.inferred import Inferred, InferRun
-from deploykit.text.results.data import inferred_lines as lines
+from deploykit.batch_inference.infer_run import Inferred, InferRun
+from deploykit.rendering.formatters.data import inferred_lines as lines
 from tests.deploykit.batch_inference.made_up_results import made_of, run
 from tests.support import Containing
 

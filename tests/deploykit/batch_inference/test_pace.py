@@ -2,9 +2,9 @@
 
 import pytest
 
+from deploykit.batch_inference.infer_run import Pace
 from deploykit.batch_inference.infer_task import PartDone, PartProgress
-from deploykit.batch_inference.pace import Pace
-from deploykit.text.progress import Work
+from deploykit.rendering.progress import Work
 from tests.support import Containing
 
 

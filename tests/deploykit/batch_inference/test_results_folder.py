@@ -15,16 +15,14 @@ import pytest
 
 from deploykit.batch_inference import results_folder as module
 from deploykit.batch_inference.infer_task import PartDone
-from deploykit.batch_inference.parts_journal import PartsJournal
 from deploykit.batch_inference.results_folder import difference, results_folder
-from deploykit.batch_inference.results_index import index_document, read_index
-from deploykit.input.data import open_data
-from deploykit.records.conversion import Options, convert
-from deploykit.records.features import Feature
-from deploykit.records.resuming import alone
+from deploykit.batch_inference.results_index import PartsJournal, index_document, read_index
+from deploykit.data.data import open_data
+from deploykit.records.conversion import Options, alone, convert
+from deploykit.records.examples import Feature
 from deploykit.records.tables import Numbers
-from deploykit.transforms.core.display.documents import converted, document
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.common.documents import converted, document
+from deploykit.transforms.common.errors import FileError, GraphError
 from tests.deploykit.batch_inference.made_up_results import (
     NAME,
     PARTS,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.ir.protos import GraphDef
 
 WEIGHTS = np.random.default_rng(7).normal(size=(4, 3)).astype(np.float32)
 

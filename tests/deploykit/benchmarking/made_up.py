@@ -4,7 +4,7 @@ import numpy as np
 
 from deploykit.benchmarking.measurement import Measurement, Turn
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
 
 MACHINE = {"cpu": "made up", "cores": 2, "cpus": 2, "load": [0.5, 0.5, 0.5]}
 KINDS = ("plain", "drifting", "autocorrelated", "contended")

@@ -7,8 +7,8 @@ import math
 import os
 from types import SimpleNamespace
 
-from deploykit.benchmarking import conditions, playing, sessions
-from deploykit.benchmarking.engines import opening
+from deploykit.benchmarking import rounds, system_load, worker_sessions
+from deploykit.benchmarking.engines import engine_choice
 
 CALL = 0.002
 
@@ -55,10 +55,10 @@ class MadeUpProcess:
 
 def take_made_up_processes(monkeypatch) -> list[tuple]:
     """Let all processes that measure be made up; return what will be asked of them."""
-    monkeypatch.setattr(conditions, "BUSY", math.inf)  # the machine of the tests marks nothing
+    monkeypatch.setattr(system_load, "BUSY", math.inf)  # the machine of the tests marks nothing
     MadeUpProcess.asked, MadeUpProcess.now = [], 0.0
-    for module in (opening, sessions):
+    for module in (engine_choice, worker_sessions):
         monkeypatch.setattr(module, "Worker", MadeUpProcess)
     clock = SimpleNamespace(monotonic=lambda: MadeUpProcess.now)
-    monkeypatch.setattr(playing, "time", clock)
+    monkeypatch.setattr(rounds, "time", clock)
     return MadeUpProcess.asked

@@ -6,7 +6,7 @@ import numpy as np
 
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
 
 FACTS = {"tensorflow": "2.21.0", "onednn": True, "openmp": [], "bytes_peak": 512_000_000}
 

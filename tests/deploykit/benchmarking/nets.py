@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import AttrValue
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.protos import AttrValue
+from deploykit.transforms.ir.tensors import DType
 
 FLOAT = DType("float32")
 

@@ -5,10 +5,10 @@ import pytest
 
 from deploykit.benchmarking.inputs import batches
 from deploykit.cli.value_types import Value, shape
-from deploykit.transforms.core.errors import Error, GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import Error, GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
 from tests.support import assert_golden, raises, refusal, shows
 
 

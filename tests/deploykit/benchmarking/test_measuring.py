@@ -6,13 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploykit.benchmarking import playing
-from deploykit.benchmarking.feeding import MADE_UP
-from deploykit.benchmarking.measuring import measure_models, spill
-from deploykit.benchmarking.scenarios.timing import BenchmarkOptions
-from deploykit.benchmarking.seating import MOST_SESSIONS, Contestant, Course
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.freezing.open_model import open_model
+from deploykit.benchmarking import rounds
+from deploykit.benchmarking.inputs import SYNTHETIC
+from deploykit.benchmarking.rounds import measure_models, spill
+from deploykit.benchmarking.run_config import BenchmarkOptions, RunConfig
+from deploykit.benchmarking.worker_sessions import MOST_SESSIONS, Contestant, Course
+from deploykit.importers.open_model import open_model
 from tests.deploykit.benchmarking.made_up_process import take_made_up_processes
 from tests.deploykit.benchmarking.nets import dense, written
 
@@ -20,7 +19,7 @@ from tests.deploykit.benchmarking.nets import dense, written
 def benchmark(models, settings=None, advance=lambda name, count: None, **timing):
     opened = {name: open_model(graph) for name, graph in models.items()}
     how = BenchmarkOptions(**timing)
-    return measure_models(opened, settings or [RunConfig()], MADE_UP, how, advance=advance)
+    return measure_models(opened, settings or [RunConfig()], SYNTHETIC, how, advance=advance)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +105,7 @@ def test_calls_are_shared_among_rounds(asked, runs, expected):
 
 def test_turns_are_short_and_many(asked):
     (found,) = benchmark({"a": dense()}, seconds=2).measurements
-    assert set(found.rounds_seconds) == {playing.TURN + 0.001}  # 8 calls of 2 ms
+    assert set(found.rounds_seconds) == {rounds.TURN + 0.001}  # 8 calls of 2 ms
     assert 2 <= sum(found.rounds_seconds) < 2.1
     assert found.settled
     assert asked[-1] == ("close",)
@@ -136,9 +135,9 @@ def test_it_ends_once_all_is_decided(asked):
 def test_long_calls_get_fewer_sessions_and_turns_of_one_call(asked, monkeypatch):
     course = Course(Contestant("a", "a", "0", None), call_seconds=0.5)
     course.contestant = SimpleNamespace(job=SimpleNamespace(settings=RunConfig()))
-    assert playing._length(course) == playing.TURN
+    assert rounds._length(course) == rounds.TURN
     course.call_seconds = 0.02
-    assert playing._length(course) == pytest.approx(0.03)
+    assert rounds._length(course) == pytest.approx(0.03)
 
 
 def test_an_interruption_keeps_what_was_measured(asked):

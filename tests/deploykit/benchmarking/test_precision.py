@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
+from deploykit.benchmarking.devices import config
 from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
-from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.precision import check_computed, float32_of, in_words
-from deploykit.benchmarking.session_config import config
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.benchmarking.sweep import RunConfigGrid
-from deploykit.transforms.core.errors import GraphError
+from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.run_config import RunConfig, check_computed, float32_of, in_words
+from deploykit.benchmarking.run_config_grid import RunConfigGrid
+from deploykit.transforms.common.errors import GraphError
 from tests.support import Containing, build, raises, random, says, tf
 
 

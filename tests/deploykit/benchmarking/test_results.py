@@ -5,9 +5,9 @@ import json
 import pytest
 
 from deploykit.benchmarking.results import BenchmarkResult, load_result, load_tuned
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.storage.documents import load_document
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.storage.files import load_document
+from deploykit.transforms.common.errors import FileError, GraphError
 from tests.deploykit.benchmarking.made_up import measurement, result, times
 from tests.support import assert_golden, refusal
 

@@ -14,14 +14,12 @@ from deploykit.benchmarking.devices import (
     visible_gpus,
 )
 from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
-from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.scaling import scaling_efficiency
-from deploykit.benchmarking.sessions import Sessions
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.benchmarking.sweep import RunConfigGrid
-from deploykit.transforms.core.errors import GraphError
+from deploykit.benchmarking.measurement import Job, Measurement
+from deploykit.benchmarking.results import BenchmarkResult, scaling_efficiency
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.benchmarking.run_config_grid import RunConfigGrid
+from deploykit.benchmarking.worker_sessions import Sessions
+from deploykit.transforms.common.errors import GraphError
 from tests.support import Containing, build, building, raises, random, run, says, tf
 
 TWO = ("/CPU:0", "/CPU:1")
@@ -270,7 +268,7 @@ def test_a_child_tells_which_gpus_there_are():
 
 
 def test_a_gpu_session_takes_memory_as_it_needs_it_and_one_gpu():
-    from deploykit.benchmarking.session_config import config
+    from deploykit.benchmarking.devices import config
 
     one = config(RunConfig(device="gpu:2"))
     assert (one.gpu_options.allow_growth, one.gpu_options.visible_device_list) == (True, "2")

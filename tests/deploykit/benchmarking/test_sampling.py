@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploykit.benchmarking.sampling import Sampler, live_line
-from deploykit.hardware.gpu_counters import open_devices
+from deploykit.benchmarking.system_load import Sampler, live_line
+from deploykit.system.gpu_counters import open_devices
 from tests.support import Containing
 
 WAIT = 60  # seconds that nothing here comes near

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from deploykit.benchmarking.scaling import thread_lines
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.results import thread_lines
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tables import tables
 from tests.deploykit.benchmarking.made_up import in_turns, result
 from tests.support import Containing

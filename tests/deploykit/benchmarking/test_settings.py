@@ -5,11 +5,11 @@ from dataclasses import fields
 
 import pytest
 
-from deploykit.benchmarking.settings import KEEP_MEMORY, RunConfig
-from deploykit.benchmarking.sweep import RunConfigGrid, beside_resident
-from deploykit.hardware import allocators
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.running.child import Worker
+from deploykit.benchmarking.run_config import KEEP_MEMORY, RunConfig
+from deploykit.benchmarking.run_config_grid import RunConfigGrid, beside_resident
+from deploykit.system import allocators
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.runtime.child_process import Worker
 from tests.support import Containing, assert_golden, raises, refusal
 
 ALL = RunConfig(

@@ -5,13 +5,13 @@ import dataclasses
 
 import pytest
 
-from deploykit.benchmarking.comparison.speed_verdict import judge
-from deploykit.benchmarking.conditions import Conditions
 from deploykit.benchmarking.measurement import Turn
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.benchmarking.run_config_grid import RunConfigGrid
+from deploykit.benchmarking.speed_verdict import judge
 from deploykit.benchmarking.statistics import summary
-from deploykit.benchmarking.sweep import RunConfigGrid
+from deploykit.benchmarking.system_load import Conditions
 from deploykit.benchmarking.tables import (
     csv_lines,
     machine_line,
@@ -19,8 +19,8 @@ from deploykit.benchmarking.tables import (
     openmp_lines,
     tables,
 )
-from deploykit.hardware.cpu_usage import Activity
-from deploykit.text.tables import drawn
+from deploykit.rendering.tables import drawn
+from deploykit.system.cpu_usage import Activity
 from tests.deploykit.benchmarking.made_up_results import FACTS, measurement, result
 from tests.support import Containing
 

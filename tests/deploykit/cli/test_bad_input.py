@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
 from tests.support import Containing, says, shows
 
 
@@ -29,7 +29,7 @@ def graph_bytes(*nodes: Node) -> bytes:
 
 
 def constant_with(**changes) -> bytes:
-    from deploykit.transforms.core.protos import GraphDef
+    from deploykit.transforms.ir.protos import GraphDef
 
     graph_def = GraphDef.FromString(graph_bytes(X, ONE, floats("out", "AddV2", "x", "one")))
     tensor = graph_def.node[1].attr["value"].tensor
@@ -112,7 +112,7 @@ def test_a_good_file_passes_the_same_way(deploykit, tmp_path):
 def test_text_proto_named_pb_is_read(deploykit, tmp_path):
     from google.protobuf import text_format
 
-    from deploykit.transforms.core.protos import GraphDef
+    from deploykit.transforms.ir.protos import GraphDef
 
     path = tmp_path / "model.pb"
     path.write_text(text_format.MessageToString(GraphDef.FromString(GOOD)))

@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from deploykit.benchmarking.results import load_result
-from deploykit.hardware import allocators
-from deploykit.hardware.machine import usable_cores
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
+from deploykit.system import allocators
+from deploykit.system.machine import usable_cores
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
 from tests.deploykit.benchmarking.nets import aborting, dense, hanging, placeholder, written
 from tests.deploykit.conftest import command_line, refusals
-from tests.deploykit.hardware.stand_in import stands_in
+from tests.deploykit.system.stand_in import stands_in
 from tests.support import Containing, assert_error, assert_golden, says, shows
 
 

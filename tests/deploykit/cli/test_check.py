@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.running import importing
-from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.runtime import importing
+from deploykit.transforms.runtime.child_process import Worker
 from tests.deploykit.api.test_check import written
 from tests.support import Containing, shows
-from tests.transforms.core.test_validate import X, relu
+from tests.transforms.ir.test_validate import X, relu
 
 
 @pytest.fixture

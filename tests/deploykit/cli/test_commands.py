@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deploykit.cli.main import COMMANDS
-from deploykit.freezing.graph_files import load_graph
+from deploykit.importers.graph_files import load_graph
 from tests.support import Containing, assert_golden, ops, shows
 
 ALWAYS = {
@@ -94,9 +94,9 @@ def test_verify(deploykit, small):
 
 
 def test_what_cannot_be_made_up_is_not_verified(deploykit, tmp_path):
-    from deploykit.transforms.core.graph import Graph
-    from deploykit.transforms.core.node import Node
-    from deploykit.transforms.core.tensors import DType
+    from deploykit.transforms.ir.graph import Graph
+    from deploykit.transforms.ir.node import Node
+    from deploykit.transforms.ir.tensors import DType
 
     nodes = [
         Node("table", "Placeholder").with_attrs(dtype=DType("resource"), shape=()),
@@ -193,14 +193,14 @@ def test_a_bug_is_status_1_without_a_traceback(deploykit, small, monkeypatch):
     def broken(graph, top):
         raise RuntimeError("oops")
 
-    monkeypatch.setattr("deploykit.api.inspect.inspect_graph", broken)
+    monkeypatch.setattr("deploykit.api.inspection.inspect_graph", broken)
     found = deploykit("inspect", small)
     assert found.status == 1
     assert found.stderr == Containing("deploykit: bug: RuntimeError", "oops", "--debug")
 
 
 def test_the_environment_of_the_user_wins(monkeypatch):
-    from deploykit.transforms.core.running.child import call
+    from deploykit.transforms.runtime.child_process import call
 
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     env = {"TF_ENABLE_ONEDNN_OPTS": "1"}

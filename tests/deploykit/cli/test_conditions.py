@@ -9,7 +9,7 @@ import pytest
 from deploykit.benchmarking.engines.openvino_runner import check_bf16
 from deploykit.cli.conditions import CONDITIONS, check_conditions, conditions_of
 from deploykit.cli.main import cli
-from deploykit.transforms.core.errors import Error, GraphError
+from deploykit.transforms.common.errors import Error, GraphError
 from tests.deploykit.cli.test_headings import ROOT_CONTEXT
 from tests.support import raises, shows
 

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from deploykit.freezing.graph_files import save_graph
-from deploykit.freezing.sidecar import SignatureNames, about
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
+from deploykit.importers.graph_files import save_graph
+from deploykit.importers.metadata_file import SignatureNames, about
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
 
 ODD = "a\x1b[31mb\x07\x9b\u202e"
 FLOAT = DType("float32")

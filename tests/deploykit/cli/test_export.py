@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import deploykit as public
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.serving.execution.engines.engine import Loading
 from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
 from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
 from deploykit.serving.saved_model.warmup_requests import read_requests
 from deploykit.storage.arrays import load_data
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import SavedModel
-from deploykit.transforms.core.tensors import DType, decode
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.protos import SavedModel
+from deploykit.transforms.ir.tensors import DType, decode
 from tests.deploykit.conftest import FASHION, refusals
 from tests.loading import answers
 from tests.support import Containing, assert_golden, built, raises, random, run, shows, tf
@@ -167,7 +167,7 @@ def test_warm_up_for_predict(deploykit, small, tmp_path):
 
 @pytest.mark.parametrize("count", ["0", "1001"])
 def test_how_many_samples_warm_up(deploykit, small, tmp_path, count):
-    from deploykit.transforms.core.errors import GraphError
+    from deploykit.transforms.common.errors import GraphError
 
     found = deploykit("export", small, tmp_path, "--warmup=x.npz", f"--warmup-samples={count}")
     assert (found.status, "--warmup-samples" in found.stderr) == (2, True)

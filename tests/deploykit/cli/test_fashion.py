@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.freezing.checkpoints import Checkpoint, find_checkpoint
+from deploykit.importers.checkpoints import Checkpoint, find_checkpoint
 from deploykit.storage.arrays import load_data
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import MetaGraphDef
-from deploykit.transforms.core.running.child import call
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.protos import MetaGraphDef
+from deploykit.transforms.runtime.child_process import call
 from deploykit.verification.verify import verify
 from tests.deploykit.conftest import FASHION
 from tests.support import ops, shows
@@ -76,7 +76,7 @@ def test_quantized_keeps_accuracy_and_loses_size(frozen, quantized, photos, name
 
 def run_all_ways(graphs: list[bytes], images: np.ndarray) -> list[np.ndarray]:
     """Run graphs with Grappler off and on, batch 1 and 3; this is done in a child process."""
-    from deploykit.transforms.core.running.session import Session
+    from deploykit.transforms.runtime.session import Session
 
     return [
         Session(graph, grappler).run(["probabilities"], {"images": images[:batch]})[0]

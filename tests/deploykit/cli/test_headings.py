@@ -11,7 +11,7 @@ from deploykit.cli.conditions import check_conditions
 from deploykit.cli.help import Helped
 from deploykit.cli.main import cli
 from deploykit.cli.value_types import number, whole
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.common.errors import Error
 from tests.deploykit.cli.test_outputs import LEAVES
 from tests.support import raises
 

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.batch_inference.tiny_models import scores_of, tiny_model
 from tests.support import says, shows
 

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from deploykit.input.judging.verdict import COMPUTE, INPUT, SHARING, UNDECIDED
-from deploykit.input.pipeline import STYLES
-from deploykit.records.features import Feature
+from deploykit.data.bottleneck import COMPUTE, INPUT, SHARING, UNDECIDED
+from deploykit.data.pipeline import STYLES
+from deploykit.records.examples import Feature
 from deploykit.storage.arrays import load_data
 from tests.deploykit.benchmarking.nets import hanging, written
 from tests.deploykit.conftest import FASHION, command_line, refusals
-from tests.deploykit.input import made_up
+from tests.deploykit.data import made_up
 from tests.support import Containing, assert_golden, build, building, random, shows, tf
 
 RATES = ("items_per_second", "compute_only", "input_only", "ceiling", "floor", "share_of_ceiling")

@@ -115,7 +115,9 @@ def test_the_document_of_a_command(deploykit, folder, name):
 @pytest.mark.parametrize("name", MEASURING)
 def test_the_keys_and_types_of_a_command_that_measures(deploykit, folder, name, monkeypatch):
     # Whether there is a warm-up at all is otherwise up to the clock.
-    monkeypatch.setattr("deploykit.benchmarking.seating.steady_from", lambda calls: len(calls) // 2)
+    monkeypatch.setattr(
+        "deploykit.benchmarking.worker_sessions.steady_from", lambda calls: len(calls) // 2
+    )
     path, _ = folder
     line = [str(word).format(path) for word in MEASURING[name]]
     assert_golden(shown(deploykit(*line, "--json"), path, kinds))

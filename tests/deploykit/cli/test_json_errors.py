@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.errors import GraphError
 from tests.support import Containing, assert_error, build, tf
 
 
@@ -82,7 +82,7 @@ def test_other_errors(deploykit, small, monkeypatch, raised, code, status):
     def fail(*_, **__):
         raise raised
 
-    monkeypatch.setattr("deploykit.api.inspect.inspect", fail)
+    monkeypatch.setattr("deploykit.api.inspection.inspect", fail)
     outcome = deploykit("inspect", small, "--json")
     found = json.loads(outcome.stdout)["error"]
     assert (found["code"], outcome.status) == (code, status)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from deploykit.cli.main import COMMANDS, cli
-from deploykit.freezing.graph_files import save_graph
-from deploykit.transforms.core.engines import extras
-from deploykit.transforms.core.errors import MissingPackageError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
+from deploykit.importers.graph_files import save_graph
+from deploykit.transforms.common.errors import MissingPackageError
+from deploykit.transforms.engines import packages as extras
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
 from tests.deploykit.cli.test_headings import ROOT_CONTEXT
 from tests.hidden_packages import TENSORFLOW, hiding
 from tests.support import Containing, raises

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from deploykit.cli.main import cli
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.running import child
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.runtime import child_process
 from tests.support import shows
 
 FILES = re.compile(r"\b[Ww]rite|^Draw")
@@ -203,7 +203,7 @@ def test_a_child_is_started_for_a_command_that_runs_a_graph(
         raise GraphError("enough")
         yield
 
-    monkeypatch.setattr(child, "started_ahead", recorded)
+    monkeypatch.setattr(child_process, "started_ahead", recorded)
     for name in ("model.ckpt.index", "model.ckpt.meta"):
         (tmp_path / name).write_bytes(b"garbage")
     output = ("-o", tmp_path / "out.pb") if line[0] == "freeze" else ()

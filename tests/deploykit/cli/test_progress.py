@@ -12,13 +12,13 @@ from fcntl import ioctl
 import pytest
 
 from deploykit.cli.progress import Lines
-from deploykit.text import progress
-from deploykit.text.progress import watch_with, working
+from deploykit.rendering import progress
+from deploykit.rendering.progress import watch_with, working
 from tests.support import Containing
 
 ON_A_TERMINAL = """
 from deploykit.cli.progress import watcher
-from deploykit.text.progress import watch_with, working
+from deploykit.rendering.progress import watch_with, working
 
 passed = [0.0]
 bar = watcher()

@@ -5,17 +5,17 @@ import json
 import numpy as np
 import pytest
 
-from deploykit.freezing.graph_files import load_graph, save_graph
+from deploykit.importers.graph_files import load_graph, save_graph
 from deploykit.quantization import (
     accuracy,
-    budget,
     calibrated_graph,
     calibration,
     candidates,
     search,
+    search_task,
     target,
 )
-from deploykit.quantization.preconditions import is_quantized
+from deploykit.quantization.quantize_options import is_quantized
 from deploykit.storage.arrays import load_data
 from tests.deploykit.conftest import FASHION, command_line, refusals
 from tests.deploykit.quantization.conftest import InProcess
@@ -75,7 +75,7 @@ def real(tmp_path_factory):
     np.savez(folder / "some.npz", **{name: array[:80] for name, array in photos.items()})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(target, "probe", frozenset)
-        patch.setattr(budget, "DEPTHS", (budget.Depth(0.5, 0.5),))
+        patch.setattr(search_task, "DEPTHS", (search_task.Depth(0.5, 0.5),))
         found = command_line(
             "quantize", FASHION / "fashion.keras", "-o", folder / "out.pb", "--threads=1x1",
             "--calibration", folder / "some.npz", "--evaluation", FASHION / "test_1000.npz",
@@ -328,9 +328,9 @@ def test_a_graph_in_8_bits_is_not_quantized_again(deploykit, net, data, clock):
 
 def relu_file(folder):
     """Write a model without layers, and samples of it."""
-    from deploykit.transforms.core.graph import Graph
-    from deploykit.transforms.core.node import Node
-    from deploykit.transforms.core.tensors import DType
+    from deploykit.transforms.ir.graph import Graph
+    from deploykit.transforms.ir.node import Node
+    from deploykit.transforms.ir.tensors import DType
 
     x = Node("x", "Placeholder").with_attrs(dtype=DType("float32"), shape=(-1, 2))
     graph = Graph([x, Node("out", "Relu", ("x",)).with_attrs(T=DType("float32"))], ["x"], ["out"])

@@ -9,7 +9,7 @@ import termios
 
 import pytest
 
-from deploykit.cli.report import Report, show
+from deploykit.cli.output import Report, show
 
 NAME = "encoder_" + "x" * 184 + "_end.pbx"
 
@@ -46,7 +46,7 @@ def test_columns_say_how_wide_tables_are(deploykit, long, monkeypatch, width):
 
 def test_a_terminal_has_its_own_width():
     code = (
-        "from deploykit.cli.report import Report, show;"
+        "from deploykit.cli.output import Report, show;"
         f"show(Report('freeze', '{NAME}', bytes_in=1234, nodes_in=56), False)"
     )
     ours, theirs = pty.openpty()
@@ -66,8 +66,8 @@ def test_a_terminal_has_its_own_width():
 def test_an_encoding_without_our_line():
     code = (
         "import sys; sys.stdout.reconfigure(encoding='ascii');"
-        "from deploykit.cli.report import Report, show;"
-        "from deploykit.cli.standard_output import StandardOutput;"
+        "from deploykit.cli.output import Report, show;"
+        "from deploykit.cli.output import StandardOutput;"
         "sys.stdout = StandardOutput(sys.stdout);"
         "show(Report('freeze', '\\u00e9' + 'x' * 80), False)"
     )

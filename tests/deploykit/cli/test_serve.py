@@ -12,16 +12,16 @@ import click
 import grpc
 import pytest
 
-from deploykit.api.tuned_flags import tuned_flags
-from deploykit.benchmarking.settings import RunConfig as Tuned
+from deploykit.api.tuning import tuned_flags
+from deploykit.benchmarking.run_config import RunConfig as Tuned
 from deploykit.cli.help import Headed
 from deploykit.cli.serving_flags import WITHOUT_EFFECT, Flags
 from deploykit.cli.value_types import TrueOrFalse
 from deploykit.serving.lifecycle.base_path import models_in
 from deploykit.serving.lifecycle.model_config import ModelSettings
-from deploykit.transforms.core.errors import Error, FileError, GraphError
+from deploykit.transforms.common.errors import Error, FileError, GraphError
 from tests.deploykit.conftest import refusals
-from tests.deploykit.hardware.stand_in import stands_in
+from tests.deploykit.system.stand_in import stands_in
 from tests.serving.certificates import Authority
 from tests.serving.served import Served, free_port
 from tests.serving.server.test_server import count

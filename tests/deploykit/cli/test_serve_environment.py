@@ -4,20 +4,20 @@ import os
 
 import pytest
 
-from deploykit.benchmarking.settings import KEEP_MEMORY, RunConfig
-from deploykit.cli import serve_environment
-from deploykit.cli.serve_environment import prepare_environment
-from deploykit.hardware import allocators
+from deploykit.benchmarking.run_config import KEEP_MEMORY, RunConfig
+from deploykit.cli import supervisor
+from deploykit.cli.supervisor import prepare_environment
+from deploykit.system import allocators
 
 
 @pytest.fixture
 def starts(monkeypatch):
     """The environments with which the program was started anew, none of which takes effect."""
     found: list[dict[str, str]] = []
-    monkeypatch.setattr(serve_environment.os, "environ", dict(os.environ))
+    monkeypatch.setattr(supervisor.os, "environ", dict(os.environ))
     for name in (*KEEP_MEMORY, "LD_PRELOAD", "GLIBC_TUNABLES"):
         os.environ.pop(name, None)
-    monkeypatch.setattr(serve_environment.os, "execve", lambda path, words, env: found.append(env))
+    monkeypatch.setattr(supervisor.os, "execve", lambda path, words, env: found.append(env))
     monkeypatch.setattr(allocators, "library_here", lambda: "/lib/libtcmalloc.so.4")
     return found
 

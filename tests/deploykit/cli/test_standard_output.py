@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from deploykit.cli import main
-from deploykit.cli.standard_output import StandardOutput
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
+from deploykit.cli.output import StandardOutput
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
 from tests.support import shows
 
 SCRIPT = Path(sys.executable).with_name("deploykit")
@@ -90,7 +90,7 @@ def test_a_broken_pipe_of_something_else_is_a_bug(deploykit, small, monkeypatch)
     def fail(*_, **__):
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr("deploykit.api.inspect.inspect", fail)
+    monkeypatch.setattr("deploykit.api.inspection.inspect", fail)
     found = deploykit("inspect", small, "--json")
     assert (found.status, json.loads(found.stdout)["error"]["code"]) == (1, "child-bug")
 
@@ -111,7 +111,7 @@ def test_sys_stdout_is_put_back():
 
 def test_a_file_never_takes_the_descriptor_of_a_closed_stream():
     code = (
-        "import os; from deploykit.cli.standard_output import open_missing; open_missing();"
+        "import os; from deploykit.cli.output import open_missing; open_missing();"
         "raise SystemExit(os.open(os.devnull, os.O_RDONLY))"
     )
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}

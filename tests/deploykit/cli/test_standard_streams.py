@@ -139,7 +139,7 @@ def test_a_file_of_this_name_can_be_given(deploykit, small):
 
 def test_python_writes_no_graph_there_either(small):
     import deploykit
-    from deploykit.transforms.core.errors import FileError
+    from deploykit.transforms.common.errors import FileError
 
     with raises(FileError, "graph-to-stdout"):
         deploykit.save_graph(deploykit.freeze(small), "-")

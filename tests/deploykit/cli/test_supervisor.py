@@ -27,26 +27,26 @@ def dies(number):
 
 def computes_for_ever():
     """In C, where no handler of Python's can run."""
-    from deploykit.transforms.core.running import own_work
+    from deploykit.transforms.runtime import process_limits
 
-    own_work.bound(seconds=0.3)
+    process_limits.bound(seconds=0.3)
     sum(range(1 << 60))
 
 
 def waits_for_another_process():
     """Longer than the stretches of its own work may take."""
-    from deploykit.transforms.core.running import own_work
+    from deploykit.transforms.runtime import process_limits
 
-    own_work.bound(seconds=3)  # a busy machine takes its time to end a process
-    with own_work.waiting(), own_work.waiting():
+    process_limits.bound(seconds=3)  # a busy machine takes its time to end a process
+    with process_limits.waiting(), process_limits.waiting():
         time.sleep(3.5)
     return 0
 
 
 def takes_memory():
-    from deploykit.transforms.core.running import own_work
+    from deploykit.transforms.runtime import process_limits
 
-    own_work.bound(memory=200 << 20)
+    process_limits.bound(memory=200 << 20)
     try:
         len(bytearray(1 << 30))
     except MemoryError:
@@ -58,27 +58,27 @@ def has_default_caps():
     """In this process and in its children, of what is available."""
     import resource
 
-    from deploykit.transforms.core.running import available_memory, child, own_work
+    from deploykit.transforms.runtime import child_process, memory, process_limits
 
     caps = [
         resource.getrlimit(resource.RLIMIT_DATA)[0],
-        child.call("resource:getrlimit", resource.RLIMIT_DATA)[0],
+        child_process.call("resource:getrlimit", resource.RLIMIT_DATA)[0],
     ]
-    most = 0.75 * available_memory._of_machine()
-    assert caps == [own_work.default_cap()] * 2
+    most = 0.75 * memory._of_machine()
+    assert caps == [process_limits.default_cap()] * 2
     assert 0 < caps[0] < most
-    own_work.bound(memory=1 << 40)
-    with child.ResourceLimits(memory=1 << 40):
-        asked = child.call("resource:getrlimit", resource.RLIMIT_DATA)[0]
+    process_limits.bound(memory=1 << 40)
+    with child_process.ResourceLimits(memory=1 << 40):
+        asked = child_process.call("resource:getrlimit", resource.RLIMIT_DATA)[0]
     assert resource.getrlimit(resource.RLIMIT_DATA)[0] == asked == 1 << 40
     return 0
 
 
 def dies_under_a_cap(how):
     """As libraries do that cannot allocate."""
-    from deploykit.transforms.core.running import own_work
+    from deploykit.transforms.runtime import process_limits
 
-    own_work.bound(memory=1 << 30)
+    process_limits.bound(memory=1 << 30)
     if how < 0:
         os.kill(os.getpid(), -how)
     os._exit(how)
@@ -92,7 +92,7 @@ def leaves_files():
     """A temporary one, and one that was begun beside its place."""
     import tempfile
 
-    from deploykit.transforms.core.files.unfinished import note
+    from deploykit.transforms.untrusted.file_locks import note
 
     tempfile.mkdtemp()
     for partial in (Path(".a.pb.1.tmp"), Path(".\udc80\n.tmp")):
@@ -106,7 +106,7 @@ def starts_children():
     """From a thread that ends: one that computes, and one that has one itself."""
     import threading
 
-    from deploykit.transforms.core.running.child import Worker
+    from deploykit.transforms.runtime.child_process import Worker
 
     made = []
 
@@ -126,9 +126,9 @@ def computing():
 
 
 def having_one():
-    from deploykit.transforms.core.running import child
+    from deploykit.transforms.runtime import child_process
 
-    worker = child.Worker(f"{HERE}:computing")
+    worker = child_process.Worker(f"{HERE}:computing")
     _kept.append(worker)
     return worker.pid
 
@@ -216,9 +216,9 @@ def test_a_library_that_ends_the_process_is_no_status_of_the_command(tmp_path):
 
 
 def test_in_a_process_that_nobody_watches_nothing_is_bounded():
-    from deploykit.transforms.core.running import own_work
+    from deploykit.transforms.runtime import process_limits
 
-    own_work.bound(seconds=0.01, memory=1)
+    process_limits.bound(seconds=0.01, memory=1)
     time.sleep(0.05)
     assert len(bytearray(1 << 20)) == 1 << 20
 

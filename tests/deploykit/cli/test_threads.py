@@ -2,9 +2,9 @@
 
 import pytest
 
-from deploykit.benchmarking.sweep import RunConfigGrid
+from deploykit.benchmarking.run_config_grid import RunConfigGrid
 from deploykit.cli.value_types import Value, threads
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.common.errors import Error
 from tests.support import raises
 
 

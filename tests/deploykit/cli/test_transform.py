@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from deploykit.freezing.graph_files import load_graph
+from deploykit.importers.graph_files import load_graph
 from tests.support import ops, shows
 
 OWN = """
 from dataclasses import replace
 
-from deploykit.transforms.core.pattern import Op
+from deploykit.transforms.ir.pattern import Op
 
 
 def swap(graph, *, to: str = "Elu"):

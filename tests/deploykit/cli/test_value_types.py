@@ -6,7 +6,7 @@ import pytest
 from deploykit.cli import value_types as of
 from deploykit.cli.formats import FORMATS
 from deploykit.cli.value_types import Value
-from deploykit.transforms.core.errors import Error
+from deploykit.transforms.common.errors import Error
 from tests.deploykit.cli.test_conditions import COMMANDS, parsed
 from tests.deploykit.cli.test_standard_streams import PATHS, TEXTS, line_with
 from tests.support import raises, shows

@@ -7,19 +7,19 @@ import pytest
 
 import deploykit
 from deploykit.exporting import engine_part
-from deploykit.freezing.graph_files import load_graph, save_graph
-from deploykit.freezing.sidecar import with_engine
-from deploykit.rewriting.int8_graph import codes_graph
+from deploykit.importers.graph_files import load_graph, save_graph
+from deploykit.importers.metadata_file import with_engine
+from deploykit.pipelines.int8 import codes_graph
 from deploykit.serving.protocol.signatures import read_meta_graph
-from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.engines import engines
-from deploykit.transforms.core.engines.engine_folder import FOLDER, read
-from deploykit.transforms.core.engines.engines import EngineUse
-from deploykit.transforms.core.engines.openvino_model import OpenVinoModel
-from deploykit.transforms.core.engines.proof import Answered, departure
-from deploykit.transforms.core.engines.session import cut
-from deploykit.transforms.core.errors import GraphError, VerificationError
-from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.errors import GraphError, VerificationError
+from deploykit.transforms.engines import engines
+from deploykit.transforms.engines.engine_folder import FOLDER, read
+from deploykit.transforms.engines.engine_session import cut
+from deploykit.transforms.engines.engines import EngineUse
+from deploykit.transforms.engines.equivalence import Answered, departure
+from deploykit.transforms.engines.openvino_model import OpenVinoModel
+from deploykit.transforms.ir.protos import GraphDef
 from tests.loading import answers
 from tests.support import Containing, raises, random, run
 from tests.transforms.int8_nets import C, ranges_of
@@ -239,7 +239,7 @@ def test_answers_too_large_for_a_server_are_left_out(tmp_path, monkeypatch):
 
 
 def test_files_that_run_it_install_openvino_and_preload_nothing(tmp_path):
-    from deploykit.benchmarking.settings import RunConfig
+    from deploykit.benchmarking.run_config import RunConfig
     from deploykit.exporting.deployment import Manifests
 
     how = Manifests(("docker",), settings=RunConfig(allocator="tcmalloc"), force=True)

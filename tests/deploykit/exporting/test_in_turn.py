@@ -7,7 +7,7 @@ import pytest
 
 import deploykit as public
 from deploykit.exporting.loaders import refused_in_turn
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.serving.small_models import half_plus
 from tests.support import Containing, build
 

@@ -8,8 +8,8 @@ import pytest
 
 import deploykit as public
 from deploykit.exporting.loaders import refusals
-from deploykit.freezing import variables
-from deploykit.transforms.core.errors import VerificationError
+from deploykit.importers import variables
+from deploykit.transforms.common.errors import VerificationError
 from tests.deploykit.exporting.loop_models import keras_models, tf1_models, tf2_models
 from tests.loading import answers
 

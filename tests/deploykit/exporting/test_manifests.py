@@ -12,16 +12,19 @@ import pytest
 import yaml
 from google.protobuf import text_format
 
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.exporting.manifests import KINDS, Deployment, dns_label, manifests, names
 from deploykit.serving.lifecycle.model_config import ModelSettings, read_models
-from deploykit.serving.protocol.batching_parameters import Batching, read_batching
-from deploykit.serving.protocol.protos import ModelServerConfig
-from deploykit.serving.protocol.text_protos import ConfigError
+from deploykit.serving.protocol.protos import (
+    Batching,
+    ConfigError,
+    ModelServerConfig,
+    read_batching,
+)
 from deploykit.serving.rest.paths import V2_PROBES
 from deploykit.serving.server.config_files import Monitoring, read_monitoring, read_tls
 from deploykit.serving.server.server_flags import ServerFlags
-from deploykit.transforms.core.protos import without_tensorflow_start
+from deploykit.transforms.ir.protos import without_tensorflow_start
 from tests.support import assert_golden
 
 PLAIN = Deployment(models=["fashion"], version=3, cores=2, memory=768, deploykit="0.1.0")

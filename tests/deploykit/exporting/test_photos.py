@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.input.applying import in_python
-from deploykit.input.preprocessing import Steps, load_preprocessing
-from deploykit.records.features import Feature
+from deploykit.data.apply_preprocessing import in_python
+from deploykit.data.preprocessing import Steps, load_preprocessing
+from deploykit.records.examples import Feature
 from deploykit.serving.execution.engines.engine import Loading
 from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.serving.execution.servable import Servable
@@ -20,11 +20,11 @@ from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import Example
 from deploykit.serving.saved_model.warmup_requests import read_requests
 from deploykit.storage.arrays import load_data
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import VersionDef
-from deploykit.transforms.core.tensors import DType, decode
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.protos import VersionDef
+from deploykit.transforms.ir.tensors import DType, decode
 from tests.deploykit.conftest import FASHION
 from tests.loading import answers
 from tests.support import Containing, raises, says
@@ -149,7 +149,7 @@ def test_equal_to_the_last_bit(steps, dtype, tmp_path):
 
 
 def test_equal_to_what_the_other_commands_feed(tmp_path):
-    from deploykit.input.samples import open_samples
+    from deploykit.data.samples import open_samples
 
     folder = tmp_path / "photos"
     folder.mkdir()
@@ -431,7 +431,7 @@ def test_an_export_is_a_model_again(tmp_path):
     for number, content in enumerate(photos(3)):
         (folder / f"{number}.jpg").write_bytes(content)
     frozen = deploykit.freeze(str(found.folder))
-    from deploykit.input.samples import open_samples
+    from deploykit.data.samples import open_samples
 
     samples = open_samples(str(folder), frozen)
     (values,) = samples.arrays.values()

@@ -8,7 +8,7 @@ import yaml
 
 from deploykit.exporting.manifests import Deployment, manifests
 from deploykit.exporting.replica_counts import ReplicaCounts, check_manifests, fill_manifests
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.common.errors import FileError, GraphError
 from tests.support import raises, says
 
 COUNTS = ReplicaCounts("Half_plus.two", 14, 21, 0.667)

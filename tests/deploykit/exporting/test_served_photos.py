@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import deploykit as public
-from deploykit.photos.image_files import png
+from deploykit.storage.image_files import png
 from tests.deploykit.conftest import FASHION
 from tests.serving.served import Served, free_port
 from tests.support import Containing, shows

@@ -10,10 +10,10 @@ from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.serving.execution.engines.tensorflow_engine import TensorFlowEngine
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.saved_model.parse_examples import example
-from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.engines.engine_cut import MODEL, is_cut
-from deploykit.transforms.core.engines.engine_folder import read
-from deploykit.transforms.core.errors import VerificationError
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.errors import VerificationError
+from deploykit.transforms.engines.engine_folder import read
+from deploykit.transforms.engines.signature_parts import MODEL, is_cut
 from tests.deploykit.exporting.test_engine_part import live
 from tests.deploykit.exporting.test_photos import photos, texts
 from tests.support import Containing, build, raises, random

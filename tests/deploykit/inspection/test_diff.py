@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from deploykit.inspection.diff import differences, lines, summary
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import FunctionDef, GraphDef
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.protos import FunctionDef, GraphDef
+from deploykit.transforms.ir.tensors import DType
 from tests.support import Containing, assert_golden, random, shows, transform
 
 FLOAT = DType("float32")

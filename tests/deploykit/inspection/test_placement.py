@@ -7,14 +7,14 @@ import sys
 import numpy as np
 import pytest
 
-from deploykit.api.placement import placement
+from deploykit.api.inspection import placement
 from deploykit.inspection import placement as module
 from deploykit.inspection.step_stats import _in_order as in_order
 from deploykit.inspection.step_stats import look, satisfies
-from deploykit.text.results.placement import lines
-from deploykit.text.tables import drawn
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import GraphDef
+from deploykit.rendering.formatters.models import lines
+from deploykit.rendering.tables import drawn
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.protos import GraphDef
 from tests.deploykit.conftest import refusals
 from tests.support import Containing, assert_golden, building, built, random, shows, tf
 
@@ -384,7 +384,7 @@ def test_a_model_that_writes_files_is_not_run(deploykit, tmp_path):
 
 
 def test_an_existing_file_is_refused_before_anything_runs(deploykit, tmp_path, monkeypatch):
-    monkeypatch.setattr("deploykit.api.placement.find_placement", None)
+    monkeypatch.setattr("deploykit.api.inspection.find_placement", None)
     path = written(two_devices(), tmp_path)
     for out in (path, tmp_path / "there.json"):
         out.touch()

@@ -2,12 +2,12 @@
 
 import pytest
 
-from deploykit.freezing.graph_files import load_graph
+from deploykit.importers.graph_files import load_graph
 from deploykit.inspection.summary import inspect_graph
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import FunctionDef
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.protos import FunctionDef
+from deploykit.transforms.ir.tensors import DType
 from tests.support import Containing, assert_golden, build, building, built, random, tf, transform
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from deploykit.planning.checking_plan import BAR, TINY_BAR, bar_for, judged
-from deploykit.planning.forecast import Forecast
 from deploykit.planning.service_times import Trace
-from deploykit.transforms.core.display.documents import document
+from deploykit.planning.sizing import Forecast
+from deploykit.transforms.common.documents import document
 from tests.deploykit.planning.servers import measured_of, poisson, times_of, traced
 
 RUNS = 3

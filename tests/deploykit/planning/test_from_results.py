@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.benchmarking.scenarios.stage import SEED
-from deploykit.load.arrivals import poisson
+from deploykit.benchmarking.scenarios.load import SEED
 from deploykit.planning.from_results import recorded
-from deploykit.transforms.core.errors import Error, GraphError
+from deploykit.serving.client.load_generator import poisson
+from deploykit.transforms.common.errors import Error, GraphError
 from tests.deploykit.planning.load_tests import document, load, services
 from tests.deploykit.planning.servers import traced
 from tests.support import Containing, raises, says

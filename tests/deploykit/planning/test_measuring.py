@@ -6,25 +6,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deploykit.calling.server_load import Generators, Load
+from deploykit.client.server_load import Generators, Load
 from deploykit.planning import measuring
-from deploykit.planning.forecast import Forecast
-from deploykit.planning.held_loads import HeldLoads, held
 from deploykit.planning.measuring import (
     ROUNDS,
     RUNGS,
+    HeldLoads,
     _check_one_queue,
     at_random,
+    held,
     measured_of,
     order_of,
     slots_of,
 )
 from deploykit.planning.service_times import Order, Trace
-from deploykit.serving.client.connection import Connection
-from deploykit.serving.client.endpoint import Endpoint
+from deploykit.planning.sizing import Forecast
+from deploykit.serving.client.endpoint import Connection, Endpoint
 from deploykit.serving.client.load_generator import LoadStep
 from deploykit.serving.client.requests import predict_request
-from deploykit.transforms.core.errors import VerificationError
+from deploykit.transforms.common.errors import VerificationError
 from tests.deploykit.planning.servers import gamma, poisson, sharing, traced
 from tests.serving.official import Official
 from tests.support import raises

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploykit.planning.forecast import LOADS, Forecast
 from deploykit.planning.measuring import MOST_LOAD
 from deploykit.planning.plan_options import LOSSES, NOTHING, REPLICA, ZONE, PlanOptions
-from deploykit.planning.sizing import _surviving, left, sized
-from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.errors import Error
+from deploykit.planning.sizing import LOADS, Forecast, _surviving, left, sized
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.errors import Error
 from tests.deploykit.planning.servers import exponential, measured_of, times_of
 
 THEORY = Forecast(measured_of(times_of(exponential(0.01))))

@@ -9,11 +9,10 @@ import pytest
 from deploykit.quantization import scoring
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.metrics import Score, metric_named
-from deploykit.quantization.preconditions import below_in_group
-from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.errors import CrashError, GraphError
-from deploykit.verification.confidence import wilson
-from deploykit.verification.groups import GroupCloseness
+from deploykit.quantization.quantize_options import below_in_group
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.errors import CrashError, GraphError
+from deploykit.verification.confidence import GroupCloseness, wilson
 from deploykit.verification.samples import Dataset
 from tests.deploykit.quantization.conftest import classifier, logits
 from tests.deploykit.verification.test_choices import KINDS, detector

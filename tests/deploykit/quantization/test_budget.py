@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploykit.quantization.budget import DEPTHS, GRAPHS, OBSERVED, Budget
 from deploykit.quantization.search import LEAST
+from deploykit.quantization.search_task import DEPTHS, GRAPHS, OBSERVED, Budget
 from deploykit.quantization.sensitivity import JUDGED
 from tests.support import Containing
 

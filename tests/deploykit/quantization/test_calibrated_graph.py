@@ -5,14 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
+from deploykit.pipelines.int8 import int8_graph
 from deploykit.quantization import calibrated_graph
 from deploykit.quantization.calibrated_graph import prepare
-from deploykit.rewriting.int8_graph import int8_graph
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8 import plan as planning
-from deploykit.transforms.core.int8.ranges import load_ranges
-from deploykit.transforms.core.running.differences import compare
-from deploykit.transforms.core.running.session import Session
+from deploykit.transforms.int8 import plan as planning
+from deploykit.transforms.int8.ranges import load_ranges
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.differences import compare
+from deploykit.transforms.runtime.session import Session
 from tests.support import building, ops, random, run, tf
 from tests.transforms.int8_nets import C, image, layer, relu
 

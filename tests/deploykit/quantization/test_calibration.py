@@ -5,12 +5,11 @@ import hashlib
 import numpy as np
 import pytest
 
-from deploykit.freezing.graph_files import save_graph
+from deploykit.importers.graph_files import save_graph
 from deploykit.quantization import observers
-from deploykit.quantization.calibration import calibrate
-from deploykit.quantization.clipping import BINS, least_error_range
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.quantization.calibration import BINS, calibrate, least_error_range
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.int8.ranges import load_ranges
 from deploykit.verification.samples import Dataset
 from tests.deploykit.quantization.conftest import by_numpy, conv_net
 from tests.support import Containing, build, building, built, raises, random, says, tf

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deploykit.quantization.clipping import BINS, least_error_range
+from deploykit.quantization.calibration import BINS, least_error_range
 
 
 def error(values, low, high):

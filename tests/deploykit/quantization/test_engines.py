@@ -7,27 +7,27 @@ import pytest
 
 import deploykit
 from deploykit.api import quantize as command
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.freezing.graph_files import load_graph
-from deploykit.freezing.sidecar import about
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.importers.graph_files import load_graph
+from deploykit.importers.metadata_file import about
 from deploykit.quantization import accuracy, candidates, scoring, target
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.layer_search import Calibrated
-from deploykit.quantization.requested import QuantizeOptions
+from deploykit.quantization.quantize_options import QuantizeOptions
 from deploykit.quantization.search import quantize_calibrated
 from deploykit.quantization.target import IN_OPENVINO
 from deploykit.quantization.timing.openvino_times import openvino_times
 from deploykit.quantization.timing.speed import INT8, PLAIN, Standing, gain
-from deploykit.text.results.quantization import lines
-from deploykit.transforms.core.engines import engines
-from deploykit.transforms.core.engines.engines import EngineUse
-from deploykit.transforms.core.errors import GraphError, VerificationError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.plan import plan
-from deploykit.transforms.core.int8.ranges import load_ranges
-from deploykit.transforms.core.int8.stored_codes import holds_codes
-from deploykit.transforms.core.running.child import call
+from deploykit.rendering.formatters.quantization import lines
+from deploykit.transforms.common.errors import GraphError, VerificationError
+from deploykit.transforms.engines import engines
+from deploykit.transforms.engines.engines import EngineUse
+from deploykit.transforms.int8.plan import plan
+from deploykit.transforms.int8.ranges import load_ranges
+from deploykit.transforms.int8.stored_codes import holds_codes
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import call
 from deploykit.verification.engines.engine_check import EngineCheck
 from tests.deploykit.benchmarking.made_up_results import measurement
 from tests.deploykit.quantization.conftest import InProcess
@@ -175,7 +175,7 @@ def clock(monkeypatch, in_process) -> Racing:
 
 def answers(graphs: list[tuple[str, bytes]], outputs: list[str], feeds: dict[str, np.ndarray]):
     """Return what graphs give, each in its engine; this is for a child process."""
-    from deploykit.transforms.core.engines.session import session_in
+    from deploykit.transforms.engines.engine_session import session_in
 
     return [session_in(engine, content).run(outputs, feeds) for engine, content in graphs]
 

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.quantization.fake_quant.search import StatedData, quantize_fake_quants
-from deploykit.quantization.fake_quant.sensitivity import stated_sensitivity
-from deploykit.quantization.requested import QuantizeOptions
+from deploykit.quantization.qat import StatedData, quantize_fake_quants, stated_sensitivity
+from deploykit.quantization.quantize_options import QuantizeOptions
 from deploykit.quantization.result import Quantized
-from deploykit.text.results.quantization import lines
-from deploykit.transforms.core.errors import GraphError, NotQuantizedError
-from deploykit.transforms.core.graph import Graph
+from deploykit.rendering.formatters.quantization import lines
+from deploykit.transforms.common.errors import GraphError, NotQuantizedError
+from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.samples import Dataset
 from tests.deploykit.conftest import command_line
 from tests.support import Containing, building, raises, random, says, tf

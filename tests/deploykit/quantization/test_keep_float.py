@@ -16,7 +16,7 @@ from deploykit.quantization.keep_float import (
 from deploykit.quantization.layer_search import place_of
 from deploykit.quantization.metrics import Score
 from deploykit.quantization.scoring import Judgement
-from deploykit.transforms.core.errors import CrashError, GraphError
+from deploykit.transforms.common.errors import CrashError, GraphError
 
 LAYERS = [f"layer_{number}" for number in range(50)]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deploykit.quantization.metrics import change, metric_named
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.errors import GraphError
 from deploykit.verification.confidence import interval_of_mean, paired_wilson, wilson
 from tests.support import raises
 

@@ -4,22 +4,22 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
+from deploykit.benchmarking.speed_verdict import SpeedVerdict
 from deploykit.benchmarking.statistics import Ratio
 from deploykit.quantization import calibrated_graph, candidates, layer_search, search, target
-from deploykit.quantization.budget import Budget
-from deploykit.quantization.requested import PREFERENCES
+from deploykit.quantization.quantize_options import PREFERENCES
 from deploykit.quantization.result import Quantized
 from deploykit.quantization.search import QuantizeOptions, quantize_calibrated
+from deploykit.quantization.search_task import Budget
 from deploykit.quantization.timing.layer_times import LayerTimes, Line, PartTimes, Times
 from deploykit.quantization.timing.speed import FEWER, INT8, PLAIN, Gain, Standing
-from deploykit.text.results.quantization import lines
+from deploykit.rendering.formatters.quantization import lines
 from deploykit.transforms import quantize_static
-from deploykit.transforms.core.errors import CrashError, GraphError, NotQuantizedError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.running.child import call
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import CrashError, GraphError, NotQuantizedError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
+from deploykit.transforms.runtime.child_process import call
 from tests.support import (
     Containing,
     assert_golden,

@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from deploykit.freezing.graph_files import save_graph
+from deploykit.importers.graph_files import save_graph
+from deploykit.pipelines.int8 import int8_graph
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibration import calibrate
 from deploykit.quantization.scoring import Judgement
@@ -14,11 +15,10 @@ from deploykit.quantization.sensitivity import (
     measure_sensitivity,
     rank_each,
 )
-from deploykit.rewriting.int8_graph import int8_graph
-from deploykit.text.results.quantization import sensitivity_lines as lines
-from deploykit.transforms.core.errors import CrashError, LimitError
-from deploykit.transforms.core.int8.plan import plan
-from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.rendering.formatters.quantization import sensitivity_lines as lines
+from deploykit.transforms.common.errors import CrashError, LimitError
+from deploykit.transforms.int8.plan import plan
+from deploykit.transforms.int8.ranges import load_ranges
 from tests.deploykit.quantization.conftest import classifier, conv_net, logits
 from tests.support import ops, random, run
 
@@ -192,6 +192,6 @@ def test_what_the_command_refuses(deploykit, tmp_path):
 
 def calibrated_elsewhere() -> str:
     """Return the ranges of a graph with other names."""
-    from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
+    from deploykit.transforms.int8.ranges import Ranges, TensorRange
 
     return Ranges("", 3, {"elsewhere": TensorRange(0, 1)}).text()

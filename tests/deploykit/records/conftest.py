@@ -7,8 +7,8 @@ import struct
 import numpy as np
 import pytest
 
-from deploykit.records import image_folder
-from deploykit.records.decoding import Decoder
+from deploykit.records import images
+from deploykit.records.images import Decoder
 from deploykit.records.index import load_index
 from tests.support import tf
 
@@ -109,5 +109,5 @@ def decoder_here(monkeypatch):
         def close(self):
             pass
 
-    monkeypatch.setattr(image_folder, "Worker", Here)
+    monkeypatch.setattr(images, "Worker", Here)
     return ["--processes", "1"]

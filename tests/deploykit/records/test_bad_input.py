@@ -8,9 +8,9 @@ import re
 import numpy as np
 import pytest
 
-from deploykit.records.image_files import image_problem
-from deploykit.records.pickles import read_pickle
-from deploykit.transforms.core.errors import Error, GraphError, RefusedError
+from deploykit.records.cifar import read_pickle
+from deploykit.records.images import image_problem
+from deploykit.transforms.common.errors import Error, GraphError, RefusedError
 from tests.deploykit.records.conftest import cifar_batch, idx_bytes, jpeg, png
 from tests.support import Containing, raises, says, shows, tf
 

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from deploykit.records import workers
-from deploykit.records.conversion import Options, convert
+from deploykit.records.conversion import Options, alone, convert
 from deploykit.records.index import load_index
-from deploykit.records.resuming import alone
 from deploykit.records.tables import Numbers
-from deploykit.transforms.core.errors import Error, FileError, GraphError, LimitError
+from deploykit.transforms.common.errors import Error, FileError, GraphError, LimitError
 from tests.deploykit.records.conftest import numbers, parsed
 from tests.support import Containing, raises, says, shows
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from deploykit.records import encoding
-from deploykit.records.features import Feature
-from deploykit.transforms.core import tfrecord
-from deploykit.transforms.core.errors import VerificationError
+from deploykit.records import examples
+from deploykit.records.examples import Feature
+from deploykit.transforms.common.errors import VerificationError
+from deploykit.transforms.ir import tfrecord
 from tests.support import says, tf
 
 NAMES = st.text(min_size=1, max_size=20)
@@ -48,7 +48,7 @@ def by_hand(values):
         name: Feature(dtype, np.shape(value), "" if dtype in kinds else "raw")
         for name, (dtype, value) in values.items()
     }
-    return encoding.example(features, {name: value for name, (_, value) in values.items()})
+    return examples.example(features, {name: value for name, (_, value) in values.items()})
 
 
 @settings(deadline=None, max_examples=200)
@@ -65,13 +65,13 @@ def test_an_example_is_what_tensorflow_would_write(values):
 
 def test_a_varint_that_lacks_a_byte_would_be_seen(monkeypatch):
     values = {"x": ("int64", np.array([-1, 300]))}
-    monkeypatch.setattr(encoding, "_varint", lambda number: bytes([number & 0x7F]))
+    monkeypatch.setattr(examples, "_varint", lambda number: bytes([number & 0x7F]))
     assert by_hand(values) != by_tensorflow(values)
 
 
 def test_a_number_alone_is_a_list_of_one():
     features = {"label": Feature("int64"), "y": Feature("float32"), "text": Feature("string")}
-    made = encoding.example(features, {"label": 3, "y": 0.5, "text": b"a"})
+    made = examples.example(features, {"label": 3, "y": 0.5, "text": b"a"})
     values = {
         "label": ("int64", [3]), "y": ("float32", [0.5]), "text": ("string", [b"a"]),
     }  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deploykit.records.index import load_index
-from deploykit.records.sets import record_sets
+from deploykit.records.open_source import record_sets
 from tests.deploykit.records.conftest import cifar_batch, parsed
 from tests.support import raises, shows, tf
 
@@ -117,8 +117,8 @@ def test_an_interrupted_run_goes_on(deploykit, tmp_path, cifar_10):
 
 @pytest.mark.parametrize("end", ["", ".index.json"])
 def test_data_of_one_set(deploykit, tmp_path, cifar_10, end):
-    from deploykit.input.data import is_arrays, open_data
-    from deploykit.transforms.core.errors import GraphError
+    from deploykit.data.data import is_arrays, open_data
+    from deploykit.transforms.common.errors import GraphError
 
     folder, _ = cifar_10
     out = tmp_path / "out"

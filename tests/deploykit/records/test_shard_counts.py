@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import deploykit as api
-from deploykit.input.data import open_data
-from deploykit.transforms.core.errors import FileError, MismatchError
+from deploykit.data.data import open_data
+from deploykit.transforms.common.errors import FileError, MismatchError
 from tests.support import raises
 
 

@@ -9,8 +9,8 @@ from deploykit.records.conversion import Options, convert
 from deploykit.records.index import load_index
 from deploykit.records.tables import Numbers
 from deploykit.records.verify_records import check_folder
-from deploykit.transforms.core.errors import FileError, GraphError
-from deploykit.transforms.core.tfrecord import framed
+from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.transforms.ir.tfrecord import framed
 from tests.deploykit.records.conftest import numbers
 from tests.support import Containing, raises, says, shows, tf
 

@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.reporting.charts.curves import curve_lines, varied
+from deploykit.reporting.charts.plots import check_plot, plot, plot_loads
 from deploykit.reporting.charts.strips import latency_limits
-from deploykit.reporting.plots import check_plot, plot, plot_loads
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.support import Containing, raises
 
@@ -123,7 +123,7 @@ def test_neither_pyplot_nor_tensorflow_is_loaded_and_nothing_is_said_without_a_h
 
     code = (
         "import sys\n"
-        "from deploykit.reporting.plots import plot\n"
+        "from deploykit.reporting.charts.plots import plot\n"
         "assert 'matplotlib' not in sys.modules\n"
         "from tests.deploykit.benchmarking.made_up_results import measurement, result\n"
         "plot(result(measurement()), 'a.png')\n"

@@ -9,7 +9,7 @@ import pytest
 from deploykit.shipping.kept import Kept, digest_of, key_of
 from deploykit.shipping.shipment import ShipStage
 from deploykit.shipping.shipped import LEFT_OUT, Outcome, StageResult
-from deploykit.transforms.core.display.documents import document
+from deploykit.transforms.common.documents import document
 from deploykit.verification.samples import Dataset
 from tests.deploykit.benchmarking.nets import dense
 

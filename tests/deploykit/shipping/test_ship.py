@@ -9,14 +9,14 @@ import pytest
 
 import deploykit as api
 from deploykit.exporting.manifests import KINDS
-from deploykit.freezing.interface import ModelSource
+from deploykit.importers.signature import ModelSource
+from deploykit.rendering.formatters.shipped import lines
 from deploykit.shipping.given import inputs_of
 from deploykit.shipping.ship import _in_memory
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import FROZEN, Shipment
 from deploykit.shipping.stages import NAMES
-from deploykit.text.results.shipped import lines
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.common.errors import FileError, GraphError
 from tests.deploykit.benchmarking.nets import dense, written
 from tests.deploykit.conftest import command_line
 from tests.support import Containing, raises, says, shows
@@ -215,7 +215,7 @@ def test_what_is_read_is_not_written_over(home, shipped):
 
 
 def test_two_runs_in_one_folder_do_not_meet(home, shipped):
-    from deploykit.transforms.core.files.locks import locked
+    from deploykit.transforms.untrusted.file_locks import locked
 
     with locked(home / "net.ship" / ".stages"), raises(FileError, "other-ship-at-work"):
         api.ship(home / "net.pb", home / "net.ship")

@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deploykit.benchmarking.conditions import Conditions
+from deploykit.benchmarking.system_load import Conditions
 from deploykit.benchmarking.tables import tables
-from deploykit.calling.server_load import Load
-from deploykit.hardware.cpu_usage import Activity
+from deploykit.client.server_load import Load
+from deploykit.rendering.formatters.shipped import lines
+from deploykit.rendering.tables import drawn
 from deploykit.reporting.page.summary import figure_cards
 from deploykit.reporting.page.values import DocumentPart
 from deploykit.shipping import request_speed
@@ -21,8 +22,7 @@ from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, OPTIMIZED, Shipment
 from deploykit.shipping.shipped import FOLDER, Outcome, StageResult
 from deploykit.shipping.stages.speed import less_loaded
 from deploykit.storage.ship_report import MODEL
-from deploykit.text.results.shipped import lines
-from deploykit.text.tables import drawn
+from deploykit.system.cpu_usage import Activity
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.support import Containing
 

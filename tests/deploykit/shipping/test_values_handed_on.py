@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.freezing import graph_files
-from deploykit.input import samples
+from deploykit.data import samples
+from deploykit.importers import graph_files
 from deploykit.quantization import calibration
 from deploykit.shipping.shipment import EIGHT_BITS_FILE, FROZEN, OPTIMIZED_FILE
 from deploykit.storage import arrays

@@ -13,8 +13,8 @@ import pytest
 
 from deploykit.storage import archives
 from deploykit.storage.arrays import load_array, load_data, load_forms
-from deploykit.transforms.core.errors import Error, FileError, GraphError, LimitError
-from deploykit.transforms.core.running.child import ResourceLimits
+from deploykit.transforms.common.errors import Error, FileError, GraphError, LimitError
+from deploykit.transforms.runtime.child_process import ResourceLimits
 from tests.support import raises, shows
 
 

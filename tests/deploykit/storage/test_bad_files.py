@@ -16,34 +16,33 @@ import pytest
 
 import deploykit
 from deploykit.benchmarking.results import load_result, load_tuned
-from deploykit.calling.label_image import open_image
-from deploykit.freezing.sidecar import load_sidecar
-from deploykit.input.data import open_data
-from deploykit.input.preprocessing import preprocessing_of
-from deploykit.input.reading import records
-from deploykit.photos.class_names import read_labels
-from deploykit.records.cifar import cifar
-from deploykit.records.idx import idx
-from deploykit.records.image_folder import Images
+from deploykit.client.label_image import open_image
+from deploykit.data.data import open_data
+from deploykit.data.preprocessing import preprocessing_of
+from deploykit.data.reading import records
+from deploykit.importers.metadata_file import load_sidecar
+from deploykit.records.arrays import idx
+from deploykit.records.cifar import cifar, read_pickle
+from deploykit.records.images import Images
 from deploykit.records.index import load_index
 from deploykit.records.open_source import open_source
-from deploykit.records.pickles import read_pickle
 from deploykit.records.tables import Numbers, Texts
 from deploykit.records.verify_records import sample
 from deploykit.serving.client.endpoint import _content
 from deploykit.serving.lifecycle.model_config import read_models
-from deploykit.serving.protocol.batching_parameters import read_batching
+from deploykit.serving.protocol.protos import read_batching
 from deploykit.serving.protocol.signatures import read_meta_graph
 from deploykit.serving.saved_model.warmup_requests import FILE, read_requests
 from deploykit.serving.server.config_files import read_monitoring, read_tls
 from deploykit.storage.arrays import load_array, load_data
-from deploykit.storage.documents import load_document
+from deploykit.storage.files import load_document
+from deploykit.storage.image_files import read_labels
 from deploykit.storage.resume_file import State
-from deploykit.transforms.core.errors import Error, FileError
-from deploykit.transforms.core.files.reading import sha256_of
-from deploykit.transforms.core.int8.ranges import load_ranges
-from deploykit.transforms.core.tfrecord import read_records
+from deploykit.transforms.common.errors import Error, FileError
 from deploykit.transforms.freeze_requantization_ranges import _records
+from deploykit.transforms.int8.ranges import load_ranges
+from deploykit.transforms.ir.tfrecord import read_records
+from deploykit.transforms.untrusted.files import sha256_of
 
 MOST_MEMORY = 600 << 20  # more than a process has that did nothing yet, for each reader
 MOST_SECONDS = 60  # far more than any takes

@@ -9,13 +9,13 @@ import time
 import numpy as np
 import pytest
 
-from deploykit.freezing import graph_files
-from deploykit.freezing.graph_files import load_graph, save_graph
+from deploykit.importers import graph_files
+from deploykit.importers.graph_files import load_graph, save_graph
 from deploykit.storage.files import default_output, write
-from deploykit.transforms.core.errors import FileError, GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.running.child import call
+from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.runtime.child_process import call
 from tests.support import raises
 
 
@@ -90,7 +90,7 @@ def test_what_dead_processes_left_is_removed(tmp_path):
     alive.write_bytes(b"at work")
     code = (
         "import sys; from pathlib import Path\n"
-        "from deploykit.transforms.core.files.locks import locked\n"
+        "from deploykit.transforms.untrusted.file_locks import locked\n"
         "with locked(Path(sys.argv[1])) as held: print(held, flush=True); sys.stdin.read()"
     )
     writer = subprocess.Popen(
@@ -108,7 +108,7 @@ def test_what_dead_processes_left_is_removed(tmp_path):
 RACE = """
 import os, sys, time
 from deploykit.storage.files import write
-from deploykit.transforms.core.errors import FileError
+from deploykit.transforms.common.errors import FileError
 path, mine, links = sys.argv[1], sys.argv[2].encode(), sys.argv[3]
 if links == "none":
     def link(*paths): raise PermissionError(1, "Operation not permitted")
@@ -189,4 +189,4 @@ def test_text_and_binary_read_back_the_same(small, tmp_path):
 
 def test_children_find_the_packages_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert call("deploykit.transforms.core.node:normal", "a:0") == "a"
+    assert call("deploykit.transforms.ir.node:normal", "a:0") == "a"

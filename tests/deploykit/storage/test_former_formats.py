@@ -6,25 +6,24 @@ from pathlib import Path
 import pytest
 
 import deploykit
-from deploykit.batch_inference.parts_journal import PartsJournal
-from deploykit.batch_inference.reading.data_part import BadRow
-from deploykit.batch_inference.results_index import read_index
-from deploykit.benchmarking.comparison.history import History
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.benchmarking.tuning.searching import SettingsTrial
+from deploykit.batch_inference.reading.data_parts import BadRow
+from deploykit.batch_inference.results_index import PartsJournal, read_index
+from deploykit.benchmarking.comparing import History
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.benchmarking.tuning.search import SettingsTrial
+from deploykit.data.preprocessing import load_preprocessing
 from deploykit.exporting.provenance import exported_from
-from deploykit.freezing.sidecar import load_sidecar
-from deploykit.input.preprocessing import load_preprocessing
+from deploykit.importers.metadata_file import load_sidecar
 from deploykit.planning.from_results import recorded
-from deploykit.records.features import Feature
+from deploykit.records.examples import Feature
 from deploykit.records.index import load_index
 from deploykit.shipping.kept import Kept
 from deploykit.storage.resume_file import State
 from deploykit.storage.ship_report import ship_report
-from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.engines.engine_folder import read
-from deploykit.transforms.core.files.reading import sha256_of
-from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.engines.engine_folder import read
+from deploykit.transforms.int8.ranges import load_ranges
+from deploykit.transforms.untrusted.files import sha256_of
 from tests.support import Containing
 
 FILES = Path(__file__).parents[2] / "data" / "formats" / "0.1"

@@ -6,13 +6,13 @@ import json
 import pytest
 
 from deploykit.benchmarking.results import load_result, load_tuned
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.records.index import load_index
 from deploykit.shipping.kept import Kept
 from deploykit.shipping.shipped import FOLDER, Outcome, StageResult
-from deploykit.transforms.core.engines.engines import MOST_BATCH, MOST_REQUESTS, MOST_THREADS
-from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.engines.engines import MOST_BATCH, MOST_REQUESTS, MOST_THREADS
+from deploykit.transforms.int8.ranges import Ranges, TensorRange, load_ranges
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 
 NUMBERS = (0, -1, -0.5, 1e300, 10**9, 10**30, "1" + "0" * 400, float("nan"), float("inf"),

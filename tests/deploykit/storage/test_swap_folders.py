@@ -8,7 +8,7 @@ import pytest
 
 from deploykit.storage import swap_folders
 from deploykit.storage.swap_folders import can_swap, link_missing, next_to, recover, swap
-from deploykit.transforms.core.errors import FileError
+from deploykit.transforms.common.errors import FileError
 from tests.support import Containing, raises
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from deploykit.storage.arrays import load_data
 from deploykit.storage.tables import column, is_table
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.errors import GraphError
 from tests.support import Containing, raises, says
 
 

@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.transforms.core.engines.openvino_model import Compiling
-from deploykit.transforms.core.engines.session import OpenVinoSession
-from deploykit.transforms.core.errors import (
-    GraphError,
-    UnverifiedError,
-    VerificationError,
-)
-from deploykit.transforms.core.int8.isa import flags, sums_exactly
-from deploykit.transforms.core.running.child import ResourceLimits
-from deploykit.transforms.core.running.session import Session
+from deploykit.transforms.common.errors import GraphError, UnverifiedError, VerificationError
+from deploykit.transforms.engines.engine_session import OpenVinoSession
+from deploykit.transforms.engines.openvino_model import Compiling
+from deploykit.transforms.int8.int8_kernels import flags, sums_exactly
+from deploykit.transforms.runtime.child_process import ResourceLimits
+from deploykit.transforms.runtime.session import Session
 from deploykit.verification.engines import engine_check
 from deploykit.verification.engines.engine_check import bar_of, compared, compared_in
 from deploykit.verification.engines.engine_feeds import engine_feeds

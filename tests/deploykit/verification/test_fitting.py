@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.errors import GraphError
 from deploykit.verification.fitting import of_rank, of_type
 from tests.support import Containing, raises, says
 

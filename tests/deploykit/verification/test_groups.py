@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.running.differences import compare
-from deploykit.verification import groups
-from deploykit.verification.confidence import lower_bound_db, wilson
-from deploykit.verification.groups import (
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.runtime.differences import compare
+from deploykit.verification import confidence
+from deploykit.verification.confidence import (
     closeness_by_group,
     group_names,
+    lower_bound_db,
+    wilson,
     worst_first,
     worst_group,
 )
@@ -73,7 +74,7 @@ def test_samples_in_the_wrong_group_are_caught(monkeypatch):
     """A broken variant: members in the order of the samples, not of their groups."""
     right, given_ = noisy(1, 24)
     names = in_groups(1, 24)
-    monkeypatch.setattr(groups.np, "argsort", lambda codes, kind: np.arange(len(codes)))
+    monkeypatch.setattr(confidence.np, "argsort", lambda codes, kind: np.arange(len(codes)))
     found = closeness_by_group([(right, given_)], names)
     assert power_weighted_db(right, names, found) != pytest.approx(ratio(right, given_))
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.errors import LimitError
-from deploykit.transforms.core.running.child import ResourceLimits
+from deploykit.transforms.common.errors import LimitError
+from deploykit.transforms.runtime.child_process import ResourceLimits
 from deploykit.verification import running
 from deploykit.verification.verify import verify
 from tests.support import building, built, raises, tf

@@ -5,11 +5,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
-from deploykit.verification.sample_inputs import BATCH, made_up_feeds, made_up_shapes
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
+from deploykit.verification.synthetic.sample_inputs import BATCH, made_up_feeds, made_up_shapes
 from deploykit.verification.verify import verify
 from tests.support import Containing, building, raises, random, run, tf
 
@@ -383,7 +383,7 @@ def built(make) -> Graph:
 
 def answers(graph: Graph, feeds) -> np.ndarray:
     """Return what a graph answers to all feeds together; a table is filled first."""
-    from deploykit.transforms.core.running.session import Session
+    from deploykit.transforms.runtime.session import Session
 
     session = Session(b"".join(graph.serialized()))
     filling = [n.name for n in graph if n.op == "LookupTableImportV2"]

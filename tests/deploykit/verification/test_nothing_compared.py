@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.errors import CrashError
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.common.errors import CrashError
+from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.verify import verify
 from tests.support import Containing, build, building, built, random, tf, transform
 

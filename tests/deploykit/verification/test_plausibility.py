@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploykit.verification.plausibility import FEWEST, answers_of, doubt
+from deploykit.verification.coverage import FEWEST, answers_of, doubt
 from tests.support import Containing
 
 CLASSES = st.integers(2, 1000)

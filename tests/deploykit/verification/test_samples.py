@@ -5,11 +5,11 @@ import pytest
 
 import deploykit
 from deploykit.benchmarking.inputs import batches
-from deploykit.input.samples import open_samples
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
+from deploykit.data.samples import open_samples
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
 from deploykit.verification.samples import Dataset
 from tests.support import Containing, build, raises, random, says, tf
 

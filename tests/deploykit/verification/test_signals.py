@@ -5,7 +5,7 @@ import pytest
 
 import deploykit
 from deploykit.benchmarking.inputs import batches
-from deploykit.verification.sample_inputs import made_up_shapes
+from deploykit.verification.synthetic.sample_inputs import made_up_shapes
 from deploykit.verification.verify import verify
 from tests.support import building, tf
 

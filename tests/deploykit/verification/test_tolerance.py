@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.differences import compare
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.differences import compare
 from deploykit.verification.tolerance import computing_type, default_tolerance
 from tests.support import build, building, run, tf, transform
 

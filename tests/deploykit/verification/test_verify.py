@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.running.differences import compare
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
+from deploykit.transforms.runtime.differences import compare
 from deploykit.verification.tolerance import default_tolerance
 from deploykit.verification.verify import verify
 from tests.support import building, built, raises, random, tf

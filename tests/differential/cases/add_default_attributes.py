@@ -1,7 +1,7 @@
 """Defaults as the op registry has them."""
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
 from tests.differential.case import Case, Refusal
 from tests.differential.graphs import (
     const,

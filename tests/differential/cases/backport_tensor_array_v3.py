@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.ops import op_defs
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.ops import op_defs
 from tests.differential.case import Case
 from tests.differential.cases.remove_nodes import chain
 from tests.differential.graphs import const, net, without_attrs

@@ -1,6 +1,6 @@
 """What depends on constants alone is computed."""
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.differential.case import Case, Refusal
 from tests.differential.graphs import const, fashion_keras, fashion_tf1, net, two_layers
 from tests.support import random, tf

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
 from tests.differential.case import Case
 from tests.differential.graphs import const, conv, depthwise, fashion_tf1, placeholder
 from tests.support import build, random, tf

@@ -2,7 +2,7 @@
 
 import functools
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import const, conv, placeholder, without_attrs
 from tests.support import built, random, tf

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import fashion_keras, placeholder
 from tests.support import build, random, tf

@@ -1,6 +1,6 @@
 """Names become numbers, in the order of the nodes."""
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.differential.case import Case
 from tests.differential.cases.remove_nodes import fan_out, reader_with_control, second_port
 from tests.differential.graphs import fashion_keras, fashion_tf1, net, placeholder, two_layers

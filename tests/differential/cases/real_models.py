@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import deploykit
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import call
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import call
 from tests.differential.case import Case
 from tests.real.conftest import made_by
 from tests.support import transform

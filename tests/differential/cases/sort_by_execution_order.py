@@ -1,6 +1,6 @@
 """The order of the nodes: both orders are right, so here the graphs are compared as ever."""
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import const, fashion_keras, fashion_tf1, placeholder, two_layers
 from tests.support import building, random, tf

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import const, placeholder
 from tests.support import build, random, tf

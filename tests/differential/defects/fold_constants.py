@@ -1,6 +1,6 @@
 """Constants that the original folds wrongly, or not."""
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const, placeholder
 from tests.differential.judging import fails, gives, keeps, leaves, makes

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.protos import GraphDef
 from tests.differential.defects.defect import SOON, Defect
 from tests.differential.graphs import const, conv, placeholder
 from tests.differential.judging import (

@@ -2,7 +2,7 @@
 
 import math
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.differential.cases.freeze_requantization_ranges import (
     LOG,
     log,

@@ -1,6 +1,6 @@
 """Calls that the original inlines wrongly, or not."""
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.differential.cases.inline_functions import net as calls
 from tests.differential.defects.defect import Defect
 from tests.differential.defects.inline_functions import nested, second_output

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.differential.cases.quantize_weights import product_with
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const, net, placeholder

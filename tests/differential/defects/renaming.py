@@ -1,6 +1,6 @@
 """Names of nodes, attributes, ops and devices that the original gets wrong."""
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.differential.cases.obfuscate_names import long
 from tests.differential.cases.remove_nodes import chain
 from tests.differential.defects.defect import Defect

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.differential.cases.quantize_weights import sum_with
 from tests.differential.defects.defect import Defect
 from tests.differential.defects.quantize_weights import constant_is_output, with_one

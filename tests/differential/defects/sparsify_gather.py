@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.differential.cases.sparsify_gather import SMALL
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const, placeholder

@@ -1,6 +1,6 @@
 """What the original's transform string does not say or not read."""
 
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from tests.differential.cases.grammar import small
 from tests.differential.defects.defect import Defect
 from tests.differential.judging import Right, Shown, fails, gives, makes, refuses

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.transforms.core.protos import GraphDef, NodeDef
+from deploykit.transforms.ir.protos import GraphDef, NodeDef
 from tests.hostile.case import EFFECT, Case, canary, statuses
 from tests.hostile.graphs import (
     BOOL,

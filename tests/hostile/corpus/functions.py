@@ -1,6 +1,6 @@
 """Libraries of functions that do not end, do not exist, or grow without bound."""
 
-from deploykit.transforms.core.protos import FunctionDef, GraphDef
+from deploykit.transforms.ir.protos import FunctionDef, GraphDef
 from tests.hostile.case import BAD, HARMLESS, ODD, UNPROVED, Case, Statuses, statuses
 from tests.hostile.graphs import (
     BOOL,

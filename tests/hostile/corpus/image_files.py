@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.photos.image_files import png
+from deploykit.storage.image_files import png
 from tests.hostile.case import Case, Statuses, canary, statuses, written
 from tests.hostile.corpus.keras_archives import pickled
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deploykit.transforms.core.tfrecord import framed, masked_crc
+from deploykit.transforms.ir.tfrecord import framed, masked_crc
 from tests.hostile.case import Case, Statuses, statuses, written
 from tests.hostile.commands import example, records
 from tests.hostile.wire import block

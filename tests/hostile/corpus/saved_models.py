@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.transforms.core.protos import SavedModel
+from deploykit.transforms.ir.protos import SavedModel
 from tests.hostile.bundles import entry, index
 from tests.hostile.case import (
     BAD,

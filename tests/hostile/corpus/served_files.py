@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from deploykit.transforms.core.tfrecord import framed
+from deploykit.transforms.ir.tfrecord import framed
 from tests.hostile.case import Case, Statuses, statuses, written
 from tests.hostile.commands import saved_model
 from tests.hostile.corpus.json_files import TEXTS

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from deploykit.transforms.core.protos import NodeDef
+from deploykit.transforms.ir.protos import NodeDef
 from tests.hostile.case import ODD, UNPROVED, Case, Statuses, statuses
 from tests.hostile.graphs import (
     FLOAT,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from deploykit.transforms.core.protos import NodeDef, TensorProto
+from deploykit.transforms.ir.protos import NodeDef, TensorProto
 from tests.hostile.case import BAD, HARMLESS, ODD, UNPROVED, Case, Statuses
 from tests.hostile.graphs import (
     BOOL,

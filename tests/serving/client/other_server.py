@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 
-from deploykit.serving.protocol.open_inference_messages import METHODS, message
+from deploykit.serving.protocol.open_inference import METHODS, message
 from deploykit.serving.rest.connection import Response
 from deploykit.serving.rest.listener import Listener
 

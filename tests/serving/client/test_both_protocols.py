@@ -7,9 +7,9 @@ import pytest
 
 import deploykit as api
 from deploykit.serving.client.endpoint import CallError
-from deploykit.serving.protocol.open_inference_tensors import TYPES
-from deploykit.transforms.core.errors import Error, GraphError
-from deploykit.transforms.core.tensors import numpy_type
+from deploykit.serving.protocol.open_inference import TYPES
+from deploykit.transforms.common.errors import Error, GraphError
+from deploykit.transforms.ir.tensors import numpy_type
 from tests.deploykit.conftest import command_line
 from tests.serving.echo_model import echo
 from tests.serving.served import Served, free_port

@@ -11,8 +11,8 @@ import pytest
 from deploykit.serving.client.client import Client
 from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.protocol.signatures import Tensor
-from deploykit.serving.protocol.version_status import VersionStatus
-from deploykit.transforms.core.errors import Error, FileError
+from deploykit.serving.protocol.versions import VersionStatus
+from deploykit.transforms.common.errors import Error, FileError
 from tests.serving.certificates import Authority
 from tests.serving.official import Official, credentials, pixels
 from tests.support import Containing, raises, shows

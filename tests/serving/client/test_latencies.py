@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from deploykit.serving.client.latencies import step_of, summary_ms
+from deploykit.serving.client.load_generator import step_of, summary_ms
 
 PERCENTILES = (50, 90, 99, 99.9)
 

@@ -5,8 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from deploykit.serving.client.connection import Connection
-from deploykit.serving.client.endpoint import Endpoint
+from deploykit.serving.client.endpoint import Connection, Endpoint
 from deploykit.serving.client.load_generator import Generator, LoadStep
 from deploykit.serving.client.requests import predict_request
 from tests.serving.official import Official

@@ -12,7 +12,7 @@ from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.client.inference_client import InferenceClient
 from deploykit.serving.client.load_generator import Generator, LoadStep
 from deploykit.serving.server.tls import https_context
-from deploykit.transforms.core.errors import Error, FileError, GraphError
+from deploykit.transforms.common.errors import Error, FileError, GraphError
 from tests.deploykit.conftest import command_line
 from tests.serving.certificates import Authority
 from tests.serving.client.other_server import OtherServer

@@ -23,8 +23,8 @@ from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.data_plane import Plane, Requester, Target
 from deploykit.serving.execution.engines.engine import ALL
 from deploykit.serving.execution.slots import Slots
-from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import Batching
 from tests.serving.execution.test_data_plane import Echo, One, in_thread
 
 NAME = "serving_default"

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploykit.serving.execution.batch_rows import rows_of
 from deploykit.serving.execution.batching import Batches
-from deploykit.serving.protocol.batching_parameters import Batching
+from deploykit.serving.execution.request_inputs import rows_of
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import Batching
 from deploykit.serving.protocol.signatures import Signature, Tensor
-from deploykit.transforms.core.protos import SignatureDef
+from deploykit.transforms.ir.protos import SignatureDef
 from tests.support import raises, shows
 from tests.waiting import until
 

@@ -14,10 +14,10 @@ from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.data_plane import QUICK_SECONDS, Plane, Requester, Target
 from deploykit.serving.execution.engines.engine import HERE
 from deploykit.serving.execution.slots import SlotTimes
-from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import Batching
 from deploykit.serving.protocol.signatures import Signature, Tensor
-from deploykit.transforms.core.protos import SignatureDef
+from deploykit.transforms.ir.protos import SignatureDef
 from tests.waiting import until
 
 X = {"x": np.ones((1, 1), np.float32)}

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from deploykit.serving.client.client import Client
-from deploykit.serving.execution.empty_batches import needs_rows, one_row, without_row
+from deploykit.serving.execution.request_inputs import needs_rows, one_row, without_row
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import Tensor
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import MetaGraphDef
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.protos import MetaGraphDef
+from deploykit.transforms.ir.tensors import DType
 from tests.serving.served import Served, free_port
 from tests.support import building, says, shows, tf, transform
 from tests.transforms.int8_nets import C, calibrated, feeds_of, image, layer, relu

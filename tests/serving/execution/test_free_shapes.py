@@ -2,9 +2,9 @@
 
 import pytest
 
-from deploykit.serving.execution.free_shapes import free_inputs
+from deploykit.serving.execution.request_inputs import free_inputs
 from deploykit.serving.protocol.signatures import Signature, Tensor
-from deploykit.transforms.core.protos import MetaGraphDef
+from deploykit.transforms.ir.protos import MetaGraphDef
 from tests.support import tf
 
 

@@ -9,8 +9,8 @@ import pytest
 from deploykit.serving.execution.data_plane import Plane, Requester, Target
 from deploykit.serving.execution.engines.engine import HERE, Loading
 from deploykit.serving.execution.engines.open_version import open_version
-from deploykit.serving.execution.quick_calls import SECONDS, QuickCalls
-from deploykit.transforms.core.protos import MetaGraphDef
+from deploykit.serving.execution.slots import SECONDS, QuickCalls
+from deploykit.transforms.ir.protos import MetaGraphDef
 from tests.serving.execution.test_data_plane import One
 from tests.serving.slow_model import slow
 from tests.serving.small_models import half_plus

@@ -8,9 +8,9 @@ import pytest
 
 from deploykit.serving.execution import row_independence
 from deploykit.serving.execution.row_independence import unmixed
-from deploykit.serving.execution.row_kinds import Rows
+from deploykit.serving.execution.row_rules import Rows
 from deploykit.serving.protocol.signatures import Signature, Tensor
-from deploykit.transforms.core.protos import MetaGraphDef
+from deploykit.transforms.ir.protos import MetaGraphDef
 from tests.support import tf
 
 SHAPE, ROWS = (None, 6, 4), (2, 1, 4)  # the rows of the parts

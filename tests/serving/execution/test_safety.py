@@ -7,13 +7,13 @@ import pytest
 
 from deploykit.serving.execution.engines.engine import Loading
 from deploykit.serving.execution.engines.open_version import open_version
-from deploykit.transforms.core.checks.vocabularies import Vocabularies
-from deploykit.transforms.core.errors import FileError, GraphError, RefusedError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import SavedModel
-from deploykit.transforms.core.running.child import call
-from tests.deploykit.freezing.test_bad_checkpoints import BAD, written
+from deploykit.transforms.common.errors import FileError, GraphError, RefusedError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.protos import SavedModel
+from deploykit.transforms.runtime.child_process import call
+from deploykit.transforms.untrusted.vocabularies import Vocabularies
+from tests.deploykit.importers.test_bad_checkpoints import BAD, written
 from tests.serving.small_models import half_plus
 from tests.support import Containing, raises, tf
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from deploykit.serving.execution.spent_memory import SpentMemory
+from deploykit.serving.execution.uploads import SpentMemory
 
 MIB = 1 << 20
 
@@ -63,7 +63,7 @@ def test_a_call_that_ends_while_memory_is_given_back_counts_again():
 
 SCRIPT = """
 import ctypes, psutil, time
-from deploykit.serving.execution.spent_memory import spent
+from deploykit.serving.execution.uploads import spent
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]

@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 import psutil
 import pytest
 
-from deploykit.serving.grpc_server.unfinished_requests import UnfinishedRequests
+from deploykit.serving.grpc_server.threads import UnfinishedRequests
 from tests.serving.grpc_server.test_grpc_calls import until
 from tests.serving.served import Served
 from tests.serving.unfinished_upload import UnfinishedUpload

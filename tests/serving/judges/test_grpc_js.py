@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from deploykit.serving.protocol.protos import MODEL_SERVICE, PREDICTION_SERVICE, SignatureDefMap
-from deploykit.transforms.core.protobuf.private_pool import private_pool
+from deploykit.transforms.ir.protos import private_pool
 from tests.environments import node_with
 
 pytestmark = pytest.mark.slow

@@ -14,9 +14,8 @@ from deploykit.serving.lifecycle.model_config import (
     read_models,
 )
 from deploykit.serving.lifecycle.version_folders import All, Latest, Specific
-from deploykit.serving.protocol.batching_parameters import Batching, read_batching
 from deploykit.serving.protocol.errors import MESSAGE_LENGTH, ServingError
-from deploykit.serving.protocol.protos import ModelServerConfig
+from deploykit.serving.protocol.protos import Batching, ModelServerConfig, read_batching
 from deploykit.serving.server.config_files import (
     METRICS_PATH,
     Monitoring,
@@ -24,8 +23,8 @@ from deploykit.serving.server.config_files import (
     read_monitoring,
     read_tls,
 )
-from deploykit.transforms.core.errors import FileError
-from deploykit.transforms.core.protobuf.private_pool import private_messages
+from deploykit.transforms.common.errors import FileError
+from deploykit.transforms.ir.protos import private_messages
 from tests.support import Containing, assert_golden, coded, raises, refusal, shows
 
 PEM = "-----BEGIN CERTIFICATE-----\\nMIIB\\n-----END CERTIFICATE-----\\n"

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 
 from deploykit.serving.lifecycle.version_folders import All, Latest, Specific
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.version_status import AVAILABLE, END, LOADING, START, UNLOADING
+from deploykit.serving.protocol.versions import AVAILABLE, END, LOADING, START, UNLOADING
 from tests.serving.shelf import PATIENCE, Shelf
 
 NUMBERS = st.integers(1, 5)

@@ -6,12 +6,12 @@ import weakref
 
 import pytest
 
-from deploykit.serving.lifecycle.changes import Changes
+from deploykit.serving.lifecycle.lookup import Changes
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import All, Latest, Specific
 from deploykit.serving.lifecycle.versions import ENDED_KEPT
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.version_status import (
+from deploykit.serving.protocol.versions import (
     AVAILABLE,
     END,
     LOADING,
@@ -19,7 +19,7 @@ from deploykit.serving.protocol.version_status import (
     UNLOADING,
     VersionStatus,
 )
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.common.errors import FileError, GraphError
 from tests.serving.shelf import PATIENCE, Shelf
 from tests.support import Containing, shows
 

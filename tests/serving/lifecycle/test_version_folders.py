@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploykit.serving.lifecycle.version_folders import All, Latest, Specific, find_versions
-from deploykit.serving.protocol.version_numbers import number_of
-from deploykit.transforms.core.errors import FileError
+from deploykit.serving.protocol.versions import number_of
+from deploykit.transforms.common.errors import FileError
 from tests.support import Containing, raises
 
 

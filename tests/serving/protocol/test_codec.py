@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from deploykit.serving.protocol.codec import MAX_FILLED_BYTES, decode, decode_all, encode, sent
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import TensorProto
-from deploykit.transforms.core.tensors import type_name, value_field
+from deploykit.transforms.ir.tensors import type_name, value_field
 from tests.support import raises, tf
 
 NUMBERS = [number for number in range(1, 26) if number not in (20, 21)]

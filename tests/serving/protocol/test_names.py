@@ -3,7 +3,7 @@
 import pytest
 
 from deploykit.serving.protocol.errors import MESSAGE_LENGTH, ServingError, reported
-from deploykit.serving.protocol.names import MAX_NAME_BYTES, check_name, check_names
+from deploykit.serving.protocol.versions import MAX_NAME_BYTES, check_name, check_names
 from tests.support import shows
 
 

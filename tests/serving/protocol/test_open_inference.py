@@ -13,17 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.open_inference_messages import (
+from deploykit.serving.protocol.open_inference import (
+    TYPES,
     InferResponse,
     check_typed_contents,
+    from_raw,
+    from_values,
     read_request,
     split_request,
     write_response,
 )
-from deploykit.serving.protocol.open_inference_tensors import TYPES, from_raw, from_values
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.protobuf.private_pool import private_messages
-from deploykit.transforms.core.tensors import numpy_type
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.protos import private_messages
+from deploykit.transforms.ir.tensors import numpy_type
 from tests.hostile import mutations
 from tests.hostile.wire import block
 from tests.serving.infer_messages import infer, tensor_of, values_of, with_tensor

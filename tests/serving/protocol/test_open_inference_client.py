@@ -10,15 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.open_inference_client import (
-    read_document,
-    read_response,
-    signature_of,
-    write_document,
-    write_request,
-)
-from deploykit.serving.protocol.open_inference_messages import (
+from deploykit.serving.protocol.open_inference import (
     HEADER_LENGTH,
+    TYPES,
     InferRequest,
     InferResponse,
     ModelInferRequest,
@@ -27,10 +21,16 @@ from deploykit.serving.protocol.open_inference_messages import (
     split_request,
     write_response,
 )
-from deploykit.serving.protocol.open_inference_tensors import TYPES
+from deploykit.serving.protocol.open_inference_client import (
+    read_document,
+    read_response,
+    signature_of,
+    write_document,
+    write_request,
+)
 from deploykit.serving.rest.json_infer import binary_arrays, read_infer, split_body, write_infer
-from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.tensors import Array, numpy_type
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.ir.tensors import Array, numpy_type
 from tests.support import raises
 
 SHAPES = array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)

@@ -8,12 +8,11 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from deploykit.serving.protocol import predict_wire
-from deploykit.serving.protocol.codec import decode_all, encode
+from deploykit.serving.protocol.codec import decode_all, encode, varint
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.predict_wire import Asked, answered_by, asked, walked, written
 from deploykit.serving.protocol.protos import PredictRequest, PredictResponse, TensorProto
-from deploykit.serving.protocol.varints import varint
-from deploykit.transforms.core.tensors import numpy_type, type_name, value_field
+from deploykit.transforms.ir.tensors import numpy_type, type_name, value_field
 
 NUMBERS = [number for number in range(1, 26) if number not in (20, 21)]
 SHAPES = ((), (1,), (0,), (3,), (2, 0, 3), (2, 3), (1, 4, 1, 2), (1,) * 64, (1,) * 65, (-1,),

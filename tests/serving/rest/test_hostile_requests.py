@@ -17,7 +17,7 @@ from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.rest import rest
 from deploykit.serving.rest.http_requests import HttpError, HttpLimits, Request
 from deploykit.serving.rest.json_documents import parse
-from deploykit.serving.rest.json_examples import read_examples
+from deploykit.serving.rest.json_requests import read_examples
 from deploykit.serving.rest.json_tensors import read_inputs
 from tests.support import raises
 

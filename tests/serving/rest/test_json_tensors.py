@@ -17,8 +17,8 @@ from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import Example
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.rest.json_documents import parse
-from deploykit.serving.rest.json_examples import read_examples
 from deploykit.serving.rest.json_outputs import to_json, write_classes, write_outputs, write_values
+from deploykit.serving.rest.json_requests import read_examples
 from deploykit.serving.rest.json_tensors import read_inputs, to_array
 from tests.support import says, shows
 

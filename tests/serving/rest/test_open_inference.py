@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from deploykit.serving.protocol.open_inference_tensors import TYPES
+from deploykit.serving.protocol.open_inference import TYPES
 from tests.serving.infer_callers import (
     LENGTH,
     answer_of,

@@ -18,9 +18,9 @@ from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.lifecycle.version_folders import All
 from deploykit.serving.rest.http_requests import HttpLimits, Request
+from deploykit.serving.rest.metrics import Metrics
 from deploykit.serving.rest.rest import Rest, RestSettings
 from deploykit.serving.server.config_files import METRICS_PATH
-from deploykit.serving.telemetry.monitoring import Metrics
 from tests.serving import rest_models
 from tests.support import assert_golden, shows
 

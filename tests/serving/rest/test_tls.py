@@ -14,7 +14,7 @@ import pytest
 from deploykit.serving.rest.connection import Response
 from deploykit.serving.rest.http_requests import HttpLimits
 from deploykit.serving.rest.listener import Listener
-from deploykit.serving.server.ending import refuse_and_answer
+from deploykit.serving.server.shutdown import refuse_and_answer
 from deploykit.serving.server.tls import https_context
 from tests.serving.rest.test_listener import echo, until, until_closed
 from tests.serving.served import Served, free_port

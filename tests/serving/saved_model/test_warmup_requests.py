@@ -20,10 +20,10 @@ from deploykit.serving.saved_model.warmup_requests import (
     write_requests,
 )
 from deploykit.serving.server.replay_warmup import warm_up
-from deploykit.transforms.core.errors import GraphError, VerificationError
-from deploykit.transforms.core.protos import SignatureDef
-from deploykit.transforms.core.tensors import DType, decode
-from deploykit.transforms.core.tfrecord import masked_crc
+from deploykit.transforms.common.errors import GraphError, VerificationError
+from deploykit.transforms.ir.protos import SignatureDef
+from deploykit.transforms.ir.tensors import DType, decode
+from deploykit.transforms.ir.tfrecord import masked_crc
 from tests.support import Containing, raises, tf
 
 FEEDS = [

@@ -13,7 +13,7 @@ import pytest
 
 from deploykit.serving.saved_model import write_version as export
 from deploykit.serving.saved_model.write_version import check_name, versions_in, write_version
-from deploykit.transforms.core.errors import Error, FileError
+from deploykit.transforms.common.errors import Error, FileError
 from tests.support import Containing, raises
 
 FILES = {"saved_model.pb": [b"graph", b" and signatures"], "variables/": (), "a/b": [b"c"]}

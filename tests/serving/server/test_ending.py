@@ -11,7 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploykit.serving.protocol.protos import GetModelStatusRequest
-from deploykit.serving.server import ending
+from deploykit.serving.server import shutdown
 from deploykit.serving.server.server import Server
 from deploykit.serving.server.settings import ServerSettings
 from tests.serving.certificates import Authority
@@ -173,15 +173,15 @@ class Port:
 
 def test_it_goes_on_while_calls_come():
     port = Port()
-    ending.go_on([port], 0, 600)
+    shutdown.go_on([port], 0, 600)
     assert port.looks == 40
-    ending.go_on([Port()], 0, 0)  # and no longer than it may
+    shutdown.go_on([Port()], 0, 0)  # and no longer than it may
 
 
 def test_it_refuses_until_all_are_answered():
     for port, answered in ((Port(2, 1, 0, 1), True), (Port(*[1] * 1000), False)):
         end = time.monotonic() + (600 if answered else 0.3)
-        assert ending.refuse_and_answer([Port(), port], end) == answered
+        assert shutdown.refuse_and_answer([Port(), port], end) == answered
         assert port.closing
 
 

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploykit.serving.lifecycle.model_config import ModelSettings
-from deploykit.serving.protocol.batching_parameters import Batching
+from deploykit.serving.protocol.protos import Batching
 from deploykit.serving.server.config_files import Monitoring
 from deploykit.serving.server.server import Server
 from deploykit.serving.server.settings import ServerSettings

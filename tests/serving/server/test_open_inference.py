@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from deploykit import __version__
-from deploykit.serving.protocol.open_inference_tensors import TYPES
-from deploykit.transforms.core.tensors import numpy_type
+from deploykit.serving.protocol.open_inference import TYPES
+from deploykit.transforms.ir.tensors import numpy_type
 from tests.serving.infer_callers import FORMS, Caller, array_of, ask, http_ask
 from tests.support import assert_golden
 

@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha.reflection_pb2 import (
 )
 
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.open_inference_messages import METHODS
+from deploykit.serving.protocol.open_inference import METHODS
 from deploykit.serving.protocol.protos import (
     GetModelStatusRequest,
     ModelServerConfig,
@@ -27,11 +27,11 @@ from deploykit.serving.protocol.protos import (
     ReloadConfigRequest,
 )
 from deploykit.serving.server.config_files import Tls
-from deploykit.serving.server.grpc_options import channel_arguments, channel_options
+from deploykit.serving.server.ports import channel_arguments, channel_options
 from deploykit.serving.server.server import Server
 from deploykit.serving.server.settings import ServerSettings
 from deploykit.serving.server.tls import CertificateError, server_context
-from deploykit.transforms.core.errors import Error, FileError
+from deploykit.transforms.common.errors import Error, FileError
 from tests.serving.certificates import Authority
 from tests.serving.official_stubs import ModelServiceStub, PredictionServiceStub
 from tests.support import Containing, raises

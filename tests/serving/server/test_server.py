@@ -11,9 +11,13 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploykit.serving.lifecycle.model_config import ModelSettings
-from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.codec import encode
-from deploykit.serving.protocol.protos import GetModelStatusRequest, PredictionLog, PredictRequest
+from deploykit.serving.protocol.protos import (
+    Batching,
+    GetModelStatusRequest,
+    PredictionLog,
+    PredictRequest,
+)
 from deploykit.serving.saved_model.warmup_requests import FILE, write_requests
 from deploykit.serving.server.config_files import Monitoring
 from deploykit.serving.server.server import Server

@@ -19,19 +19,22 @@ from hypothesis.extra import numpy as hnp
 
 from deploykit.batch_inference.formats import csv as csv_format
 from deploykit.batch_inference.formats import npz, parquet, tfrecord
-from deploykit.batch_inference.formats.named_format import format_named
-from deploykit.batch_inference.formats.part_table import PartTable, features_of, texts_of
-from deploykit.batch_inference.infer_options import FORMATS
-from deploykit.batch_inference.infer_task import PartDone
+from deploykit.batch_inference.formats.part_table import (
+    PartTable,
+    features_of,
+    format_named,
+    texts_of,
+)
+from deploykit.batch_inference.infer_task import FORMATS, PartDone
 from deploykit.batch_inference.results_index import index_document
-from deploykit.input.data import open_data
-from deploykit.input.pipeline import Pipeline
-from deploykit.input.preprocessing import Steps
-from deploykit.input.reading import records
-from deploykit.records.features import LISTS, Feature
+from deploykit.data.data import open_data
+from deploykit.data.pipeline import Pipeline
+from deploykit.data.preprocessing import Steps
+from deploykit.data.reading import records
+from deploykit.records.examples import LISTS, Feature
 from deploykit.records.index import Index, Shard
-from deploykit.transforms.core.errors import GraphError
-from tests.deploykit.input.made_up import batches_eagerly
+from deploykit.transforms.common.errors import GraphError
+from tests.deploykit.data.made_up import batches_eagerly
 from tests.deploykit.records.conftest import parsed
 from tests.support import Containing, raises
 
@@ -356,7 +359,7 @@ def test_another_process_writes_the_same_bytes():
     """With another seed for hashes, and in another time zone."""
     code = (
         "import hashlib, numpy as np\n"
-        "from deploykit.batch_inference.formats.named_format import format_named\n"
+        "from deploykit.batch_inference.formats.part_table import format_named\n"
         "columns = {'file': np.array(['a', 'é'], object), 'row': np.array([0, 1]),\n"
         "           'x': np.array([[.1, .2], [3, 4]], np.float32)}\n"
         "for name in ('npz', 'parquet', 'tfrecord', 'csv'):\n"

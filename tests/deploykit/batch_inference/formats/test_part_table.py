@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploykit.batch_inference.formats.part_table import PartTable, features_of
-from deploykit.records.features import Feature
-from deploykit.transforms.core.errors import GraphError
+from deploykit.records.examples import Feature
+from deploykit.transforms.common.errors import GraphError
 from tests.support import raises
 
 

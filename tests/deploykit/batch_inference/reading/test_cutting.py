@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deploykit.batch_inference.reading import cutting
-from deploykit.batch_inference.reading.cutting import cut_parts
-from deploykit.input.data import Data, open_data
-from deploykit.records.features import Feature
-from deploykit.transforms.core.errors import GraphError
-from tests.deploykit.input import made_up
+from deploykit.batch_inference.reading import partitions
+from deploykit.batch_inference.reading.partitions import cut_parts
+from deploykit.data.data import Data, open_data
+from deploykit.records.examples import Feature
+from deploykit.transforms.common.errors import GraphError
+from tests.deploykit.data import made_up
 from tests.support import raises
 
 
@@ -42,7 +42,7 @@ def test_shards_stay_whole_where_they_are_not_large():
         st_size = 1 << 20
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cutting, "check_regular", lambda file: Size)
+        patch.setattr(partitions, "check_regular", lambda file: Size)
         assert [(each.files, each.rows) for each in cut_parts(data, None)] == [
             (("a",), 3000), (("b",), 2500), (("b",), 2500)
         ]  # fmt: skip

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.batch_inference.reading import cutting
-from deploykit.batch_inference.reading.cutting import cut_parts
+from deploykit.batch_inference.reading import partitions
+from deploykit.batch_inference.reading.partitions import cut_parts
 from deploykit.batch_inference.reading.readers import reader_for
-from deploykit.input.reading import contents, line_values, records
-from deploykit.transforms.core.tfrecord import framed
-from tests.deploykit.input import made_up
+from deploykit.data.reading import contents, line_values, records
+from deploykit.transforms.ir.tfrecord import framed
+from tests.deploykit.data import made_up
 
 
 def read(data, batch=5, most=None):
@@ -36,8 +36,8 @@ def read(data, batch=5, most=None):
 
 @pytest.fixture(params=[1, 2, 3, 7, 4096])
 def most(request, monkeypatch):
-    monkeypatch.setattr(cutting, "MOST_ROWS", request.param)
-    monkeypatch.setattr(cutting, "MOST_PHOTOS", request.param)
+    monkeypatch.setattr(partitions, "MOST_ROWS", request.param)
+    monkeypatch.setattr(partitions, "MOST_PHOTOS", request.param)
     return request.param
 
 

@@ -9,11 +9,11 @@ import pytest
 import deploykit
 from deploykit import RunConfig
 from deploykit.benchmarking.tables import csv_lines, machine_line
-from deploykit.freezing.graph_files import load_graph, save_graph
-from deploykit.freezing.sidecar import with_engine
-from deploykit.transforms.core.engines.engines import EngineUse
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.running.child import Worker
+from deploykit.importers.graph_files import load_graph, save_graph
+from deploykit.importers.metadata_file import with_engine
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.engines.engines import EngineUse
+from deploykit.transforms.runtime.child_process import Worker
 from deploykit.verification.engines import engine_check
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.deploykit.conftest import command_line

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.benchmarking.engines.opening import opened, started
+from deploykit.benchmarking.engines.engine_choice import opened, started
 from deploykit.benchmarking.engines.openvino_runner import OpenVinoRunner, compiling
-from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.hardware.machine import usable_cores
-from deploykit.transforms.core.engines.openvino_model import Compiling
-from deploykit.transforms.core.errors import GraphError, LoadError
-from deploykit.transforms.core.running.child import ResourceLimits
+from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.system.machine import usable_cores
+from deploykit.transforms.common.errors import GraphError, LoadError
+from deploykit.transforms.engines.openvino_model import Compiling
+from deploykit.transforms.runtime.child_process import ResourceLimits
 from tests.support import build, raises, random, run, tf
 
 OPENVINO = RunConfig(engine="openvino")

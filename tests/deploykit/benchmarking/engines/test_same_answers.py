@@ -2,12 +2,12 @@
 
 import pytest
 
-from deploykit.benchmarking.engines.same_answers import check_answers
+from deploykit.benchmarking.engines.engine_choice import check_answers
 from deploykit.benchmarking.inputs import batches
-from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.transforms.core.errors import LoadError, VerificationError
-from deploykit.transforms.core.running.child import Worker
+from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.transforms.common.errors import LoadError, VerificationError
+from deploykit.transforms.runtime.child_process import Worker
 from deploykit.verification.engines import engine_check
 from tests.support import Containing, build, building, raises, random, says, shows, tf
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from deploykit.transforms.core.running.session import Session
+from deploykit.transforms.runtime.session import Session
 
 
 class Wrong(Session):

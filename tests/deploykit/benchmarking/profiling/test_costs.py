@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from deploykit.benchmarking.profiling.costs import flops, memory
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.shapes.known_shapes import Shapes
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
+from deploykit.transforms.shapes.static_shapes import Shapes
 from tests.support import build, building, random, tf, transform
 
 
@@ -108,7 +108,7 @@ def test_the_top(top):
 
 
 def test_a_rewritten_graph_costs_the_same(small_bytes):
-    from deploykit.transforms.core.protos import GraphDef
+    from deploykit.transforms.ir.protos import GraphDef
 
     before = Graph.from_graph_def(GraphDef.FromString(small_bytes), ["x"], ["out"])
     after = transform(before, "fold_batch_norms quantize_weights(minimum_size=2)")

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
-from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.profiling import traced_calls
 from deploykit.benchmarking.profiling.execution import ExecutedGraph
-from deploykit.benchmarking.profiling.profile_tables import profile_tables
+from deploykit.benchmarking.profiling.profile import profile_tables
 from deploykit.benchmarking.profiling.roofline import Peak
-from deploykit.benchmarking.profiling.trace import trace
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.transforms.core.display.documents import document
+from deploykit.benchmarking.profiling.traced_calls import trace
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.transforms.common.documents import document
 from tests.support import Containing, build, random, tf
 
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
-from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.profiling.execution import Event, ExecutedGraph, layer_of
-from deploykit.benchmarking.profiling.profile_tables import profile_tables
-from deploykit.benchmarking.profiling.trace import trace
-from deploykit.benchmarking.profiling.traced_calls import _times
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.running.child import Worker
+from deploykit.benchmarking.profiling.profile import profile_tables
+from deploykit.benchmarking.profiling.traced_calls import _times, trace
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.runtime.child_process import Worker
 from tests.support import build, raises, random, tf
 
 BY_HAND = {  # at batch 1

@@ -2,12 +2,12 @@
 
 import pytest
 
+from deploykit.benchmarking.devices import config
 from deploykit.benchmarking.profiling import roofline
 from deploykit.benchmarking.profiling.roofline import Peak, peak
-from deploykit.benchmarking.session_config import config
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.transforms.core.errors import LimitError
-from deploykit.transforms.core.running.child import call
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.transforms.common.errors import LimitError
+from deploykit.transforms.runtime.child_process import call
 from tests.support import tf
 
 PEAK = Peak(gflops=100.0, gigabytes=10.0, matrix=1024, array_bytes=1 << 27)

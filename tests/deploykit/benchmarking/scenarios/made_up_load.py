@@ -3,8 +3,8 @@
 import random
 from collections.abc import Callable
 
-from deploykit.benchmarking.scenarios.stage import Played
-from deploykit.load.arrivals import poisson
+from deploykit.benchmarking.scenarios.load import Played
+from deploykit.serving.client.load_generator import poisson
 
 
 def played(

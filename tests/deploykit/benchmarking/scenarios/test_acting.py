@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.benchmarking.scenarios import acting
-from deploykit.benchmarking.seating import Seat
+from deploykit.benchmarking.scenarios import scenario_runs
 from deploykit.benchmarking.tables import tables
-from deploykit.text.tables import Table
-from deploykit.transforms.core.errors import LimitError
+from deploykit.benchmarking.worker_sessions import Seat
+from deploykit.rendering.tables import Table
+from deploykit.transforms.common.errors import LimitError
 from tests.deploykit.benchmarking.nets import aborting, dense
 from tests.support import Containing, raises
 
@@ -65,7 +65,7 @@ def test_an_interruption_keeps_what_was_measured(monkeypatch):
 
     ask, ended = Seat.ask, []
     monkeypatch.setattr(Seat, "ask", look)
-    monkeypatch.setattr(acting, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(scenario_runs, "_LOOK_SECONDS", 0.1)
     result = deploykit.benchmark(
         {"a": dense(), "b": dense()}, scenario="server", rate=500, seconds=60
     )

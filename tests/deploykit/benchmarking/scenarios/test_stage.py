@@ -10,13 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from deploykit.benchmarking.scenarios import stage
-from deploykit.benchmarking.scenarios.stage import SEED, Played, Stage
-from deploykit.benchmarking.scenarios.timing import BenchmarkOptions
+from deploykit.benchmarking.run_config import BenchmarkOptions, RunConfig
+from deploykit.benchmarking.scenarios import load as stage
+from deploykit.benchmarking.scenarios.load import SEED, Played, Stage
 from deploykit.benchmarking.scenarios.validity import latencies_of
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.load.arrivals import poisson
-from deploykit.transforms.core.errors import GraphError
+from deploykit.serving.client.load_generator import poisson
+from deploykit.transforms.common.errors import GraphError
 
 FAST = 1_000_000  # nanoseconds
 

@@ -5,10 +5,9 @@ import math
 import pytest
 
 import deploykit
-from deploykit.benchmarking.scenarios.timing import BenchmarkOptions
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.hardware.machine import usable_cores
-from deploykit.transforms.core.errors import GraphError
+from deploykit.benchmarking.run_config import BenchmarkOptions, RunConfig
+from deploykit.system.machine import usable_cores
+from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.benchmarking.nets import dense
 from tests.support import assert_golden, refusal
 

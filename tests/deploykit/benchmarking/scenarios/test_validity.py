@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from deploykit.benchmarking.measurement import ScenarioResult
 from deploykit.benchmarking.results import result_of
-from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
-from deploykit.benchmarking.scenarios.stage import Played
-from deploykit.benchmarking.scenarios.timing import BenchmarkOptions
+from deploykit.benchmarking.run_config import BenchmarkOptions
+from deploykit.benchmarking.scenarios.load import Played
 from deploykit.benchmarking.scenarios.validity import latencies_of, result_of_scenario
-from deploykit.transforms.core.display.documents import converted, document
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.documents import converted, document
+from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.benchmarking import made_up_results
 from tests.deploykit.benchmarking.scenarios.made_up_load import played, scattered, steady
 

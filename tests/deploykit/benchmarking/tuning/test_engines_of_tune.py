@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 
 import deploykit as api
-from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.settings import RunConfig
-from deploykit.benchmarking.tuning import trials, tune_options
-from deploykit.benchmarking.tuning.coordinates import coordinates
-from deploykit.benchmarking.tuning.searching import Figures, Search
+from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.benchmarking.tuning import search_space, trials
+from deploykit.benchmarking.tuning.search import Figures, Search
+from deploykit.benchmarking.tuning.search_space import TuneOptions, coordinates
 from deploykit.benchmarking.tuning.trials import Trials
-from deploykit.benchmarking.tuning.tune_options import TuneOptions
-from deploykit.freezing.open_model import open_model
-from deploykit.text.results.tuning import options
-from deploykit.transforms.core.errors import GraphError, VerificationError
+from deploykit.importers.open_model import open_model
+from deploykit.rendering.formatters.tuning import options
+from deploykit.transforms.common.errors import GraphError, VerificationError
 from tests.deploykit.benchmarking.made_up_process import take_made_up_processes
 from tests.support import raises, says
 
@@ -97,7 +96,7 @@ def test_from_another_engine_tensorflow_is_tried_too():
 )
 def test_where_the_search_begins(asked, own, here, wanted, monkeypatch):
     monkeypatch.setattr(
-        tune_options, "lacking", lambda name: "" if here or name != BOTH[1] else "no"
+        search_space, "lacking", lambda name: "" if here or name != BOTH[1] else "no"
     )
     assert TuneOptions(engine=asked).engines(own) == wanted
 

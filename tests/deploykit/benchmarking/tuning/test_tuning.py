@@ -7,27 +7,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deploykit.api.tune import tune
+from deploykit.api.tuning import tune
 from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
 from deploykit.benchmarking.inputs import batches
-from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.measurement import Measurement, Turn
+from deploykit.benchmarking.measurement import Job, Measurement, Turn
 from deploykit.benchmarking.results import BenchmarkResult, load_tuned
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning import tuning
-from deploykit.benchmarking.tuning.coordinates import coordinates, held
 from deploykit.benchmarking.tuning.recommendation import Recommendation, without_one
-from deploykit.benchmarking.tuning.searching import Figures, Search, SettingsTrial
+from deploykit.benchmarking.tuning.search import Figures, Search, SettingsTrial
+from deploykit.benchmarking.tuning.search_space import coordinates, held
 from deploykit.benchmarking.tuning.trials import TURNS, Trials
-from deploykit.freezing.graph_files import load_graph
-from deploykit.freezing.open_model import open_model
-from deploykit.hardware import allocators
-from deploykit.hardware.allocators import ALLOCATORS
-from deploykit.hardware.machine import usable_cores
+from deploykit.importers.graph_files import load_graph
+from deploykit.importers.open_model import open_model
+from deploykit.rendering.formatters.tuning import lines, options
 from deploykit.storage.resume_file import State
-from deploykit.text.results.tuning import lines, options
-from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.errors import CrashError, GraphError
+from deploykit.system import allocators
+from deploykit.system.allocators import ALLOCATORS
+from deploykit.system.machine import usable_cores
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.errors import CrashError, GraphError
 from tests.deploykit.benchmarking.nets import dense
 from tests.deploykit.conftest import refusals
 from tests.support import Containing, assert_golden, shows

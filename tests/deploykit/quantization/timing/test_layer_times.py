@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.pipelines.int8 import int8_graph
 from deploykit.quantization.timing import layer_times as timing
 from deploykit.quantization.timing.int8_choice import Int8Choice, choose
 from deploykit.quantization.timing.layer_times import CALLS, PROBED, ROUNDS, layer_times
-from deploykit.rewriting.int8_graph import int8_graph
-from deploykit.transforms.core.int8.plan import plan
-from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
+from deploykit.transforms.int8.plan import plan
+from deploykit.transforms.int8.ranges import Ranges, TensorRange
 from tests.support import building, random, tf
 from tests.transforms.int8_nets import ranges_of
 from tests.transforms.test_quantize_static_inputs import feeds_of as signed_feeds

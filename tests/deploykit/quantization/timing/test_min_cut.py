@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploykit.quantization.timing.min_cut import FLOAT, Border, Costs, Part
+from deploykit.quantization.timing.int8_choice import FLOAT, Border, Costs, Part
 
 TIMES = st.integers(0, 20)
 

@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.benchmarking.speed_verdict import SpeedVerdict
 from deploykit.benchmarking.statistics import Ratio
+from deploykit.pipelines.int8 import int8_graph
 from deploykit.quantization.target import IN_TENSORFLOW
 from deploykit.quantization.timing import layer_times as timing
 from deploykit.quantization.timing import speed
-from deploykit.quantization.timing.int8_choice import borders, choose
+from deploykit.quantization.timing.int8_choice import FLOAT, NEVER, borders, choose
 from deploykit.quantization.timing.layer_times import (
     LayerTimes,
     Line,
@@ -19,7 +20,6 @@ from deploykit.quantization.timing.layer_times import (
     Times,
     layer_times,
 )
-from deploykit.quantization.timing.min_cut import FLOAT, NEVER
 from deploykit.quantization.timing.speed import (
     FEWER,
     INT8,
@@ -29,11 +29,10 @@ from deploykit.quantization.timing.speed import (
     gain,
     undecided,
 )
-from deploykit.rewriting.int8_graph import int8_graph
-from deploykit.transforms.core.display.documents import document
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.plan import plan
-from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.int8.plan import plan
+from deploykit.transforms.int8.ranges import Ranges, TensorRange
+from deploykit.transforms.ir.graph import Graph
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.support import Containing, build, random, tf
 

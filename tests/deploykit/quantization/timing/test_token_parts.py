@@ -8,14 +8,14 @@ import pytest
 
 from deploykit.benchmarking.measurement import Measurement, Turn
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.quantization import search
-from deploykit.quantization.budget import DEPTHS, Budget
-from deploykit.quantization.requested import QuantizeOptions
+from deploykit.quantization.quantize_options import QuantizeOptions
 from deploykit.quantization.result import Quantized
+from deploykit.quantization.search_task import DEPTHS, Budget
 from deploykit.quantization.timing import token_parts
 from deploykit.quantization.timing.token_parts import choose_parts, in_parts, later, ways
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.samples import Dataset
 from tests.real import encoder
 from tests.support import building, built, error, ops, random, tf

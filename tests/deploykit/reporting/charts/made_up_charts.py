@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.settings import RunConfig
+from deploykit.benchmarking.run_config import RunConfig
 from tests.deploykit.benchmarking.made_up_results import measurement
 
 LETTERS = [*list("abcdefghijklmnopqrstuvwxyzWMil0123456789/_-.$ "), "模", "é", "\x07"]

@@ -19,7 +19,7 @@ from deploykit.reporting.charts.curves import loads, throughput
 from deploykit.reporting.charts.points import counted_nodes, layer_noise, roofline
 from deploykit.reporting.charts.strips import latencies, warm_ups
 from deploykit.reporting.charts.style import MUTED, SERIES
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.support import Containing, raises
 

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from deploykit.reporting import plots
+from deploykit.reporting.charts import plots
 from deploykit.reporting.charts.bars import classes, gains, layer_times, nodes, ops
 from deploykit.reporting.charts.chart import Chart
 from deploykit.reporting.charts.curves import loads, replicas, throughput

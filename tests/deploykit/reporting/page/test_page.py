@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from deploykit.rendering.templates import sentence
 from deploykit.reporting.charts.inline import images
 from deploykit.reporting.page import values
 from deploykit.reporting.page.page import KINDS as SHOWN
 from deploykit.reporting.page.page import MOST_BYTES, html_of, kind_of
-from deploykit.text.templates import sentence
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.reporting.page.drawn import documents
 from tests.deploykit.reporting.page.reading import at, read
 from tests.deploykit.reporting.page.samples import COMMANDS, KINDS, figure, ship

@@ -2,13 +2,13 @@
 
 import pytest
 
-from deploykit.freezing.interface import ModelSource
+from deploykit.importers.signature import ModelSource
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import FROZEN, OPTIMIZED_FILE, Shipment
 from deploykit.shipping.stages.graphs import CALIBRATE, CHECK, OPTIMIZE, QUANTIZE
 from deploykit.shipping.stages.proofs import VERIFY
-from deploykit.transforms.core.errors import GraphError, UnverifiedError
-from deploykit.transforms.core.node import Node
+from deploykit.transforms.common.errors import GraphError, UnverifiedError
+from deploykit.transforms.ir.node import Node
 from tests.support import Containing, build, raises, random
 from tests.transforms.fake_quant_nets import net
 from tests.transforms.test_fake_quants import residual

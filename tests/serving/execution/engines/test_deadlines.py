@@ -2,7 +2,7 @@
 
 import threading
 
-from deploykit.serving.execution.engines.deadlines import Deadline, Deadlines
+from deploykit.serving.execution.engines.engine import Deadline, Deadlines
 
 
 def test_a_block_is_ended_again_and_again_until_it_is_over():

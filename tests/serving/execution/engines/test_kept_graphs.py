@@ -9,8 +9,8 @@ import pytest
 from deploykit.serving.execution.engines import trial
 from deploykit.serving.execution.engines.engine import ALL, Loading
 from deploykit.serving.execution.engines.open_version import open_version
-from deploykit.transforms.core.engines.compiled_cache import VARIABLE
-from deploykit.transforms.core.engines.engine_folder import FOLDER, MANIFEST
+from deploykit.transforms.engines.compiled_cache import VARIABLE
+from deploykit.transforms.engines.engine_folder import FOLDER, MANIFEST
 from tests.serving.engine_versions import NAME, X, alone, needs_openvino
 
 pytestmark = needs_openvino

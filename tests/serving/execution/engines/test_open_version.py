@@ -15,11 +15,11 @@ from deploykit.serving.execution.engines import open_version as opening
 from deploykit.serving.execution.engines.engine import ALL, Loading
 from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.transforms.core.engines.engine_folder import FOLDER, write
-from deploykit.transforms.core.engines.engines import AUTO, OPENVINO
-from deploykit.transforms.core.errors import Error, GraphError
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.common.errors import Error, GraphError
+from deploykit.transforms.engines.engine_folder import FOLDER, write
+from deploykit.transforms.engines.engines import AUTO, OPENVINO
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
 from tests.serving.engine_versions import NAME, X, alone, content, mixed, needs_openvino
 from tests.serving.small_models import half_plus
 from tests.support import Containing, raises, says, shows

@@ -9,10 +9,10 @@ import pytest
 from deploykit.serving.execution.engines.engine import ALL, HERE, Loading
 from deploykit.serving.execution.engines.openvino_engine import OpenVinoEngine
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.transforms.core.engines.engine_manifest import EngineSignature, EngineTensor
-from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.engines.engine_manifest import EngineSignature, EngineTensor
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.protos import GraphDef
+from deploykit.transforms.ir.tensors import DType
 from tests.serving.engine_versions import NAME, X, content, needs_openvino
 from tests.support import raises
 

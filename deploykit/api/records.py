@@ -1,0 +1,307 @@
+"""convert_records, inspect_records and verify_records."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from deploykit.api.public import Command, public
+from deploykit.records import SourceKind
+from deploykit.records.conversion import Options
+from deploykit.records.examples import Feature
+from deploykit.records.index import Index, RecordsFacts
+from deploykit.records.open_source import ConvertedSets, convert_sets
+from deploykit.records.verify_records import Checked, check_folder, inspection, shown
+from deploykit.rendering.progress import working
+from deploykit.storage.parameters import takes_former_names
+from deploykit.system.machine import usable_cores
+from deploykit.transforms.common.documents import AsHtml, Hidden, Written, written
+from deploykit.transforms.common.errors import UnverifiedError, VerificationError
+from deploykit.transforms.common.flag import Flag
+
+OnError = Literal["stop", "skip"]
+Compression = Literal["none", "gzip"]
+
+
+@takes_former_names
+@dataclass(frozen=True)
+class RecordOptions:
+    """How `deploykit.convert_records` reads data and writes shards."""
+
+    HEADING: ClassVar = "Records"
+
+    kind: Annotated[
+        SourceKind | None,
+        Flag(hidden="--from", heading="Source"),
+    ] = None
+    """Kind of the source [default: detected from its content]."""
+    name: Annotated[str | None, Flag(metavar="NAME")] = None
+    """Name of the records, NAME-00003-of-00010.tfrecord; the folder of CIFAR becomes NAME-train,
+    NAME-validation and NAME-test [default: data; for CIFAR train, validation and test]."""
+    label_column: Annotated[
+        str | None, Flag(formerly="label", metavar="NAME|NUMBER", heading="Source")
+    ] = None
+    """Label column by name or by number from 0, or label array of a .npz file; none: no label
+    [default: the last column; the array label or labels]."""
+    labels: Annotated[str | os.PathLike[str] | None, Flag(metavar="FILE.csv", heading="Source")] = (
+        None
+    )
+    """CSV file with the file name and the label of each image [default: each folder of images is a
+    class]."""
+    raw: Annotated[bool, Flag(heading="Source")] = False
+    """Store the decoded pixels of images instead of their files."""
+    shard_size: Annotated[float, Flag(metavar="MB", above=0)] = 100
+    """Approximate size of a shard."""
+    compression: Compression = "none"
+    """Compression of the shards."""
+    processes: Annotated[int | None, Flag(at_most=1024)] = None
+    """Number of processes, up to 1024 [default: one for each core]."""
+    on_error: OnError = "stop"
+    """Whether a bad item ends the run or is skipped and counted."""
+
+
+DEFAULT = RecordOptions()
+
+
+@public(
+    Command(
+        name="records convert",
+        heading="Records",
+        requires=(),
+        has_limits=False,
+        writes_result=False,
+    )
+)
+def convert_records(
+    sources: Annotated[
+        str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        Flag(format="paths", metavar="SOURCE..."),
+    ],
+    folder: Annotated[str | os.PathLike[str], Flag(metavar="DIR")],
+    how: RecordOptions = DEFAULT,
+    *,
+    force: Annotated[bool, Flag(heading="Output")] = False,
+) -> ConvertedSets:
+    """Write data as TFRecord shards.
+
+    SOURCE is a folder of images, numeric CSV files, tab-separated text files, a .npz file, IDX
+    files (MNIST), or CIFAR files. The unpacked CIFAR folder becomes records named train, validation
+    (data_batch_5 of CIFAR-10) and test; other commands take one of them as --data DIR/train. The
+    shards are byte-identical for any number of processes. NAME.index.json next to them lists the
+    features, the number of records, and the SHA-256 of each shard. Records keep the order of the
+    source. Images are sorted by class, so shuffle them for training.
+
+    After an interruption, the same command resumes; finished shards are kept.
+
+    Args:
+        sources: a folder of images; or one or several files: CSV files of numbers, lines of text
+            between tabs, a `.npz` file, IDX files (MNIST), files of CIFAR; CIFAR's whole folder
+            becomes `train`, `validation` and `test` in one go.
+        folder: where the shards go.
+        how: what the sources are, and what the shards are to be.
+        force: Replace existing records of this name.
+
+    FileError: something cannot be read or written, or the records exist. GraphError: the data are
+    of no known kind, an item is wrong, or none is there.
+
+    Commands:
+        deploykit records photos records
+        deploykit records cifar-10-batches-py cifar
+        deploykit records data.csv table --label-column 0 --name train
+
+    Example:
+        >>> found = deploykit.convert_records("test_1000.npz", "records", shard_size=0.5)
+        >>> found.index.records, found.skipped
+        (1000, 0)
+    """
+    paths = [sources] if isinstance(sources, str | os.PathLike) else [*sources]
+    written = Options(
+        shard_bytes=max(1, round(how.shard_size * 1e6)),
+        compression="" if how.compression == "none" else how.compression.upper(),
+        skip=how.on_error == "skip",
+        processes=how.processes or usable_cores(),
+    )
+    with working("records") as advance:
+        return convert_sets(
+            [os.fspath(each) for each in paths],
+            Path(folder),
+            written,
+            name=how.name,
+            kind=how.kind,
+            force=force,
+            advance=advance,
+            label=how.label_column,
+            labels=None if how.labels is None else os.fspath(how.labels),
+            raw=how.raw,
+        )
+
+
+def _facts(index: Index | None) -> RecordsFacts:
+    return {} if index is None else index.facts()
+
+
+def _sorted(features: Mapping[str, Feature]) -> dict[str, Feature]:
+    return dict(sorted(features.items()))
+
+
+@dataclass(frozen=True)
+class RecordsInspection(AsHtml):
+    """What a folder of records holds."""
+
+    folder: Hidden[str]
+    index: Annotated[Index | None, Written(flat=True, by=_facts)]
+    """None: there is none, and the features are those of the first record alone."""
+    features: Annotated[Mapping[str, Feature], Written(by=_sorted)]
+    first: Hidden[Mapping[str, Any]]
+    """The values of the first record, by feature."""
+
+    @property
+    @written()
+    def sample(self) -> dict[str, str]:
+        """The first record in a few words, by feature."""
+        return {
+            name: shown(feature, self.first[name]) if name in self.first else "missing"
+            for name, feature in sorted(self.features.items())
+        }
+
+
+@public(
+    Command(
+        name="records inspect",
+        heading="Records",
+        requires=(),
+        has_limits=False,
+        writes_result=False,
+    )
+)
+def inspect_records(
+    folder: Annotated[str | os.PathLike[str], Flag(metavar="DIR")],
+    *,
+    name: Annotated[str | None, Flag(metavar="NAME")] = None,
+) -> RecordsInspection:
+    """Show the features, counts, shards and first record of TFRecord data.
+
+    Args:
+        folder: where the shards lie, with or without an index.
+        name: Name of the records, if DIR contains records of several names.
+
+    FileError: there are no records, or they cannot be read. GraphError: they are of no known form,
+    or their index is damaged. VerificationError: the first record is damaged.
+
+    Commands:
+        deploykit records inspect records
+        deploykit records inspect records --name train
+
+    Example:
+        >>> _ = deploykit.convert_records("test_1000.npz", "records")
+        >>> sorted(deploykit.inspect_records("records").features)
+        ['images', 'label']
+    """
+    with working("records inspect"):
+        index, features, first = inspection(Path(folder), name)
+    return RecordsInspection(os.fspath(folder), index, features, first)
+
+
+def _is_there(index: Index | None) -> bool:
+    return index is not None
+
+
+@dataclass(frozen=True)
+class RecordsVerification(AsHtml):
+    """What was found of each shard of a folder."""
+
+    folder: Hidden[str]
+    index: Annotated[Index | None, Written("indexed", by=_is_there)]
+    """None: there is none, so a shard that was cut between two records looks whole."""
+    shards: tuple[Checked, ...]
+
+    @property
+    @written()
+    def records(self) -> int:
+        """How many records were read."""
+        return sum(each.records for each in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """The size of the shards."""
+        return sum(each.bytes for each in self.shards)
+
+    @property
+    @written()
+    def problems(self) -> list[str]:
+        """What is wrong, one sentence a shard."""
+        return [each.problem for each in self.shards if each.problem]
+
+    @property
+    @written()
+    def passed(self) -> bool:
+        """Whether nothing is, of one record at least."""
+        return not self.problems and self.records > 0
+
+    @property
+    @written()
+    def checked(self) -> str:
+        """What was checked, in words."""
+        if self.index is None:
+            return "the checksums of every record, and the numbers in the names of the shards"
+        return "the checksums of every record; count, size and SHA-256 of every shard"
+
+    @property
+    @written()
+    def unknown(self) -> str:
+        """What nobody can know, in words; nothing where there is an index."""
+        if self.index is not None:
+            return ""
+        return (
+            "whether records are missing: there is no index, and a shard that was cut between two "
+            "records looks whole"
+        )
+
+    def check(self) -> None:
+        """Raise VerificationError where a shard is damaged, or where nothing was checked."""
+        if not (self.problems or self.records):
+            raise UnverifiedError("records-empty", source=self.folder, files_count=len(self.shards))
+        if not self.passed:
+            several = len(self.problems) > 1
+            more = f" ({len(self.problems)} such shards)" if several else ""
+            raise VerificationError("records-invalid", problem=self.problems[0], more=more)
+
+
+@public(
+    Command(
+        name="records verify", heading="Records", requires=(), has_limits=False, writes_result=False
+    )
+)
+def verify_records(
+    folder: Annotated[str | os.PathLike[str], Flag(metavar="DIR")],
+    *,
+    name: Annotated[str | None, Flag(metavar="NAME")] = None,
+    processes: Annotated[int | None, Flag(at_most=1024)] = None,
+) -> RecordsVerification:
+    """Check every record, and the shards against their index.
+
+    Exits with 5 if a checksum is wrong, if a shard is truncated, changed, missing or not listed, or
+    if there is no record at all. Without an index, a shard that was truncated between two records
+    looks complete; the result states this.
+
+    Args:
+        folder: where the shards lie.
+        name: Name of the records, if DIR contains records of several names.
+        processes: Number of processes, up to 1024 [default: one for each core].
+
+    `check()` of what is returned raises VerificationError where there is a problem, or no record.
+    FileError, GraphError: there is nothing to check, or the index is damaged.
+
+    Commands:
+        deploykit records verify records
+        deploykit records verify records --name train --processes 4
+
+    Example:
+        >>> _ = deploykit.convert_records("test_1000.npz", "records")
+        >>> deploykit.verify_records("records").passed
+        True
+    """
+    with working("records verify") as advance:
+        index, found = check_folder(Path(folder), name, processes or usable_cores(), advance)
+    return RecordsVerification(os.fspath(folder), index, tuple(found))

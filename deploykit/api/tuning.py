@@ -1,0 +1,209 @@
+"""tune, and the settings that it recommends as flags."""
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Annotated
+
+from deploykit.api.public import Command, public
+from deploykit.benchmarking.inputs import SYNTHETIC, BenchmarkInputs
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.benchmarking.tuning.recommendation import Recommendation, check_served, unlike
+from deploykit.benchmarking.tuning.search_space import TuneOptions
+from deploykit.benchmarking.tuning.tuning import tune_model
+from deploykit.data.samples import read_feeding
+from deploykit.importers.open_model import open_model, path_of
+from deploykit.importers.signature import source_of
+from deploykit.rendering.progress import working
+from deploykit.serving.execution.request_inputs import may_share
+from deploykit.serving.lifecycle.model_config import ModelSettings
+from deploykit.serving.lifecycle.version_folders import find_versions
+from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
+from deploykit.serving.server.server_flags import ServerFlags
+from deploykit.storage.files import check_output, write
+from deploykit.transforms.common.errors import CrashError, Error, GraphError, LimitError
+from deploykit.transforms.common.flag import FORCE, output_flag
+from deploykit.transforms.engines.engines import ENGINES, TITLES
+from deploykit.verification.samples import ModelLike, PathLike
+
+logger = logging.getLogger("deploykit")
+
+_INTRA = ("tensorflow_intra_op_parallelism", "TF_NUM_INTRAOP_THREADS")
+_INTER = ("tensorflow_inter_op_parallelism", "TF_NUM_INTEROP_THREADS")
+_BOTH = "tensorflow_session_parallelism"
+_IN_CALL = -1  # ops run one by one in the thread of the call
+
+
+def tuned_flags(flags: ServerFlags, tuned: RunConfig, name: str) -> tuple[ServerFlags, int | None]:
+    """Return flags with what is recommended and not set otherwise, and the batch to put together.
+
+    One line says of each recommendation that gives way to what. GraphError: a server cannot have
+    one of them; `name` is where they come from.
+    """
+    check_served(tuned, name, engines=ENGINES)
+    for words in unlike(tuned, os.environ):
+        logger.info("%s recommends %s", name, words)
+    flags = _executor(flags, _threads(flags, tuned, name), tuned, name)
+    flags = _calls(_engine(flags, tuned, name), tuned.concurrency, name)
+    batch = tuned.batch if tuned.batch is not None and tuned.batch > 1 else None
+    if batch is None or flags.enable_batching is None:
+        return flags, batch
+    given = "--enable_batching" if flags.enable_batching else "--noenable_batching"
+    if flags.batching_parameters_file:
+        given = f"--batching_parameters_file={flags.batching_parameters_file}"
+    _gives_way(name, f"batch {batch}", given)
+    return flags, None
+
+
+def check_batch(models: Iterable[ModelSettings], batch: int, name: str) -> None:
+    """Raise GraphError for a model of which calls cannot share a batch; one that comes later may.
+
+    What cannot be read says so when it is loaded.
+    """
+    for model in models:
+        try:
+            folders = find_versions(model.base_path, model.policy).versions
+            metas = [read_meta_graph(folder) for folder in folders.values()]
+        except Error:
+            continue
+        for signatures in map(signatures_of, metas):
+            if signatures and not any(map(may_share, signatures.values())):
+                raise GraphError("tuned-batch-fixed", name=name, batch=batch, model=model.name)
+
+
+def _threads(flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
+    if tuned.threads is None:
+        return flags
+    found = {}
+    for (flag, variable), wanted in zip((_INTRA, _INTER), tuned.threads, strict=True):
+        given = {each: getattr(flags, each) for each in (flag, _BOTH)}
+        said = [f"--{each}={value}" for each, value in given.items() if value is not None]
+        if not said and variable in os.environ:
+            said, value = [f"{variable}={os.environ[variable]}"], _whole(os.environ, variable)
+            found[flag] = value
+        elif not said:
+            found[flag] = wanted
+        if said and next((v for v in (*given.values(), found.get(flag)) if v is not None), 0) != (
+            wanted
+        ):
+            _gives_way(name, "threads {}x{}".format(*tuned.threads), said[0])
+    return replace(flags, **found)  # type: ignore[arg-type]
+
+
+def _engine(flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
+    """Return flags with the engine, unless another one was asked for."""
+    if tuned.engine is None or flags.engine == tuned.engine:
+        return flags
+    if flags.engine != ServerFlags.engine:
+        _gives_way(name, TITLES[tuned.engine], f"--engine={flags.engine}")
+        return flags
+    return replace(flags, engine=tuned.engine)  # type: ignore[arg-type]
+
+
+def _executor(asked: ServerFlags, flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
+    """Return flags that let a call run its ops itself, unless ops at once were asked for."""
+    if tuned.executor is None:
+        return flags
+    flag, variable = _INTER
+    given = {each: getattr(asked, each) for each in (flag, _BOTH)}
+    said = [f"--{each}={value}" for each, value in given.items() if value is not None]
+    said += [f"{variable}={os.environ[variable]}"] if variable in os.environ else []
+    if not said:
+        return replace(flags, tensorflow_inter_op_parallelism=_IN_CALL)
+    if getattr(asked, flag) != _IN_CALL:
+        _gives_way(name, f"executor {tuned.executor}", said[0])
+    return flags
+
+
+def _whole(variables: Mapping[str, str], name: str) -> int:
+    """Return the number in a variable; 0 leaves it to TensorFlow to judge it."""
+    return int(variables[name]) if variables[name].isdecimal() else 0
+
+
+def _calls(flags: ServerFlags, concurrency: int, name: str) -> ServerFlags:
+    """Return flags with so many calls at once, over all workers."""
+    if concurrency == 1:
+        return flags
+    words, slots = f"{concurrency} in flight", -(-concurrency // flags.workers)
+    most = {"max_in_flight": flags.max_in_flight, "grpc_max_threads": flags.grpc_max_threads}
+    for flag, value in most.items():
+        if value is not None and value < slots:
+            _gives_way(name, words, f"--{flag}={value}")
+    if flags.slots is None:
+        return replace(flags, slots=slots)
+    if flags.slots != slots:
+        _gives_way(name, words, f"--slots={flags.slots}")
+    return flags
+
+
+def _gives_way(name: str, words: str, given: str) -> None:
+    logger.info("%s recommends %s; %s is set, and stays", name, words, given)
+
+
+DEFAULT = TuneOptions()
+
+
+@public(Command(heading="Search", writes_result=False))
+def tune(
+    model: ModelLike,
+    how: TuneOptions = DEFAULT,
+    *,
+    feeding: BenchmarkInputs = SYNTHETIC,
+    output: Annotated[PathLike | None, output_flag(".tuned.json", "text output")] = None,
+    force: Annotated[bool, FORCE] = False,
+) -> Recommendation:
+    """Find faster settings for a model on this machine.
+
+    Tries threads, oneDNN, work of the calling thread in oneDNN, keeping of freed memory in the C
+    library, batch sizes and concurrency. It searches for the lowest median latency and for the
+    highest throughput. Settings from environment variables are not changed. At the end, the best
+    settings, and the same without one of their changes, are interleaved with TensorFlow's defaults.
+    The results are from this comparison. Only significantly faster settings are recommended, with
+    as few changes as possible.
+
+    `deploykit benchmark --tuned` reads the written file. After Ctrl-C, the same command continues
+    the search.
+
+    In OpenVINO it tries threads, streams (one per concurrent call), memory and batch sizes.
+    OpenVINO's outputs are compared with TensorFlow's first.
+
+    Args:
+        model: whatever `open_model` takes.
+        how: what is sought, and how long that may take.
+        feeding: data or made-up values.
+        output: a JSON file to write too, which `load_tuned` reads. While this runs, the trials are
+            kept beside it in `OUTPUT.state`, from which the next call goes on after Ctrl-C.
+
+    FileError: a file is missing, unreadable or cannot be written. GraphError: the model is not
+    sound, an input has no known shape, or does not fit the data. RefusedError: an op acts on files
+    or processes. LimitError: TensorFlow died or hung with its default settings, or in the end.
+
+    Commands:
+        deploykit tune model.pb
+        deploykit tune model.pb --goal throughput --budget 10 -o tuned.json
+
+    Example:
+        >>> found = deploykit.tune("fashion.keras", budget=0.1, batch=8)
+        >>> found.settings.batch
+        8
+    """
+    source = source_of(model)
+    how.check()
+    if output is not None:
+        check_output(output, force, *path_of(source))
+    with working("tune") as advance:
+        opened = open_model(source)
+        opened.refuse_effects(feeding.allow_ops)
+        feeding, fed = read_feeding(feeding, opened.graph)
+        state = None if output in (None, "-") else f"{os.fspath(output)}.state"
+        try:
+            found = tune_model(opened, how, feeding, state=state, advance=advance)
+            found = replace(found, fed=fed)
+        except CrashError as error:
+            raise error.within(opened.source, LimitError) from None
+    if output is not None:
+        text = json.dumps(found.document(), indent=2, allow_nan=False)
+        write(output, [f"{text}\n".encode()], force)
+    return found

@@ -1,0 +1,246 @@
+"""verify and check."""
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from deploykit.api.comparison import DEFAULT, VerifyOptions
+from deploykit.api.public import Command, public
+from deploykit.importers.checkpoints import Checkpoint, meta_bytes
+from deploykit.importers.freeze import naming_errors
+from deploykit.importers.graph_files import graph_bytes, load_graph
+from deploykit.importers.model_files import ModelFiles
+from deploykit.importers.model_path import Location
+from deploykit.importers.open_model import open_model, path_of
+from deploykit.importers.saved_models import meta_graph_bytes
+from deploykit.importers.signature import Interface, ModelSource, source_of
+from deploykit.inspection.soundness import GraphFacts, graph_facts, meta_graph_facts
+from deploykit.rendering.progress import working
+from deploykit.storage.files import read_bytes
+from deploykit.transforms.common.documents import AsHtml, Hidden, written
+from deploykit.transforms.common.errors import Error, GraphError, RefusedError
+from deploykit.transforms.common.flag import ALLOW_OP, Flag
+from deploykit.transforms.ir.protos import MetaGraphDef
+from deploykit.transforms.runtime.importing import ImportCheck
+from deploykit.transforms.untrusted.side_effects import cut_off
+from deploykit.transforms.untrusted.vocabularies import Vocabularies
+from deploykit.transforms.untrusted.wire import decoded
+from deploykit.verification.samples import ModelLike
+from deploykit.verification.verify import Verification
+
+logger = logging.getLogger("deploykit")
+
+
+@public(Command(heading="Check", runs_graph=True))
+def verify(
+    reference: ModelLike,
+    result: ModelLike,
+    how: VerifyOptions = DEFAULT,
+    *,
+    min_sqnr: Annotated[float | None, Flag(metavar="DB")] = None,
+) -> Verification:
+    """Compare the outputs of two models.
+
+    Exits with 5 if the outputs of RESULT differ too much from those of REFERENCE. Also exits with 5
+    if nothing was compared, because REFERENCE cannot run or has the same output for every input.
+
+    Both run on the same inputs, without TensorFlow's graph optimizer. If an output is a Softmax,
+    its input is compared too. In --json, infinite values (no difference at all) are null, and
+    "verified" is false if nothing was compared.
+
+    Args:
+        reference: the model that is right; whatever `open_model` takes.
+        result: the model to judge.
+        how: on which inputs, and against which bar.
+        min_sqnr: Smallest signal-to-noise ratio allowed, instead of --tolerance [default for a
+            quantized RESULT: 15].
+
+    A reference that does not run on made-up inputs gives `verified=False` with the reason.
+    GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.
+
+    Commands:
+        deploykit verify fashion.pb optimized.pb --data models/fashion/test_1000.npz
+        deploykit verify fashion.pb weights.pb --min-sqnr 20
+
+    Example:
+        >>> graph = deploykit.freeze("fashion.keras")
+        >>> deploykit.verify(graph, deploykit.optimize(graph)).passed
+        True
+    """
+    with working("verify"):
+        first, second = open_model(reference), open_model(result)
+        for each in (first, second):
+            each.refuse_effects(how.allow_ops)
+        found = how.ready(first.graph, min_sqnr)(first.graph, second.graph)
+    if found.doubt:
+        logger.warning("%s: %s", first.source, found.doubt)
+    return replace(found, models=(first, second))
+
+
+@dataclass(frozen=True)
+class ValidationReport(AsHtml):
+    """What was found out about a model."""
+
+    source: Hidden[str]
+    graphs: tuple[GraphFacts, ...]
+    """Those of a SavedModel; any other model has one."""
+    bytes: Hidden[int | None] = None
+    """The size of its files; None: it was in memory."""
+
+    @property
+    @written()
+    def sound(self) -> bool:
+        """Whether there are no problems."""
+        return not self.problems
+
+    @property
+    def problems(self) -> list[str]:
+        """What is not sound."""
+        return [problem for graph in self.graphs for problem in graph.problems]
+
+    @property
+    @written()
+    def refused_ops(self) -> list[str]:
+        """The ops with effects beyond the graph that are not allowed."""
+        uses = [use for graph in self.graphs for use in graph.effects if not use.allowed]
+        return list(dict.fromkeys(use.op for use in uses))
+
+    @property
+    def error(self) -> Error | None:
+        """What whoever wants a sound and harmless model raises; None: it is one."""
+        if self.problems:
+            more = len(self.problems) - 1
+            others = f" (and {more} problem{'s' * (more > 1)} more)" if more else ""
+            return GraphError(
+                "graph-invalid", source=self.source, problem=self.problems[0], others=others
+            )
+        if self.refused_ops:
+            options = " ".join(f"--allow-op {op}" for op in self.refused_ops)
+            uses = [use for graph in self.graphs for use in graph.effects if not use.allowed]
+            feed = next((graph.feed for graph in self.graphs if graph.feed), ())
+            cut = f"freeze it with {cut_off(feed)}, or " if feed else ""
+            return RefusedError(
+                "acts-beyond-graph",
+                source=self.source,
+                node=uses[0].nodes[0],
+                ops=self.refused_ops,
+                cut=cut,
+                options=options,
+            )
+        return None
+
+
+@public(Command())
+def check(
+    model: ModelLike,
+    *,
+    allow_ops: Annotated[Collection[str], ALLOW_OP] = (),
+) -> ValidationReport:
+    """Validate a model before any part of it runs.
+
+    Exits with 2 if the model is invalid: a node does not match its op, an output needs an op that
+    TensorFlow does not know, a function calls itself without end, the file requests far more memory
+    than its size, or TensorFlow's importer refuses it. Exits with 3 if the model is valid but
+    contains ops that act on files, the network or processes. Ops that store the variables of a
+    SavedModel or a checkpoint do not count. All findings are always printed.
+
+    deploykit checks the bytes of the file before it decodes them, and runs TensorFlow in a separate
+    process.
+
+    Args:
+        model: whatever `open_model` takes; a `ModelSource` may name outputs.
+        allow_ops: Accept this op although it acts on files, the network or processes; may be
+            repeated.
+
+    A model that is not sound raises nothing: the result has `problems`, and `error` is what to
+    raise. FileError: a file is missing or unreadable, those with the values of variables among
+    them. GraphError: it has no such input, output, tags or signature. RefusedError: an asset file
+    lies elsewhere.
+
+    Commands:
+        deploykit check models/fashion/fashion.keras
+        deploykit check model.pb --allow-op ReadFile --json
+
+    Example:
+        >>> found = deploykit.check("fashion.keras")
+        >>> found.problems, found.refused_ops
+        ([], [])
+    """
+    source = source_of(model)
+    with working("check"), ImportCheck() as tensorflow:
+        if not path_of(source):
+            opened = open_model(source)
+            content = b"".join(opened.graph.serialized())
+            facts = graph_facts(content, tensorflow, allow_ops)
+            facts.judge_custom_ops(are_needed=True)
+            return ValidationReport(opened.source, (facts,))
+        files = ModelFiles(source)
+        with naming_errors(files.path):
+            try:
+                graphs = _graphs(files, source, tensorflow, allow_ops)
+            except GraphError as error:
+                graphs = (GraphFacts(problems=[str(error).removeprefix(f"{files.path}: ")]),)
+        are_needed = _needs_custom_ops(source, graphs)
+        for facts in graphs:
+            facts.judge_custom_ops(are_needed)
+        return ValidationReport(files.path, graphs, files.bytes)
+
+
+def _needs_custom_ops(source: ModelSource, graphs: Sequence[GraphFacts]) -> bool:
+    """Say whether outputs need an op that TensorFlow does not have.
+
+    GraphError: what the source names is not there.
+    """
+    is_named = source.interface != Interface()
+    custom = [use.op for facts in graphs for use in facts.custom_ops]
+    if any(facts.problems for facts in graphs) or not (custom or is_named):
+        return True
+    try:
+        open_model(source)
+    except GraphError as error:
+        if is_named and not any(op in str(error) for op in custom):
+            raise
+        return True
+    return False
+
+
+def _graphs(
+    files: ModelFiles, source: ModelSource, tensorflow: ImportCheck, allow_ops: Collection[str]
+) -> tuple[GraphFacts, ...]:
+    """Look at the graphs in a model's files. GraphError: they cannot be read at all."""
+    path = files.location.proto if source.graph is None else source.graph
+    if files.kind == "keras":
+        content = b"".join(open_model(source).graph.serialized())
+    elif files.kind == "graph" or source.graph is not None:
+        content = graph_bytes(read_bytes(path))
+    else:
+        metas = meta_graph_bytes if files.kind == "saved_model" else _one_meta_graph
+        found = metas(files.location.proto)
+        graphs = tuple(meta_graph_facts(each, tensorflow, allow_ops) for each in found)
+        for each in found:
+            Vocabularies.of(decoded(each, MetaGraphDef), files.location.path)
+        _check_values(files.location, graphs)
+        return graphs
+    answering = partial(load_graph, path, source.inputs, source.outputs)
+    return (graph_facts(content, tensorflow, allow_ops, answering=answering),)
+
+
+def _check_values(location: Location, graphs: Sequence[GraphFacts]) -> None:
+    """Look at the files with the values of a model's variables, and add what is wrong with them.
+
+    FileError: one is missing, or cannot be read.
+    """
+    values = location.checkpoint or Checkpoint(location.path / "variables", "variables")
+    if not any(graph.variables for graph in graphs) and not values.files:
+        return
+    try:
+        values.check()
+    except GraphError as error:
+        graphs[0].problems.append(str(error))
+
+
+def _one_meta_graph(path: Path) -> list[bytes]:
+    return [meta_bytes(path)]

@@ -1,1 +1,0 @@
-"""Where workers run: processes of this machine, or actors of Ray."""

@@ -1,0 +1,122 @@
+"""Data -> parts that any process can read alone."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from deploykit.batch_inference.reading.data_parts import DataPart
+from deploykit.batch_inference.reading.readers import line_offsets
+from deploykit.data.data import Data
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.ir.tfrecord import OVERHEAD, most_unpacked
+from deploykit.transforms.untrusted.files import check_regular, said
+
+MOST_ROWS, MOST_PHOTOS = 4096, 256
+PART_BYTES = 16 << 20  # of data
+SHARED = 16
+"""Parts that data are cut into where nothing else cuts them, so that several workers share them."""
+LEAST_ROWS, LEAST_PHOTOS = 256, 16  # of such a part; shorter ones cost more than they share out
+OUTPUT_BYTES = 64 << 20
+_RUN = 16  # parts whose lines are divided at once
+
+
+def cut_parts(data: Data, row_bytes: int | None) -> list[DataPart]:
+    """Return the parts of data, in order: all rows, each once. They depend on nothing else.
+
+    A part has at most 4096 rows, or 256 photos, of about 16 MiB; shards stay whole within that,
+    other data are cut into 16 parts at least if they are not small. Files are not read but for CSV
+    files, of which the ends of lines are counted.
+
+    Args:
+        data: as `open_data` returns it.
+        row_bytes: of the outputs of a row, of which a part has at most 64 MiB; None: not known.
+
+    FileError: a file cannot be read. GraphError: a CSV file is no text, or a file has no room for
+    its records.
+    """
+    photos = any(each.content == "image" for each in data.features.values())
+    most = MOST_PHOTOS if photos else MOST_ROWS
+    if row_bytes:
+        most = max(1, min(most, OUTPUT_BYTES // row_bytes))
+    if data.kind == "images":
+        parts = _of_photos(data.files, most)
+    elif data.kind == "csv":
+        parts = (part for file in data.files for part in _of_lines(file, data.header, most))
+    else:
+        counted = zip(data.files, data.counts, strict=True)
+        parts = (part for file, rows in counted for part in _of_rows(data, file, rows, most))
+    return [replace(part, number=number) for number, part in enumerate(parts)]
+
+
+def _cuts(rows: int, size: int, most: int) -> Iterable[tuple[int, int]]:
+    """Return the first row of each part and the one behind its last; parts are alike."""
+    count = min(rows, max(math.ceil(rows / most), math.ceil(size / PART_BYTES)))
+    return pairwise([rows * number // count for number in range(count + 1)] if count else [])
+
+
+def _shared(rows: int, least: int, most: int) -> int:
+    """Return how many rows a part has at most, of so many that nothing cuts."""
+    return min(most, max(least, math.ceil(rows / SHARED)))
+
+
+def _of_photos(files: tuple[str, ...], most: int) -> Iterator[DataPart]:
+    for start, stop in _cuts(len(files), 0, _shared(len(files), LEAST_PHOTOS, most)):
+        yield DataPart(0, files[start:stop], 0, stop - start)
+
+
+def _of_rows(data: Data, file: str, rows: int, most: int) -> Iterator[DataPart]:
+    """Yield the parts of a shard or of a file of arrays."""
+    held = check_regular(file).st_size
+    size = held
+    if data.kind == "records":
+        unpacked = most_unpacked(held) if data.compression else held
+        if rows * OVERHEAD > unpacked:
+            raise GraphError("index-count-impossible", source=file, rows=rows, size=said(held))
+    if data.kind == "arrays":  # which may be packed
+        size = max(size, rows * _sample_bytes(data))
+        most = _shared(rows, LEAST_ROWS, most)
+    for start, stop in _cuts(rows, size, most):
+        taken = size * (stop - start) // rows
+        yield DataPart(0, (file,), start, stop, bytes=taken, file_rows=rows, file_bytes=held)
+
+
+def _sample_bytes(data: Data) -> int:
+    """Return how many bytes the numbers of a sample take."""
+    return sum(
+        math.prod(size or 0 for size in each.shape) * np.dtype(each.dtype).itemsize
+        for each in data.features.values()
+        if each.dtype != "string"
+    )
+
+
+def _of_lines(file: str, header: bool, most: int) -> Iterator[DataPart]:
+    """Yield the parts of a CSV file, which is gone through once.
+
+    Lines are held back until it is known how many there are, or that there are many.
+    """
+    size = check_regular(file).st_size
+    held: Array = np.zeros(0, np.int64)
+    number, run = 1, _RUN * most
+    for offsets in line_offsets(file):
+        held = np.concatenate([held, offsets])
+        if header and number == 1 and len(held) > 1:
+            number, held = 2, held[1:]
+        while len(held) > 2 * run:
+            yield from _of_run(file, number, held[: run + 1], most, size)
+            number, held = number + run, held[run:]
+    yield from _of_run(file, number, held, most, size)
+
+
+def _of_run(file: str, number: int, offsets: Array, most: int, size: int) -> Iterator[DataPart]:
+    """Yield parts of the lines between these offsets, of which the first has this number."""
+    lines = len(offsets) - 1
+    most = _shared(lines, LEAST_ROWS, most)
+    for start, stop in _cuts(lines, int(offsets[-1] - offsets[0]), most):
+        begin, end = int(offsets[start]), int(offsets[stop])
+        yield DataPart(
+            0, (file,), number + start, number + stop, begin, end - begin, file_bytes=size
+        )

@@ -1,0 +1,290 @@
+"""Two benchmark results compared, and the history of earlier results on a machine."""
+
+import json
+import os
+import statistics
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.results import BenchmarkResult, result_of
+from deploykit.benchmarking.run_config import CONFIDENCE
+from deploykit.benchmarking.speed_verdict import SpeedVerdict, judge_apart
+from deploykit.benchmarking.statistics import Ratio, summary
+from deploykit.benchmarking.system_load import Conditions
+from deploykit.storage.files import load_document, write
+from deploykit.transforms.common.documents import FORMAT, AsHtml, Flat, Hidden, Written, written
+from deploykit.transforms.common.errors import GraphError, VerificationError
+
+MACHINE = ("platform", "cpu", "cores", "cpus", "affinity", "flags", "governor", "cpu_limit")
+"""What of a machine makes another speed; its load and free memory are never the same."""
+
+
+def _name_of(measurement: Measurement) -> str:
+    return measurement.name
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """A measurement of a, its partner in b, and what they tell."""
+
+    a: Annotated[Measurement, Written(by=_name_of)]
+    b: Annotated[Measurement, Written(by=_name_of)]
+    judgement: Flat[SpeedVerdict]
+
+    @property
+    @written(flat=True)
+    def _figures(self) -> dict[str, float | None]:
+        return {
+            f"{name}_{side}": getattr(summary(each), name)
+            for name in ("p50", "cpu_ms", "core_seconds_per_1000")
+            for side, each in (("a", self.a), ("b", self.b))
+        }
+
+    @property
+    def ratio(self) -> Ratio:
+        """How often b runs while a runs once, by the wall clock."""
+        return self.judgement.wall
+
+    @property
+    def name(self) -> str:
+        """What was compared: one name, or both where they differ."""
+        return self.a.name if self.a.name == self.b.name else f"{self.a.name} -> {self.b.name}"
+
+
+@dataclass(frozen=True)
+class Speedups(AsHtml):
+    """What two results have in common, what has no partner, and what spoils the comparison."""
+
+    a: Hidden[str]
+    """What the first result is called; its speed is 1."""
+    b: Hidden[str]
+    confidence: float
+    """Of the intervals."""
+    pairs: Annotated[tuple[Speedup, ...], Written("comparisons")]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    warnings: tuple[str, ...]
+    """One sentence each."""
+    is_first: bool = False
+    """Whether the result began a baseline, so that there was nothing to compare it with."""
+
+    def slower_than(self, speed: float) -> list[Speedup]:
+        """Return what is slower than this for sure."""
+        return [pair for pair in self.pairs if pair.judgement.is_below(speed)]
+
+    def check(self, fail_below: float) -> None:
+        """Raise VerificationError where something is slower for sure, or nothing was compared.
+
+        The first result of a new baseline passes.
+        That is where the whole interval of the CPU time lies below, or that of the wall clock by
+        more than the machine itself may have changed.
+        """
+        if self.is_first:
+            return
+        if not self.pairs:
+            raise VerificationError("nothing-compared", warnings=self.warnings)
+        if slow := self.slower_than(fail_below):
+            worst = min(slow, key=lambda pair: pair.ratio.value)
+            raise VerificationError(
+                "slower-than-allowed",
+                name=self.b,
+                baseline=self.a,
+                worst=worst.name,
+                verdict=worst.judgement.verdict,
+                least=fail_below,
+            )
+
+
+def find_speedups(
+    a: BenchmarkResult,
+    b: BenchmarkResult,
+    confidence: float = CONFIDENCE,
+    names: tuple[str, str] = ("a", "b"),
+) -> Speedups:
+    """Return how much faster b is than a, for each measurement that has a partner.
+
+    Partners have the same name and settings, or are the only ones of their results, or the only
+    ones with their settings. They never have different engines. GraphError: there are none.
+
+    Example:
+        >>> before = deploykit.load_result("before.json")
+        >>> found = deploykit.compare(before, deploykit.load_result("after.json"))
+        >>> [(round(pair.ratio.value, 1), pair.judgement.kind) for pair in found.pairs]
+        [(1.5, 'faster')]
+    """
+    only_a, only_b = ([m for m in each.measurements if not m.scenario] for each in (a, b))
+    found = _matched(only_a, only_b, lambda each: (each.name, each.settings))
+    if len(a.measurements) == len(b.measurements) == 1:
+        found += _matched(only_a, only_b, lambda each: each.settings.engine)
+    found += _matched(only_a, only_b, lambda each: each.settings)
+    if not found:
+        scenario = "; those of a scenario are not compared" * (a.is_scenario or b.is_scenario)
+        raise GraphError(
+            "no-measurement-pairs",
+            name=names[0],
+            other=names[1],
+            measurements=[each.name for each in only_a],
+            other_measurements=[each.name for each in only_b],
+            hint=scenario + _engines_apart(only_a, only_b),
+        )
+    slower, busy = 1.0, ""
+    if a.conditions is not None and b.conditions is not None:
+        slower = b.conditions.reference_ms / a.conditions.reference_ms
+        busy = a.conditions.busy or b.conditions.busy
+    pairs = tuple(
+        Speedup(x, y, judge_apart(x, y, slower=slower, confidence=confidence, busy=busy))
+        for x, y in sorted(found, key=lambda pair: a.measurements.index(pair[0]))
+    )
+    left_a, left_b = (tuple(each.name for each in side) for side in (only_a, only_b))
+    return Speedups(*names, confidence, pairs, left_a, left_b, tuple(_warnings(a, b, pairs)))
+
+
+def _engines_apart(a: Sequence[Measurement], b: Sequence[Measurement]) -> str:
+    """Say how engines are compared, where each result has one of its own."""
+    first, second = ({each.settings.engine for each in side} for side in (a, b))
+    if not first or not second or first & second:
+        return ""
+    return "; engines are compared where they take turns (deploykit benchmark --engine " \
+           "tensorflow,openvino)"  # fmt: skip
+
+
+def different(a: BenchmarkResult, b: BenchmarkResult, names: Sequence[str]) -> list[str]:
+    """Return in which of these facts the machines of two results differ, in words."""
+    return [
+        f"{name} {a.machine.get(name)} and {b.machine.get(name)}"
+        for name in names
+        if a.machine.get(name) != b.machine.get(name)
+    ]
+
+
+def _matched(
+    only_a: list[Measurement],
+    only_b: list[Measurement],
+    key: Callable[[Measurement], Hashable],
+) -> list[tuple[Measurement, Measurement]]:
+    """Take from both lists what is the only one with its key in each, and return the pairs."""
+    sides = []
+    for side in (only_a, only_b):
+        by_key: dict[Hashable, list[Measurement]] = {}
+        for each in side:
+            by_key.setdefault(key(each), []).append(each)
+        sides.append({k: group[0] for k, group in by_key.items() if len(group) == 1})
+    pairs = [(each, sides[1][k]) for k, each in sides[0].items() if k in sides[1]]
+    for x, y in pairs:
+        only_a.remove(x)
+        only_b.remove(y)
+    return pairs
+
+
+def _warnings(a: BenchmarkResult, b: BenchmarkResult, pairs: Sequence[Speedup]) -> list[str]:
+    """Return what besides the models may explain a ratio, one sentence each."""
+    found = [
+        f"{each.name} was measured in scenario {each.scenario.name}, which is not compared"
+        for result in (a, b)
+        for each in result.measurements
+        if each.scenario
+    ]
+    if changes := different(a, b, MACHINE):
+        found.append(f"the machines differ: {', '.join(changes)}")
+    for result, side in ((a, "a"), (b, "b")):
+        match result.machine:
+            case {"load": [float(load), *_], "cpus": int(cpus)} if load > cpus:
+                found.append(f"{side} was measured beside other work: load {load:g}, {cpus} CPUs")
+    for pair in pairs:
+        for fact, word in (("tensorflow", "TensorFlow"), ("inputs", "inputs")):
+            values = [each.facts.get(fact) for each in (pair.a, pair.b)]
+            if values[0] != values[1]:
+                found.append(f"{pair.name}: {word} differ: {values[0]} and {values[1]}")
+        if pair.a.settings != pair.b.settings:
+            found.append(f"{pair.name}: settings differ: {pair.a.settings} and {pair.b.settings}")
+        for each, side in ((pair.a, "a"), (pair.b, "b")):
+            if (verdict := summary(each).verdict) != "stable":
+                found.append(f"{pair.name}: {side} is {verdict}")
+    return found
+
+
+KEPT = 10
+"""Results of each machine; older ones make place."""
+
+
+@dataclass(frozen=True)
+class History:
+    """The file of a baseline: results, the oldest first."""
+
+    path: str
+    documents: tuple[dict[str, Any], ...] = ()
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> "History":
+        """Read it; where there is no file, it is empty. FileError, GraphError: it is another."""
+        name = os.fspath(path)
+        if not os.path.lexists(name):
+            return cls(name)
+        found = load_document(name, "history").get("results")
+        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+            raise GraphError("history-empty", source=name)
+        return cls(name, tuple(found))
+
+    def like(self, result: BenchmarkResult) -> BenchmarkResult | None:
+        """Return the results of the same machine as one, whose processes lie side by side.
+
+        None: there is none.
+        """
+        found = [result_of(each, self.path) for each in self.documents]
+        same = [each for each in found if not different(each, result, MACHINE)]
+        return _joined(same) if same else None
+
+    def add(self, result: BenchmarkResult) -> None:
+        """Write the file with one more result. FileError: it cannot be written."""
+        like = [each for each in self.documents
+                if not different(result_of(each, self.path), result, MACHINE)]  # fmt: skip
+        others = [each for each in self.documents if each not in like]
+        results = [*others, *like[-KEPT + 1 :], result.document()]
+        text = json.dumps({"kind": "history", "format": FORMAT, "results": results})
+        write(self.path, [f"{text}\n".encode()], force=True)
+
+
+def _joined(results: Sequence[BenchmarkResult]) -> BenchmarkResult:
+    """Return results as one: the processes and sessions of each are others than of the rest."""
+    by_key: dict[Any, Measurement] = {}
+    for number, result in enumerate(results):
+        for each in result.measurements:
+            key = (each.name, each.settings)
+            moved = _moved(each, number)
+            before = by_key.get(key)
+            by_key[key] = moved if before is None else _longer(before, moved)
+    conditions = [each.conditions for each in results if each.conditions is not None]
+    return replace(
+        results[-1],
+        measurements=tuple(by_key.values()),
+        conditions=_usual(conditions) if len(conditions) == len(results) else None,
+    )
+
+
+def _moved(measurement: Measurement, number: int) -> Measurement:
+    """Return a measurement of the result with this number, apart from those of all others."""
+    far = 1_000_000 * number
+    turns = tuple(
+        replace(each, block=each.block + far, process=each.process + far,
+                session=each.session + far)
+        for each in measurement.turns
+    )  # fmt: skip
+    return replace(measurement, turns=turns)
+
+
+def _longer(a: Measurement, b: Measurement) -> Measurement:
+    turns = (*a.turns, *b.turns) if a.turns and b.turns else ()
+    return replace(
+        b,
+        rounds_ms=(*a.rounds_ms, *b.rounds_ms),
+        rounds_seconds=(*a.rounds_seconds, *b.rounds_seconds),
+        turns=turns,
+    )
+
+
+def _usual(conditions: Sequence[Conditions]) -> Conditions:
+    """Return the conditions with the reference that was usual."""
+    reference = statistics.median(each.reference_ms for each in conditions)
+    return replace(conditions[-1], reference_ms=reference)

@@ -1,0 +1,104 @@
+"""The engine that measures a model, and the check of its outputs before it is timed."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from deploykit.benchmarking.engines.openvino_runner import OpenVinoRunner, compiling
+from deploykit.benchmarking.engines.runner import Runner
+from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
+from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.importers.open_model import OpenedModel
+from deploykit.transforms.common.errors import GraphError, LoadError, VerificationError
+from deploykit.transforms.engines.engines import OPENVINO, TENSORFLOW, TITLES, lacking
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import Worker
+from deploykit.verification.engines.engine_check import compared_in
+from deploykit.verification.engines.engine_feeds import EngineFeeds
+
+logger = logging.getLogger("deploykit")
+
+
+def in_own_engine(model: OpenedModel, settings: Sequence[RunConfig]) -> tuple[RunConfig, ...]:
+    """Return settings with the engine that a model was written for, if this machine has it.
+
+    It is said which one measures. GraphError: a setting is of TensorFlow alone.
+    """
+    use = model.about.engine
+    if use is None or use.engine == TENSORFLOW:
+        return tuple(settings)
+    title = TITLES[use.engine]
+    if why := lacking(use.engine):
+        say_emulated(model, why)
+        return tuple(settings)
+    logger.info("%s was written for %s, which measures it; --engine tensorflow measures what "
+                "TensorFlow makes of it", model.source, title)  # fmt: skip
+    found = []
+    for each in settings:
+        precision = each.precision or ("bf16" if use.precision == "bf16" else None)
+        own = replace(each, engine=use.engine, precision=precision)
+        if own.left_out:
+            raise GraphError(
+                "settings-other-engine", file=model.source, title=title, reason=own.left_out
+            )
+        own.check_here()
+        found.append(own)
+    return tuple(found)
+
+
+def say_emulated(model: OpenedModel, why: str) -> None:
+    """Warn that TensorFlow measures a model that was written for another engine, if one was."""
+    use = model.about.engine
+    if use is not None and use.engine != TENSORFLOW:
+        logger.warning("%s was written for %s, and TensorFlow only emulates it, which is slow: %s",
+                       model.source, TITLES[use.engine], why)  # fmt: skip
+
+
+def started(job: Job) -> Worker:
+    """Return a process of its own with a Runner, in the environment that the settings ask for."""
+    settings = job.settings
+    runs = TITLES[settings.engine or TENSORFLOW]
+    return Worker(f"{__name__}:opened", job, forced=settings.environment, runs=runs)
+
+
+def opened(job: Job, like: Runner | None = None) -> Runner:
+    """Load a model; a further session may share what another one has loaded.
+
+    GraphError: the engine does not accept the graph, or cannot run it.
+    """
+    if job.settings.engine == OPENVINO:
+        return OpenVinoRunner(job)
+    return TensorFlowRunner(job, like if isinstance(like, TensorFlowRunner) else None)
+
+
+BATCHES = 4
+"""So many are compared at most."""
+
+
+def check_answers(jobs: Iterable[Job], graph: Graph, name: str) -> None:
+    """Compare other engines' answers with TensorFlow's, for jobs that run one graph.
+
+    VerificationError: an output departs; it is named. LoadError: an engine refuses the graph; its
+    ops are named.
+    """
+    compared = set()
+    for job in jobs:
+        settings = job.settings
+        asked = settings.engine, settings.precision, settings.batch
+        if settings.engine is None or asked in compared:
+            continue
+        compared.add(asked)
+        fed = [dict(zip(job.inputs, each, strict=True)) for each in job.batches[:BATCHES]]
+        found = compared_in(graph, compiling(settings), engine=settings.engine,
+                            feeds=EngineFeeds(fed))  # fmt: skip
+        title = TITLES[settings.engine]
+        if found.refused:
+            raise LoadError("engine-refuses", source=name, reason=found.refused)
+        if found.departs:
+            raise VerificationError(
+                "engine-differs-untimed", source=name, engine=title, reason=found.departs
+            )
+        if found.not_compared:
+            logger.warning("%s: its answers in %s were not compared: %s", name, title,
+                           found.not_compared)  # fmt: skip

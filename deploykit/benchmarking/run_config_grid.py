@@ -1,0 +1,171 @@
+"""RunConfigGrid: several values of some settings, and all their combinations."""
+
+import itertools
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
+
+from deploykit.benchmarking.run_config import FEED, OPENMP, RESIDENT, RunConfig
+from deploykit.storage.parameters import takes_former_names
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.flag import Flag
+from deploykit.transforms.engines.engines import MOST_BATCH, MOST_REQUESTS, MOST_THREADS, TENSORFLOW
+
+logger = logging.getLogger("deploykit")
+
+
+@takes_former_names
+@dataclass(frozen=True)
+class RunConfigGrid:
+    """Several values of some settings, of which every combination is measured.
+
+    One value may stand for itself: `batch=8`, `threads=(2, 1)`, `onednn=False`.
+    """
+
+    HEADING: ClassVar = "Settings to measure"
+
+    batch: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MOST_BATCH)] = ()
+    """Samples per batch; every listed number is measured [default: the model's fixed batch, or
+    1]."""
+    engine: Annotated[
+        Sequence[Literal["tensorflow", "openvino"]] | Literal["tensorflow", "openvino"],
+        Flag(format="one or more"),
+    ] = ()
+    """Execution engine: tensorflow, openvino, or both. The outputs of both are compared before the
+    measurement [default: the engine that the model was written for, else TensorFlow]."""
+    threads: Annotated[
+        Sequence[tuple[int, int]] | tuple[int, int] | int, Flag(format="threads")
+    ] = ()
+    """Threads per op and, after an x, number of concurrent ops: 2 is the same as 2x1 [default:
+    TensorFlow's]."""
+    onednn: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
+    """Whether TensorFlow uses oneDNN's kernels."""
+    caller_thread: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
+    """Whether the thread that calls oneDNN computes a share of the work."""
+    keep_memory: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
+    """Whether the C library keeps freed memory for later (MALLOC_* variables)."""
+    concurrency: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MOST_REQUESTS)] = ()
+    """Number of concurrent calls [default: 1]."""
+    executor: Annotated[
+        Sequence[Literal["default", "caller", "single"]] | Literal["default", "caller", "single"],
+        Flag(format="one or more"),
+    ] = ()
+    """Where the ops of a call run: in TensorFlow's thread pool (default), or one by one in the
+    calling thread (caller). single is like caller, with TensorFlow's single-threaded executor,
+    which refuses loops and conditions of TensorFlow 1."""
+    allocator: Annotated[
+        Sequence[Literal["default", "tcmalloc", "huge-pages"]]
+        | Literal["default", "tcmalloc", "huge-pages"],
+        Flag(format="one or more"),
+    ] = ()
+    """Memory allocator: the C library (default), tcmalloc if it is installed, or the C library with
+    pages of 2 MiB (huge-pages)."""
+    kmp_blocktime: Annotated[str | None, Flag(format="blocktime")] = None
+    """Set KMP_BLOCKTIME, as old guides advise, and measure with and without it."""
+    kmp_affinity: Annotated[str | None, Flag(metavar="TEXT")] = None
+    """Set KMP_AFFINITY, and measure with and without it."""
+    omp_num_threads: Annotated[int | None, Flag(at_most=MOST_THREADS)] = None
+    """Set OMP_NUM_THREADS, and measure with and without it."""
+    xla: bool = False
+    """Compile with XLA (auto-clustering)."""
+    precision: Annotated[
+        Sequence[Literal["fp32", "tf32", "fp16", "bf16"]] | Literal["fp32", "tf32", "fp16", "bf16"],
+        Flag(format="one or more"),
+    ] = ()
+    """Compute precision: fp32, tf32 or fp16 on a GPU, fp32 or bf16 on the CPU; every listed one is
+    measured [default: TensorFlow's for float32, which is tf32 on newer GPUs]."""
+    bf16: bool = False
+    """The same as `precision` bf16."""
+    input: Literal["feed", "tfdata", "resident", "queue", "pipeline", "all"] | None = None
+    """How data reaches the model: feed (with each call), tfdata (tf.data with prefetch), or
+    resident (inputs stay on the device, and no output leaves it) [default: feed, and on a GPU
+    resident too]. From files (`data` DIR) also queue, all of these [default: all], or only
+    `pipeline`."""
+    device: Annotated[str | None, Flag(format="device")] = None
+    """Device to run on; all: one copy of the model per GPU, compared with only gpu:0 [default:
+    cpu]. To compare layouts, use deploykit transform --transforms 'convert_layout(to=NCHW)'."""
+    tuned: Annotated[RunConfig | str | os.PathLike[str] | None, Flag(formerly="base")] = None
+    """Start from the settings that deploykit tune wrote; other options override them."""
+
+    @classmethod
+    def coerced(cls, value: object) -> "RunConfigGrid | None":
+        """Return a sweep, or settings as one, or None for what is neither."""
+        if isinstance(value, RunConfig):
+            return cls(tuned=value)
+        return value if isinstance(value, cls) else None
+
+    @property
+    def names_engine(self) -> bool:
+        """Whether it says what computes, and does not leave that to the model."""
+        return bool(self.engine) or self.tuned is not None
+
+    def settings(self) -> list[RunConfig]:
+        """Return every combination, and what it is compared with.
+
+        That is the same without the OpenMP variables, and on one GPU instead of all. What an engine
+        does not have is left out of its combinations, with a warning. GraphError: no engine that is
+        asked for has it.
+        """
+        found = self._combinations()
+        is_chosen = self.tuned is None and all(each.engine for each in found)
+        for said in dict.fromkeys(each.left_out for each in found if each.left_out):
+            if is_chosen:
+                raise GraphError("settings-lacking", reason=said)
+            logger.warning("%s: it is measured without", said)
+        return [*dict.fromkeys(each.in_engine for each in found)]
+
+    def _combinations(self) -> list[RunConfig]:
+        several = ("batch", "engine", "threads", "onednn", "caller_thread", "keep_memory",
+                   "concurrency", "executor", "allocator", "precision")  # fmt: skip
+        values_of = {name: _listed(name, getattr(self, name)) for name in several}
+        if self.bf16:
+            if self.precision and values_of["precision"] != ("bf16",):
+                raise GraphError("give-one", options=["bf16", "precision"])
+            values_of["precision"] = ("bf16",)
+        given = {name: values for name, values in values_of.items() if values}
+        single = {
+            name: value
+            for name in (*OPENMP, "xla", "input", "device")
+            if (value := getattr(self, name)) not in (None, False)
+        }
+        base = self.tuned or RunConfig()
+        if not isinstance(base, RunConfig):
+            from deploykit.benchmarking.results import load_tuned  # NumPy, which help does without
+
+            base = load_tuned(base)
+        found = [
+            replace(base, **single, **dict(zip(given, values, strict=True)))
+            for values in itertools.product(*given.values())
+        ]
+        if any(name in single for name in OPENMP):
+            without = [each.without_openmp for each in found]
+            found = [each for pair in zip(without, found, strict=True) for each in pair]
+        if any(each.device == "all" for each in found):  # one GPU too, to see how they scale
+            alone = [replace(each, device="gpu:0") for each in found]
+            found = [each for pair in zip(alone, found, strict=True) for each in pair]
+        return found
+
+
+def beside_resident(settings: Sequence[RunConfig]) -> tuple[RunConfig, ...]:
+    """Return settings, and after each on a GPU that is fed, the same with resident inputs.
+
+    What is fed is copied to the GPU, and the outputs back; the other line is computing alone.
+    """
+    found = []
+    for each in settings:
+        found.append(each)
+        if each.device != "cpu" and each.input == FEED:
+            found.append(replace(each, input=RESIDENT))
+    return tuple(dict.fromkeys(found))
+
+
+def _listed(name: str, values: Any) -> Sequence[Any]:
+    """Return the values of a setting, of which one may stand for itself."""
+    if name == "threads" and isinstance(values, int):
+        values = (values, 1)
+    is_pair = name == "threads" and values and isinstance(values[0], int)
+    if isinstance(values, int | str) or is_pair:
+        values = (values,)
+    return tuple(None if each in ("default", TENSORFLOW) else each for each in values)

@@ -1,0 +1,376 @@
+"""Which of two candidates is faster, and with what confidence: the only rule of every
+comparison.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from deploykit.benchmarking.measurement import Turn
+from deploykit.benchmarking.run_config import CONFIDENCE
+from deploykit.benchmarking.statistics import Ratio, student
+from deploykit.transforms.common.documents import Hidden, Written, document, written
+
+if TYPE_CHECKING:
+    from deploykit.benchmarking.measurement import Measurement
+    from deploykit.transforms.ir.tensors import Array
+
+DISTURBED = 1.25
+RULE = (
+    "a turn is left out where its wall clock ran more than 1.25 times as long for each second of "
+    "CPU time as in the least disturbed tenth of the turns that are compared"
+)
+"""In words, for results. Measured beside four busy processes on two cores: it takes the error of
+the wall clock from 6 to 1.5 %, of calls of 70 ms."""
+NARROW = 0.05
+"""An interval that reaches further from 1 does not show that there is no difference."""
+DECIDED = 0.02
+"""No difference above this is enough of an answer to stop."""
+LOOK_CONFIDENCE = 1 - (1 - CONFIDENCE) / 15
+"""What is decided early has to be clearer, as one who looks three times errs three times."""
+FASTER, SLOWER, ALIKE, UNDECIDED = "faster", "slower", "no difference", "undecided"
+
+Figure = Callable[["Measurement"], Sequence[float]]
+"""What is compared: one value for each round, of which less is better."""
+
+
+@dataclass(frozen=True)
+class SpeedVerdict:
+    """What two measurements tell: how often the second runs while the first runs once."""
+
+    wall: Hidden[Ratio]
+    """By the wall clock: above 1, the second is faster."""
+    cpu: Annotated[Ratio | None, Written("cpu_ratio")]
+    """By CPU time: above 1, the second is less work. None: it is not known, or says nothing."""
+    busy: Hidden[str] = ""
+    """The mark of a loaded machine, in words; empty on an idle one."""
+    drift: Hidden[float] = 0.0
+    """By how much the wall clock of the machine itself may have changed in between."""
+
+    @property
+    @written("ratio")
+    def _ratio(self) -> dict[str, Any]:
+        return {**document(self.wall), "significant": self.significant}
+
+    @property
+    def kind(self) -> str:
+        """FASTER, SLOWER, ALIKE or UNDECIDED."""
+        if self.wall.low > 1 + self.drift:
+            return FASTER
+        if self.is_below(1):
+            return SLOWER
+        return ALIKE if self.wall.reach <= NARROW else UNDECIDED
+
+    def is_below(self, speed: float) -> bool:
+        """Say whether the second is slower than so many times the first, for sure."""
+        if self.wall.high < speed / (1 + self.drift):
+            return True
+        return self.cpu is not None and self.cpu.high < speed
+
+    @property
+    @written()
+    def significant(self) -> bool:
+        """Whether one is faster."""
+        return self.kind in (FASTER, SLOWER)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether more time would not tell more that matters."""
+        return self.significant or self.wall.reach <= DECIDED
+
+    @property
+    @written()
+    def verdict(self) -> str:
+        """What is found, in words; on a loaded machine, that is part of it."""
+        if self.busy and self.kind != UNDECIDED:
+            return f"{replace(self, busy='').verdict}, {self.busy}"
+        between = f"{self.wall.low:.3g} to {self.wall.high:.3g}"
+        times = f"{self.wall.value:.3g} times as fast ({between})"
+        if self.kind == FASTER or self.wall.high < 1 / (1 + self.drift):
+            return f"{self.kind}: {times}{self._work()}"
+        if self.kind == SLOWER:
+            return f"{SLOWER}: {self._work()[2:]}; by the wall clock {times}"
+        if self.kind == ALIKE:
+            return f"{ALIKE} above {_percent(self.wall.reach)} %{self._work()}"
+        if math.isinf(self.wall.high):
+            return f"{UNDECIDED}: there are too few sessions or rounds to tell; give it more time"
+        why = self.busy or "the calls scatter"
+        if self.drift and not self.wall.low < 1 < self.wall.high:
+            why = f"a machine itself changes by up to {_percent(self.drift)} % between two results"
+        return f"{UNDECIDED}: {why}; {times}{self._work()}"
+
+    def _work(self) -> str:
+        """Return what CPU time tells, where it tells something."""
+        if self.cpu is None or not (self.cpu.high < 1 or self.cpu.low > 1):
+            return ""
+        shares = sorted(1 / each - 1 for each in (self.cpu.low, self.cpu.high))
+        low, high = (_percent(abs(each)) for each in sorted(shares, key=abs))
+        word = "more" if self.cpu.high < 1 else "less"
+        return f", {_percent(abs(1 / self.cpu.value - 1))} % {word} CPU time ({low} to {high})"
+
+
+def latency(measurement: "Measurement") -> list[float]:
+    """Return the median latency of each round."""
+    return [float(np.median(each)) for each in measurement.rounds_ms]
+
+
+def seconds_an_item(measurement: "Measurement") -> list[float]:
+    """Return the seconds that an item takes, round by round."""
+    pairs = zip(measurement.rounds_seconds, measurement.rounds_ms, strict=True)
+    return [seconds / (measurement.samples * len(calls)) for seconds, calls in pairs]
+
+
+def cpu_time(measurement: "Measurement") -> list[float]:
+    """Return the CPU milliseconds of an item, round by round."""
+    pairs = zip(measurement.turns, measurement.rounds_ms, strict=True)
+    return [turn.cpu_ms / (measurement.samples * len(calls)) for turn, calls in pairs]
+
+
+_OF_PROCESSES: dict[Figure, float] = {latency: 0.013, cpu_time: 0.0065}
+"""Standard deviation between processes of one model; measured on four, beside other work."""
+_KNOWN_DEGREES = 4
+
+
+def judge(
+    a: "Measurement",
+    b: "Measurement",
+    *,
+    figure: Figure = latency,
+    confidence: float = CONFIDENCE,
+    busy: str = "",
+) -> SpeedVerdict:
+    """Compare two measurements that were taken in turn.
+
+    `figure` is what the wall clock is asked; `busy` is the mark of a loaded machine.
+    """
+    wall = _compare(a, b, figure, confidence)
+    known = all(each.turns and each.settings.device == "cpu" for each in (a, b))
+    return SpeedVerdict(wall, _compare(a, b, cpu_time, confidence) if known else None, busy)
+
+
+def partners(measurements: "Sequence[Measurement]") -> "list[Measurement | None]":
+    """Return with whom each is compared: the first with as many samples and calls in flight.
+
+    None: it is that first one, or was measured in a scenario, where each has the machine alone.
+    """
+    firsts: dict[tuple[int, int], Measurement] = {}
+    found = []
+    for each in measurements:
+        key = each.samples, each.settings.concurrency
+        first = each if each.scenario else firsts.setdefault(key, each)
+        found.append(None if first is each else first)
+    return found
+
+
+def undecided_beside_the_first(measurements: "Sequence[Measurement]") -> set[int]:
+    """Return the places of those that are not yet faster, slower or alike, and of their partners.
+
+    What has no partner is measured as long as anything else is.
+    """
+    places = {id(each): place for place, each in enumerate(measurements)}
+    pairs = [
+        (first, each)
+        for first, each in zip(partners(measurements), measurements, strict=True)
+        if first is not None
+    ]
+    found = {
+        places[id(side)]
+        for pair in pairs
+        if not judge(*pair, confidence=LOOK_CONFIDENCE).is_decided
+        for side in pair
+    }
+    alone = {*places.values()} - {places[id(side)] for pair in pairs for side in pair}
+    return found | alone if found or not pairs else set()
+
+
+DRIFT = 0.10
+"""How much a shared machine changes from one minute to the next: the same calls took 8 % longer."""
+
+
+def judge_apart(
+    a: "Measurement",
+    b: "Measurement",
+    *,
+    slower: float = 1.0,
+    confidence: float = CONFIDENCE,
+    busy: str = "",
+) -> SpeedVerdict:
+    """Compare two measurements that were taken at different times.
+
+    `slower` is how much longer a fixed piece of work took the machine when b was measured. How much
+    of that befell the model is not known, so intervals hold both: none of it, and all.
+    """
+    known = all(each.turns and each.settings.device == "cpu" for each in (a, b))
+    ratios = []
+    for figure in (latency, cpu_time) if known else (latency,):
+        difference, error, degrees = _between_processes(
+            levels(a, figure), levels(b, figure), figure
+        )
+        reach = student(confidence, degrees) * error if degrees else math.inf
+        found = Ratio.around(difference, reach)
+        low, high = found.low * min(1.0, slower), found.high * max(1.0, slower)
+        ratios.append(Ratio(found.value, low, high))
+    return SpeedVerdict(ratios[0], ratios[1] if known else None, busy, DRIFT)
+
+
+@dataclass(frozen=True)
+class Level:
+    """What a session tells: the median of its turns, as a logarithm."""
+
+    process: int
+    value: float
+
+
+def levels(measurement: "Measurement", figure: Figure = latency) -> list[Level]:
+    """Return the level of each session, over its turns that were not disturbed."""
+    values, turns = np.log(figure(measurement)), who(measurement)
+    kept = undisturbed(measurement)
+    triples = zip(values, turns, kept, strict=True)
+    return _by_session((float(value), turn) for value, turn, keep in triples if keep)
+
+
+def _by_session(values: Iterable[tuple[float, Turn]]) -> list[Level]:
+    """Return the level of each session, of the values of its turns."""
+    found: dict[tuple[int, int], list[float]] = {}
+    for value, turn in values:
+        found.setdefault((turn.process, turn.session), []).append(value)
+    return [Level(process, float(np.median(each))) for (process, _), each in found.items()]
+
+
+def who(measurement: "Measurement") -> Sequence[Turn]:
+    """Return the turn of each round; where it is not known, each round counts as a session."""
+    return measurement.turns or [
+        Turn(number, 0, number, 0.0, 0, 0) for number in range(len(measurement.rounds_ms))
+    ]
+
+
+def undisturbed(measurement: "Measurement", other: "Measurement | None" = None) -> "Array":
+    """Return which rounds count, by RULE; all do where a session would be left without any.
+
+    Of two that run with the same threads, both are held against one bar: where few turns are not
+    disturbed, a bar of each one's own would favour the one that had the luckiest.
+    """
+    everyone = np.ones(len(measurement.rounds_ms), bool)
+    stretched = _stretched(measurement)
+    if stretched is None:
+        return everyone
+    pool, others = stretched, None if other is None else _stretched(other)
+    if other is not None and others is not None and _alike(measurement, other):
+        pool = np.concatenate([stretched, others])
+    kept: Array = stretched <= DISTURBED * np.quantile(pool, 0.1)
+    sessions = {turn.session for turn in measurement.turns}
+    left = {turn.session for turn, keep in zip(measurement.turns, kept, strict=True) if keep}
+    return kept if left == sessions else everyone
+
+
+def _stretched(measurement: "Measurement") -> "Array | None":
+    """Return the wall clock that passed for each CPU second, round by round; None: not known."""
+    if not measurement.turns or measurement.settings.device != "cpu":
+        return None
+    cpu = np.array([max(turn.cpu_ms, 1e-6) for turn in measurement.turns])
+    found: Array = 1e3 * np.array(measurement.rounds_seconds) / cpu
+    return found
+
+
+def _alike(a: "Measurement", b: "Measurement") -> bool:
+    """Say whether two keep as many cores busy, as far as their settings go."""
+    first, second = (replace(each.settings, batch=None) for each in (a, b))
+    return first == second
+
+
+def _compare(a: "Measurement", b: "Measurement", figure: Figure, confidence: float) -> Ratio:
+    """Return the ratio of two figures and its interval."""
+    centred = _centred(a, b, figure)
+    if {each.process for each in centred[0]} & {each.process for each in centred[1]}:
+        difference, error, degrees = _within_processes(*centred)
+    else:
+        difference, error, degrees = _between_processes(*centred, figure)
+    if math.isnan(difference):  # an interruption left no block in common
+        difference = float(np.median(np.log(figure(a))) - np.median(np.log(figure(b))))
+    return Ratio.around(difference, student(confidence, degrees) * error if degrees else math.inf)
+
+
+def _centred(a: "Measurement", b: "Measurement", figure: Figure) -> tuple[list[Level], list[Level]]:
+    """Return the levels of sessions, of which each block's own level is taken away."""
+    sides = []
+    kept_of = [undisturbed(a, b), undisturbed(b, a)]
+    if any(kept.all() for kept in kept_of):  # where one cannot leave any out, neither may
+        kept_of = [np.ones_like(kept) for kept in kept_of]
+    for each, kept in zip((a, b), kept_of, strict=True):
+        values = np.log(figure(each))
+        triples = zip(values, who(each), kept, strict=True)
+        sides.append([(float(value), turn) for value, turn, keep in triples if keep])
+    of_block: list[dict[int, list[float]]] = [{}, {}]
+    for side, by_block in zip(sides, of_block, strict=True):
+        for value, turn in side:
+            by_block.setdefault(turn.block, []).append(value)
+    middle = {
+        block: (np.median(values) + np.median(of_block[1][block])) / 2
+        for block, values in of_block[0].items()
+        if block in of_block[1]
+    }
+    first, second = (
+        _by_session((value - middle[t.block], t) for value, t in side if t.block in middle)
+        for side in sides
+    )
+    return first, second
+
+
+def _within_processes(a: Sequence[Level], b: Sequence[Level]) -> tuple[float, float, int]:
+    """Return the difference of levels, its error and degrees of freedom, over sessions.
+
+    What a process does to all its sessions falls out: both have sessions in it.
+    """
+    processes = sorted({each.process for each in a} & {each.process for each in b})
+    differences, squares, weights, degrees = [], 0.0, [], 0
+    for process in processes:
+        x, y = (np.array([e.value for e in side if e.process == process]) for side in (a, b))
+        differences.append(np.mean(x) - np.mean(y))
+        weights.append(1 / (1 / len(x) + 1 / len(y)))
+        squares += float(np.sum((x - np.mean(x)) ** 2) + np.sum((y - np.mean(y)) ** 2))
+        degrees += len(x) + len(y) - 2 if min(len(x), len(y)) > 1 else 0
+    if not processes:
+        return math.nan, math.inf, 0
+    difference = float(np.average(differences, weights=weights))
+    if degrees:
+        return difference, math.sqrt(squares / degrees / sum(weights)), degrees
+    degrees = len(processes) - 1  # a session of each in each: they are pairs
+    scatter = float(np.std(differences, ddof=1)) if degrees else 0.0
+    return difference, scatter / math.sqrt(len(processes)), degrees
+
+
+def _between_processes(
+    a: Sequence[Level], b: Sequence[Level], figure: Figure
+) -> tuple[float, float, int]:
+    """Return the difference of levels, its error and degrees of freedom, over processes.
+
+    There are few, so what they scatter by elsewhere counts as well, as so many degrees of freedom.
+    Source: G. Smyth, Linear models and empirical Bayes methods, 2004, section 3 (a moderated t).
+    """
+    means, rest = [], 0.0
+    for side in (a, b):
+        by_process: dict[int, list[float]] = {}
+        for each in side:
+            by_process.setdefault(each.process, []).append(each.value)
+        means.append(np.array([np.mean(each) for each in by_process.values()]))
+        if len(by_process) == 1:  # then its sessions have to tell
+            if len(side) < 2:
+                return float(means[0].mean() - means[-1].mean()), math.inf, 0
+            rest += float(np.var([each.value for each in side], ddof=1)) / len(side)
+    x, y = means
+    if not len(x) or not len(y):
+        return math.nan, math.inf, 0
+    degrees = len(x) + len(y) - 2 + _KNOWN_DEGREES
+    squares = float(np.sum((x - x.mean()) ** 2) + np.sum((y - y.mean()) ** 2))
+    known = _OF_PROCESSES.get(figure, _OF_PROCESSES[latency])
+    spread = (squares + _KNOWN_DEGREES * known**2) / degrees
+    error = math.sqrt(spread * (1 / len(x) + 1 / len(y)) + rest)
+    return float(x.mean() - y.mean()), error, degrees
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent, with two digits that count."""
+    return f"{100 * share:.2g}" if share < 0.995 else f"{100 * share:.0f}"

@@ -1,0 +1,232 @@
+"""Load of the machine, GPUs and the measured process while a benchmark runs."""
+
+import contextlib
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from deploykit.system.cpu_usage import Activity, Look
+from deploykit.system.gpu_counters import Device, Sample
+from deploykit.transforms.common.documents import NOT_NEGATIVE, Written, written
+
+SECONDS = 0.25  # between two looks; a driver updates its figures 1 to 6 times a second
+_SHORTEST = 0.05  # the kernel counts a process's time in ticks of 10 ms
+
+
+class Sampler:
+    """A thread that looks at devices and at a process while `watching` says so."""
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        live: Callable[[str], None] = lambda text: None,
+        seconds: float = SECONDS,
+    ) -> None:
+        """Look every so many seconds; `live` gets a line on the devices then, if there are any."""
+        self._devices = devices
+        self._live = live
+        self._seconds = seconds
+        self._start = time.perf_counter()
+        self._gpus: dict[str, list[list[Sample]]] = {}
+        self._processes: dict[str, list[Sample]] = {}
+
+    @contextlib.contextmanager
+    def watching(self, name: str, pid: int) -> Iterator[None]:
+        """Look at the devices and a process inside this block; what is found is added to a name.
+
+        Where drivers keep what they saw with its time, their utilisation is that of this block
+        alone, and not of what ran on a device before it.
+        """
+        gpus = self._gpus.setdefault(name, [[] for _ in self._devices])
+        uses = self._processes.setdefault(name, [])
+        process = _Process(pid)
+        done, here = threading.Event(), [len(each) for each in gpus]
+        since = time.time()
+        for device in self._devices:
+            device.begin()
+
+        def look() -> None:
+            at = {"at_seconds": round(time.perf_counter() - self._start, 3)}
+            uses.extend(at | use for use in process.use())
+            if self._devices:
+                samples = [device.sample(pid) for device in self._devices]
+                for found, sample in zip(gpus, samples, strict=True):
+                    found.append(at | sample)
+                self._live(f"{name}: {live_line(samples)}")
+
+        def work() -> None:
+            looked = False
+            while not done.wait(self._seconds):
+                look()
+                looked = True
+            if not looked:  # the block is short
+                look()
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+            for device, found, start in zip(self._devices, gpus, here, strict=True):
+                self._add_history(device, found[start:], found, since)
+
+    def _add_history(
+        self, device: Device, looks: Sequence[Sample], found: list[Sample], since: float
+    ) -> None:
+        """Take the utilisation that a driver kept, in place of what it said at each look."""
+        until = time.time()
+        seen = device.history(since, until)
+        for look in looks if seen else ():
+            look.pop("utilisation_percent", None)
+        now = time.perf_counter() - self._start
+        found += (
+            {"at_seconds": round(now - (until - at), 3), "utilisation_percent": percent}
+            for at, percent in seen
+        )
+
+    def facts(self, name: str) -> dict[str, Any]:
+        """Return what was found under a name: `devices`, GPU by GPU, and `cpu_use`.
+
+        Each has the mean and the maximum of every figure, and the samples. `cpu_use` is of the
+        process, its `percent` of one core. `at_seconds` counts from this sampler's start.
+        """
+        gpus = self._gpus.get(name, [])
+        return {
+            "devices": [
+                {"name": device.name, **_summary(samples)}
+                for device, samples in zip(self._devices, gpus, strict=False)
+            ],
+            "cpu_use": _summary(self._processes.get(name, [])),
+        }
+
+
+def _summary(samples: Sequence[Sample]) -> dict[str, Any]:
+    figures = dict.fromkeys(name for sample in samples for name in sample if name != "at_seconds")
+    found: dict[str, Any] = {}
+    for figure in figures:
+        values = [sample[figure] for sample in samples if figure in sample]
+        found[figure] = {"mean": sum(values) / len(values), "max": max(values)}
+    return found | {"samples": sorted(samples, key=lambda each: each["at_seconds"])}
+
+
+def live_line(samples: Sequence[Sample]) -> str:
+    """Return what GPUs do in words, such as `GPU 0 61 %, 7.9 GB, 310 W`."""
+    lines = []
+    for number, each in enumerate(samples):
+        words = []
+        if "utilisation_percent" in each:
+            words.append(f"{each['utilisation_percent']:.0f} %")
+        if "memory_bytes" in each:
+            words.append(f"{each['memory_bytes'] / 1e9:.1f} GB")
+        if "power_watts" in each:
+            words.append(f"{each['power_watts']:.0f} W")
+        lines.append(f"GPU {number} " + (", ".join(words) or "?"))
+    return "; ".join(lines)
+
+
+class _Process:
+    """How much of the CPU a process uses from one look to the next."""
+
+    def __init__(self, pid: int) -> None:
+        import psutil
+
+        self._gone = psutil.Error
+        self._process = None
+        with contextlib.suppress(psutil.Error):
+            self._process = psutil.Process(pid)
+        self._last = (0.0, 0.0)  # the first look only starts the count
+        self.use()
+
+    def use(self) -> list[Sample]:
+        """Return the use since the last look: nothing if that is too short or the process gone."""
+        if self._process is None:
+            return []
+        try:
+            times, memory = self._process.cpu_times(), self._process.memory_info().rss
+        except self._gone:
+            return []
+        (then, before), now, busy = self._last, time.perf_counter(), times.user + times.system
+        self._last = (now, busy)
+        if now - then < _SHORTEST:
+            return []
+        percent = 100 * (busy - before) / (now - then)
+        return [{"percent": round(percent, 1), "memory_bytes": float(memory)}]
+
+
+BUSY = 0.15
+"""Cores that others take, from which on a machine counts as loaded."""
+_ELEMENTS, _TIMES = 1 << 14, 200  # 64 KiB an array, about a millisecond
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The state of a machine during the turns of a benchmark."""
+
+    activity: Activity
+    own_cores: Annotated[float, Written(digits=3), NOT_NEGATIVE]
+    """Cores in use by what was measured."""
+    reference_ms: Annotated[float, NOT_NEGATIVE]
+    """CPU time of a fixed piece of arithmetic between the turns, the median: by it, results of
+    different hours are compared."""
+    mhz: Annotated[float, NOT_NEGATIVE] | None = None
+    """Of the CPUs, the mean; None: the kernel does not tell."""
+
+    @property
+    @written(digits=3)
+    def foreign_cores(self) -> float:
+        """Cores that other processes took, or the host."""
+        return self.activity.foreign(self.own_cores)
+
+    @property
+    @written()
+    def busy(self) -> str:
+        """What loaded the machine, as the mark of a measurement; empty on an idle machine."""
+        if self.foreign_cores < BUSY:
+            return ""
+        cores = self.activity.busy + self.activity.idle + self.activity.iowait + self.activity.steal
+        words = f"other processes used {self.foreign_cores:.1f} of {cores:.0f} cores"
+        if self.activity.steal >= BUSY:
+            words += f", the host of this virtual machine {self.activity.steal:.1f} of these"
+        return f"measured on a loaded machine: {words}"
+
+
+@dataclass
+class Watch:
+    """Looks at the machine from its making until `conditions` is asked for."""
+
+    began: Look = field(default_factory=Look.now)
+    _references: list[float] = field(default_factory=list)
+    _array: Any = field(default_factory=lambda: np.linspace(0.5, 1.5, _ELEMENTS, dtype=np.float32))
+
+    def refer(self) -> None:
+        """Do the fixed piece of arithmetic, and note its CPU time."""
+        result = np.empty_like(self._array)
+        start = time.thread_time_ns()
+        for _ in range(_TIMES):
+            np.multiply(self._array, self._array, out=result)
+        self._references.append((time.thread_time_ns() - start) / 1e6)
+
+    def conditions(self, own_seconds: float) -> Conditions:
+        """Return what was seen; what is measured used the CPUs for so many seconds."""
+        activity = Look.now().since(self.began)
+        while not self._references:
+            self.refer()
+        reference = statistics.median(self._references)
+        return Conditions(activity, own_seconds / activity.seconds, reference, _mhz())
+
+
+def _mhz() -> float | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return statistics.mean(float(each.partition(":")[2]) for each in lines
+                               if each.startswith("cpu MHz"))  # fmt: skip
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,188 @@
+"""Search settings for the lowest latency and the highest throughput, one coordinate at a time."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.transforms.common.documents import Flat, IfSet, Written, converted
+from deploykit.transforms.common.errors import Error
+
+GOALS = ("latency", "throughput")
+CLEARLY = 0.06  # two processes of one model differ by up to 3 %, and only one of each is tried
+NOISE = 2.0  # standard errors that a gain must exceed as well
+
+Coordinate = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a short run showed. Its turns alternate with those of the default settings."""
+
+    p50_ms: float
+    p99_ms: float
+    items_per_second: float
+    faster: tuple[float, ...]
+    """In each turn, the default's median latency over this one's."""
+    more: tuple[float, ...]
+    """In each turn, the items a second over the default's."""
+
+
+@dataclass(frozen=True)
+class SettingsTrial:
+    """Settings that were tried, and their figures, or why there are none."""
+
+    settings: RunConfig
+    figures: Flat[Figures | None]
+    failure: IfSet[str] = ""
+    seconds: Annotated[float, Written(digits=2)] = 0.0
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> "SettingsTrial":
+        """Return a trial that was written. KeyError, GraphError: it is something else."""
+        settings, seconds = RunConfig.of(plain["settings"]), converted(plain["seconds"], float)
+        failure = converted(plain.get("failure", ""), str)
+        return cls(settings, None if failure else converted(plain, Figures), failure, seconds)
+
+
+@dataclass
+class Search:
+    """A coordinate search from one start for both goals; each trial is made once.
+
+    Coordinates are lists of changes to the best settings so far, tried in this order and again
+    until none helps or the time is spent. Of settings with several batches or calls in flight, the
+    first goal wants those of the start.
+    """
+
+    trial: Callable[[RunConfig], Figures]
+    """It may raise an Error, which is noted; that of the start goes on to the caller."""
+    start: RunConfig
+    coordinates: Sequence[Coordinate]
+    seconds: float
+    """From its beginning, and of this, `last` for what follows."""
+    latency_limit: float | None = None
+    """What p99 of the throughput choice may take, in milliseconds."""
+    done: Iterable[SettingsTrial] = ()
+    """Trials of an earlier search, whose time counts."""
+    keep: Callable[[Sequence[SettingsTrial]], None] = lambda trials: None
+    """Takes all trials after each."""
+    advance: Callable[[str, int], None] = lambda name, count: None
+    last: Callable[[Sequence[SettingsTrial]], float] = lambda best: 0.0
+    """The seconds that the last measurement takes, if the best stay what they are."""
+    clock: Callable[[], float] = time.monotonic
+    best: dict[str, RunConfig] = field(default_factory=dict)
+    complete: bool = False
+    """Whether the search ended by itself and not by its time."""
+
+    def __post_init__(self) -> None:
+        self._trials = {each.settings: each for each in self.done}
+        self._began = self.clock() - sum(each.seconds for each in self._trials.values())
+
+    @property
+    def finalists(self) -> tuple[SettingsTrial, ...]:
+        """The start, and what is best so far."""
+        chosen = dict.fromkeys([self.start, *self.best.values()])
+        return tuple(self._trials[each] for each in chosen if each in self._trials)
+
+    @property
+    def runner_up(self) -> SettingsTrial | None:
+        """What did better than the lowest latency, though not clearly; None: nothing did."""
+        shape = (self.start.batch, self.start.concurrency)
+        levels = {
+            each.settings: level(each.figures.faster)[0]
+            for each in self.trials
+            if each.figures and (each.settings.batch, each.settings.concurrency) == shape
+        }
+        first = max(levels, key=lambda each: levels[each], default=None)
+        return None if first is None or first == self.best["latency"] else self._trials[first]
+
+    @property
+    def trials(self) -> tuple[SettingsTrial, ...]:
+        """All that was tried, in this order."""
+        return tuple(self._trials.values())
+
+    def run(self) -> None:
+        """Fill `best`, which holds the best so far at any time."""
+        self._try(self.start)
+        self.best = dict.fromkeys(GOALS, self.start)
+        improved = True
+        while improved:
+            improved = False
+            for change in (change for each in self.coordinates for change in each):
+                for goal in GOALS:
+                    settings = replace(self.best[goal], **change)
+                    if not self._makes_sense(goal, settings):
+                        continue
+                    if settings not in self._trials and not self._has_time():
+                        return
+                    if self._is_better(goal, self._try(settings), self._trials[self.best[goal]]):
+                        self.best[goal] = settings
+                        improved = True
+        self.complete = True
+
+    def _makes_sense(self, goal: str, settings: RunConfig) -> bool:
+        if settings.in_engine != settings:
+            return False
+        several = 1 if settings.engine else settings.concurrency  # other engines have streams
+        if settings.threads is not None and settings.threads[1] < several:
+            return False  # calls would wait for each other
+        shape = (settings.batch, settings.concurrency)
+        return goal == "throughput" or shape == (self.start.batch, self.start.concurrency)
+
+    def _try(self, settings: RunConfig) -> SettingsTrial:
+        if settings in self._trials:
+            return self._trials[settings]
+        self.advance(str(settings), self._expected())
+        began = self.clock()
+        figures, failure = None, ""
+        try:
+            figures = self.trial(settings)
+        except Error as error:
+            if settings == self.start:
+                raise
+            failure = str(error)
+        found = SettingsTrial(settings, figures, failure, self.clock() - began)
+        self._trials[settings] = found
+        self.keep(self.trials)
+        return found
+
+    def _is_better(self, goal: str, new: SettingsTrial, old: SettingsTrial) -> bool:
+        a, b, limit = new.figures, old.figures, self.latency_limit
+        if a is None or b is None:
+            return False
+        if goal == "throughput" and limit is not None:
+            meets = a.p99_ms <= limit
+            if meets != (b.p99_ms <= limit):
+                return meets
+        else:
+            meets = goal == "throughput"
+        # What does not meet the limit is a step on the way to where it is met.
+        return _clearly(a.more, b.more) if meets else _clearly(a.faster, b.faster)
+
+    def _has_time(self) -> bool:
+        longest = max(each.seconds for each in self._trials.values())
+        spent = self.clock() - self._began
+        return spent + longest + self.last(self.finalists) <= self.seconds
+
+    def _expected(self) -> int:
+        """Return how many trials there will be, if they go on as they went."""
+        spent, count = self.clock() - self._began, len(self._trials)
+        left = max(0.0, self.seconds - spent - self.last(self.finalists))
+        return count + 1 + (int(left * count / spent) if spent else 0)
+
+
+def _clearly(new: Sequence[float], old: Sequence[float]) -> bool:
+    """Say whether gains in turns are larger than others beyond what the turns scatter."""
+    (a, error_a), (b, error_b) = level(new), level(old)
+    return a - b > max(math.log1p(CLEARLY), NOISE * math.hypot(error_a, error_b))
+
+
+def level(gains: Sequence[float]) -> tuple[float, float]:
+    """Return the median of the logarithms of gains in turns, and its standard error."""
+    logs = [math.log(gain) for gain in gains]
+    middle = statistics.median(logs)
+    scatter = 1.4826 * statistics.median(abs(each - middle) for each in logs)
+    return middle, 1.2533 * scatter / math.sqrt(len(logs))

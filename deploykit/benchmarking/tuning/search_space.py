@@ -1,0 +1,133 @@
+"""TuneOptions, and the values of settings that tuning tries."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, ClassVar, Literal
+
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.benchmarking.tuning.search import Coordinate
+from deploykit.system import allocators
+from deploykit.transforms.common.flag import Flag
+from deploykit.transforms.engines.engines import (
+    AUTO,
+    ENGINES,
+    MOST_BATCH,
+    TENSORFLOW,
+    check_engine,
+    lacking,
+)
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """How `deploykit.tune` searches."""
+
+    HEADING: ClassVar = "Search"
+
+    batch: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MOST_BATCH)] = ()
+    """Batch sizes to try; the smallest one is used for the lowest latency [default: 1,8,32 if the
+    model has no fixed batch]."""
+    goal: Literal["latency", "throughput"] = "latency"
+    """Recommend settings for low latency or for high throughput."""
+    latency_limit: Annotated[float | None, Flag(metavar="MS", above=0)] = None
+    """Limit on p99 latency, also at the highest throughput."""
+    engine: Literal["auto", "tensorflow", "openvino"] | None = None
+    """Engine to search in; auto: the significantly faster one, if both are installed [default: the
+    one that the model was written for, else tensorflow]."""
+    budget: Annotated[float, Flag(metavar="MINUTES", above=0)] = 2.8
+    """Time limit of the whole search."""
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """The batches to try."""
+        return (self.batch,) if isinstance(self.batch, int) else tuple(self.batch)
+
+    def check(self) -> None:
+        """Raise GraphError for an engine that is not here."""
+        if self.engine not in (None, AUTO):
+            check_engine(self.engine)
+
+    def engines(self, own: str) -> tuple[str, ...]:
+        """Return those to search in, the one to start from first; `own` is that of the model."""
+        if self.engine == AUTO:
+            return tuple(each for each in ENGINES if not lacking(each))
+        return (self.engine or (TENSORFLOW if lacking(own) else own),)
+
+
+_THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+
+
+def held(variables: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the settings that the user's environment holds already, with the variables' names."""
+    wanted = {
+        "onednn": RunConfig(onednn=True),
+        "caller_thread": RunConfig(caller_thread=True),
+        "keep_memory": RunConfig(keep_memory=True),
+    }
+    found = {
+        name: tuple(each for each in settings.environment if each in variables)
+        for name, settings in wanted.items()
+    }
+    if allocators.is_tuned(variables):
+        found["keep_memory"] += (allocators.TUNABLES,)
+    found["allocator"] = allocators.held(variables)
+    found["threads"] = tuple(each for each in _THREADS if each in variables)
+    return {name: names for name, names in found.items() if names}
+
+
+def coordinates(
+    cores: int,
+    sizes: Sequence[int | None],
+    onednn: bool,
+    kept: Mapping[str, Sequence[str]],
+    here: Sequence[str] = (),
+    engines: Sequence[str] = (TENSORFLOW,),
+) -> list[Coordinate]:
+    """Return what to try, what usually pays first; the batch and calls in flight share starts.
+
+    With one thread inside ops, calls in flight do not wait for each other's ops. `here` are the
+    allocators that this machine has; what keeps the C library's memory says nothing to tcmalloc.
+    """
+    every = len(os.sched_getaffinity(0))
+    usual = None if cores == every else (cores, cores)  # TensorFlow sees no quota
+    streams: list[dict[str, Any]] = [{"threads": usual, "concurrency": 1}]
+    for flight in dict.fromkeys((cores, cores // 2)):
+        if flight > 1:
+            streams.append({"threads": (1, flight), "concurrency": flight})
+            streams.append({"threads": usual, "concurrency": flight})
+    alone = dict.fromkeys([(cores, 1), (1, cores), (max(1, cores // 2), 1), (1, 1)])
+    lean = [{"executor": "caller", "threads": (1, 1)}]  # many small ops gain by both alone
+    if "threads" in kept:
+        lean = []
+        streams = [{"concurrency": each["concurrency"]} for each in streams]
+    found: list[tuple[str, Coordinate]] = [
+        ("engine", _engines(engines)),
+        ("onednn", [{"onednn": not onednn}, {"onednn": None}]),
+        ("executor", [{"executor": "caller"}, *lean, {"executor": None}]),
+        ("caller_thread", [{"caller_thread": True}, {"caller_thread": None}]),
+        ("memory", _memory(kept, here)),
+        ("streams", streams),
+        ("batch", [{"batch": size} for size in sizes]),
+        ("threads", [{"threads": each} for each in (usual, *alone)]),
+    ]
+    return [changes for name, changes in found if changes and name not in kept]
+
+
+def _engines(names: Sequence[str]) -> Coordinate:
+    """Return what to try of engines, where there are several; what only one has, goes with it."""
+    if len(names) == 1:
+        return []
+    kept = ("batch", "concurrency", "threads", "keep_memory", "engine")
+    bare = {each.name: each.default for each in fields(RunConfig) if each.name not in kept}
+    return [{**bare, "engine": None if each == TENSORFLOW else each} for each in reversed(names)]
+
+
+def _memory(kept: Mapping[str, Sequence[str]], here: Sequence[str]) -> Coordinate:
+    """Return what to try of the allocator and of the memory that the C library keeps."""
+    found: dict[tuple[tuple[str, Any], ...], None] = {}
+    for keep, allocator in ((True, None), (None, "tcmalloc"), (True, "huge-pages"), (None, None)):
+        if allocator is None or allocator in here:
+            both = {"keep_memory": keep, "allocator": allocator}
+            found[tuple((name, value) for name, value in both.items() if name not in kept)] = None
+    return [dict(each) for each in found]

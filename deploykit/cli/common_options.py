@@ -1,0 +1,106 @@
+"""Options that every command has, and checks of output files before anything is read."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from deploykit.cli.formats import READ, WRITTEN, Spec
+from deploykit.cli.help import Headed
+from deploykit.cli.value_types import number, whole
+from deploykit.transforms.common.errors import Error
+
+
+def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        from deploykit.transforms.runtime.child_process import limits
+
+        limits.show_log = True
+        logging.getLogger("deploykit").setLevel(logging.DEBUG)
+
+
+def _timeout(ctx: click.Context, param: click.Parameter, value: float) -> None:
+    from deploykit.transforms.runtime import child_process, process_limits
+
+    child_process.limits.seconds = value
+    if ctx.get_parameter_source("timeout") is not ParameterSource.DEFAULT:
+        child_process.limits.internal_seconds = value
+    process_limits.bound(seconds=value)
+
+
+def _memory(ctx: click.Context, param: click.Parameter, value: int | None) -> None:
+    from deploykit.transforms.runtime import child_process, process_limits
+
+    child_process.limits.memory = None if value is None else value << 20
+    process_limits.bound(memory=child_process.limits.memory)
+
+
+EVERYWHERE = (
+    Headed(["as_json", "--json"], heading="Output", is_flag=True, is_eager=True,
+           help="Print one JSON document instead of text."),
+    Headed(["--debug"], heading="Output", is_flag=True, expose_value=False, is_eager=True,
+           callback=_debug, help="Show TensorFlow's log, what transforms skipped and why, and "
+           "tracebacks."),
+)  # fmt: skip
+
+
+LIMITS = (
+    Headed(["--timeout"], heading="Limits", type=number(above=0), default=600, show_default=True,
+           metavar="SECONDS", expose_value=False, callback=_timeout,
+           help="Stop a TensorFlow run, or the work between two, after this long. Runs "
+           "on synthetic inputs and constant folding stop after 30 s without this option."),
+    Headed(["--memory-limit"], heading="Limits", type=whole(1), metavar="MIB", expose_value=False,
+           callback=_memory, help="Stop if TensorFlow or deploykit takes more memory than "
+           "this.  [default: 70 % of the available memory]"),
+)  # fmt: skip
+
+
+_TAKEN = "deploykit.standard_output"
+
+
+def check_outputs(specs: Sequence[Spec], values: dict[str, Any]) -> list[str]:
+    """Check each file to write, put in defaults, and return the paths that the command reads.
+
+    A text file may be `-`, standard output, which then holds nothing else. FileError: a file
+    cannot be written, or is one that is read. Error: two options take standard output.
+    """
+    from deploykit.storage.files import check_output, default_output
+
+    written = [spec for spec in specs if spec["format"] in WRITTEN]
+    _check_standard_output(written, values)
+    read = [*_read(specs, values)]
+    for spec in written:
+        if values[spec["name"]] is not None:
+            check_output(values[spec["name"]], values["force"], *read)
+    for spec in written:
+        if spec["beside"] and values[spec["name"]] is None:
+            _, act, end = spec["beside"].split(".")
+            values[spec["name"]] = path = str(default_output(values["model"], act, f".{end}"))
+            check_output(path, values["force"], *read)
+    return read
+
+
+def _read(specs: Sequence[Spec], values: Mapping[str, Any]) -> Sequence[str]:
+    """Return the paths that a command was given to read."""
+    given = [values[spec["name"]] for spec in specs if spec["format"] in READ]
+    listed = [path for value in given for path in (value if isinstance(value, tuple) else (value,))]
+    return [path for path in listed if isinstance(path, str)]
+
+
+def _check_standard_output(written: Sequence[Spec], values: Mapping[str, Any]) -> None:
+    """Keep in mind whether an option takes standard output. Error: two want it."""
+    taking = [spec for spec in written if values[spec["name"]] == "-"]
+    wanted = [spec["options"][0] for spec in taking]
+    if values["as_json"] and any(spec["format"] != "report" for spec in taking):
+        wanted.append("--json")
+    if len(wanted) > 1:
+        raise Error("standard-output-twice", options=wanted)
+    click.get_current_context().meta[_TAKEN] = bool(taking)
+
+
+def standard_output_is_taken() -> bool:
+    """Say whether an option of the command that runs writes its text to standard output."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.meta.get(_TAKEN, False)

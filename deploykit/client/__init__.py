@@ -1,0 +1,1 @@
+"""Requests to a model or a server, their responses, and load tests."""

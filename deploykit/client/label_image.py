@@ -1,0 +1,278 @@
+"""What an image shows: decoded, resized and scaled, it is scored by a model.
+
+What becomes of it is declared in a file, and done as for benchmarks and calibration; or it is what
+label_image does. Decoding and resizing are TensorFlow's own, in the child process that also runs
+the model.
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from deploykit.client.call_options import LabelOptions
+from deploykit.data.apply_preprocessing import in_python
+from deploykit.data.data import Data
+from deploykit.data.pipeline import Pipeline
+from deploykit.data.preprocessing import Preprocessing, Steps, plan, wanted_of
+from deploykit.importers.image_range import UNIT
+from deploykit.records.examples import Feature
+from deploykit.storage.files import read_bytes
+from deploykit.storage.image_files import png, too_large
+from deploykit.transforms.common.errors import Error, GraphError, failed
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import split
+from deploykit.transforms.ir.tensors import Array, numpy_type
+from deploykit.transforms.runtime.child_process import call
+from deploykit.verification.samples import names_of_inputs
+from deploykit.verification.synthetic.sample_inputs import type_and_shape
+
+logger = logging.getLogger("deploykit")
+
+STD, SIZE = 255.0, 299  # label_image's defaults
+_IMAGE = Feature("string", (), "image")
+_FEATURE = "image"
+_MAGIC = (b"\xff\xd8\xff", b"\x89PNG", b"BM", b"GIF8")
+_GREY = np.array([[0.299], [0.587], [0.114]], np.float32)  # luma of ITU-R BT.601
+
+
+class ImageError(Error):
+    """An image file is damaged."""
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """An input that takes an image, and the steps that make what it takes of a file."""
+
+    tensor: str
+    type: str
+    batch: int
+    steps: Steps
+    why: str = ""
+    """Who says which values the image has, in words."""
+    declared: bool = False
+    """Whether the steps are those of a file, and so are done exactly as pipelines do them."""
+    channels_first: bool = False
+
+    def preprocessing(self) -> Preprocessing:
+        """Return what a file has to declare for the same values."""
+        return Preprocessing({self.tensor: replace(self.steps, feature="", dtype="")})
+
+    def fed(self, image: str) -> dict[str, str]:
+        """Return what becomes of the image of a file, in words."""
+        steps = replace(self.steps, feature=_FEATURE)
+        return Pipeline(_data(image), {self.tensor: steps}, why={self.tensor: self.why}).fed
+
+    def feed(self, image: bytes) -> Array:
+        """Return a batch of the image of a file; this starts TensorFlow, which may refuse it."""
+        if self.declared:
+            values = in_python(self.steps, _IMAGE, image)
+        else:
+            values = self._as_label_image(_decoded(image))
+        return np.repeat(values[np.newaxis], self.batch, axis=0)
+
+    def _as_label_image(self, pixels: Array) -> Array:
+        if self.steps.channels == 1:
+            pixels = pixels @ _GREY
+        values = in_python(self.steps, Feature("float32", (None, None, pixels.shape[2])), pixels)
+        if self.channels_first:
+            values = values.transpose(2, 0, 1)
+        dtype = numpy_type(self.type)
+        if dtype.kind in "iu":
+            limits = np.iinfo(dtype)
+            values = np.clip(np.rint(values), limits.min, limits.max)
+        return values.astype(dtype)
+
+
+def image_input(graph: Graph, how: LabelOptions) -> ImageInput:
+    """Return how the graph's one input takes an image; sizes are by default those it declares.
+
+    Where it declares none, they are label_image's 299. A pixel x becomes (x - mean) / std, where
+    `mean` is by default 0, and `std` 255, or 1 for an input of whole numbers, which takes the
+    pixels as they are. Where neither is given and the graph itself says that it wants other values,
+    it is fed with these, and a warning says so.
+    GraphError: the graph has more inputs than one, or it takes no image.
+    """
+    tensor, type_, shape = _one_input(graph)
+    where = f"input '{tensor}'"
+    kind = "" if type_ in ("string", "resource", "variant") else numpy_type(type_).kind
+    if kind not in ("f", "i", "u", "V"):
+        raise GraphError("not-an-image-input", what=where, type=type_)
+    sizes = (-1, -1, -1, -1) if shape is None else shape
+    first = len(sizes) == 4 and sizes[1] in (1, 3) and sizes[3] not in (1, 3)
+    if len(sizes) != 4 or sizes[1 if first else 3] not in (-1, 1, 3):
+        shown = str(list(sizes)).replace("-1", "?")
+        raise GraphError("image-input-shape", what=where, shape=shown)
+    batch, *rest = sizes
+    channels = rest.pop(0 if first else 2)
+    if (how.input_height is None and rest[0] < 0) or (how.input_width is None and rest[1] < 0):
+        logger.info("%s leaves its size open, %d is taken (--input_height, --input_width)",
+                    where, SIZE)  # fmt: skip
+    resize = [
+        asked or (own if own > 0 else SIZE)
+        for asked, own in zip((how.input_height, how.input_width), rest, strict=True)
+    ]
+    mean, std, why = _values(graph, tensor, how)
+    steps = Steps(
+        channels=3 if channels < 0 else channels,
+        resize=(resize[0], resize[1]),
+        corners=True,
+        mean=(mean,),
+        std=(std,),
+        dtype="float32",
+    )
+    return ImageInput(tensor, type_, max(batch, 1), steps, why, channels_first=first)
+
+
+def _values(graph: Graph, tensor: str, how: LabelOptions) -> tuple[float, float, str]:
+    """Return what is subtracted from a pixel, what it is then divided by, and who says so."""
+    type_ = type_and_shape(graph, tensor)[0]
+    is_whole = numpy_type(type_).kind in "iu"
+    mean, std = how.input_mean or 0.0, 1.0 if is_whole else STD
+    if how.input_mean is not None or how.input_std is not None:
+        std = std if how.input_std is None else how.input_std
+        return mean, std, "as --input_mean and --input_std say"
+    if is_whole:
+        return mean, std, f"{type_} input"
+    wanted, defaults = wanted_of(graph, tensor), f"mean {mean:g}, std {std:g}"
+    if wanted is None or wanted.range == UNIT:
+        return mean, std, f"label_image's defaults: {defaults}"
+    logger.warning(
+        "input '%s' is fed with %s (%s), where label_image would feed 0..1; for that, give "
+        "--input_mean 0 --input_std 255", split(tensor)[0], wanted.range, wanted.why,
+    )  # fmt: skip
+    std = STD / (wanted.range.high - wanted.range.low)
+    return 0.0 - wanted.range.low * std, std, wanted.why
+
+
+def declared_input(graph: Graph, image: str, declared: Preprocessing) -> ImageInput:
+    """Return how the graph's one input takes an image by steps that were declared for records.
+
+    GraphError: the graph has more inputs than one, or what the steps give does not fit it.
+    """
+    tensor, type_, shape = _one_input(graph)
+    steps = declared.of(names_of_inputs(graph)[tensor])
+    steps, why = plan(_data(image, steps.feature or _FEATURE), graph, declared)[tensor]
+    batch = max(shape[0] if shape else 1, 1)
+    return ImageInput(tensor, type_, batch, steps, why, declared=True)
+
+
+def _data(image: str, feature: str = _FEATURE) -> Data:
+    """Return the data that an image alone is."""
+    return Data(image, "images", (image,), {feature: _IMAGE})
+
+
+def _one_input(graph: Graph) -> tuple[str, str, tuple[int, ...] | None]:
+    """Return the graph's only input, its type and its shape."""
+    if len(graph.inputs) != 1:
+        count = len(graph.inputs)
+        raise GraphError("image-input-ambiguous", inputs_count=count, known=graph.inputs)
+    (tensor,) = graph.inputs
+    type_, shape, reason = type_and_shape(graph, tensor)
+    if reason:
+        raise GraphError("input-not-described", reason=reason)
+    return tensor, type_, shape
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image as the bytes of a file, and how messages call it."""
+
+    name: str
+    content: bytes
+
+
+def open_image(image: Any) -> Image:
+    """Return the image of a file, or of an array [height, width] or [height, width, channels].
+
+    FileError: no file. GraphError: no known image; or an array of anything but 1, 3 or 4 channels
+    of whole numbers from 0 to 255.
+    """
+    if not isinstance(image, str | os.PathLike):
+        return Image("the image", png(np.asarray(image)))
+    content = read_bytes(image)
+    if not content.startswith(_MAGIC):
+        kind = "is empty" if not content else "is something else"
+        raise GraphError("not-an-image", source=image, got=kind)
+    if refused := too_large(content):
+        raise refused.within(image)
+    return Image(os.fspath(image), content)
+
+
+def scores(graph: Graph, image: Image, taken_as: ImageInput) -> Array:
+    """Return the score of each class, float64 [classes], that a graph gives an image.
+
+    GraphError: the image cannot be decoded, or the graph has more outputs than one, or that gives
+    anything but one finite score a class.
+    """
+    if len(graph.outputs) != 1:
+        raise GraphError(
+            "scores-output-ambiguous", outputs_count=len(graph.outputs), outputs=graph.outputs
+        )
+    (tensor,) = graph.outputs
+    graph_def = b"".join(graph.serialized())
+    try:
+        value = call(
+            "deploykit.client.label_image:run_on_image", graph_def, image.content, taken_as, tensor
+        )
+    except ImageError as error:
+        raise error.within(image.name, GraphError) from None
+    sizes = value.shape[1:] if value.ndim > 1 else value.shape
+    if value.dtype.kind not in "fiuV" or value.size == 0 or value.ndim == 0:
+        raise GraphError("output-not-scores", tensor=tensor, dtype=value.dtype, shape=value.shape)
+    if sum(size > 1 for size in sizes) > 1:
+        raise GraphError("output-scores-shape", tensor=tensor, shape=value.shape)
+    found: Array = (value[0] if value.ndim > 1 else value).reshape(-1).astype(np.float64)
+    if not np.isfinite(found).all():
+        raise GraphError("class-scores-nan", name=tensor)
+    return found
+
+
+def run_on_image(graph_def: bytes, image: bytes, taken_as: ImageInput, output: str) -> Array:
+    """Return what a graph computes for an image; this is done in a child process.
+
+    ImageError: the image cannot be decoded. GraphError: the graph cannot be loaded or run.
+    """
+    import tensorflow as tf
+
+    from deploykit.transforms.runtime.session import Session
+
+    try:
+        feed = taken_as.feed(image)
+    except tf.errors.ResourceExhaustedError as error:
+        raise failed("image-not-decoded", error, reason=error.message[:200]) from None
+    except tf.errors.OpError as error:
+        cause = error.message.splitlines()[0].split("} ")[-1].split(" [Op:")[0]
+        raise ImageError("image-not-decoded-file", reason=cause) from None
+    return Session(graph_def).run([output], {taken_as.tensor: feed})[0]
+
+
+def _decoded(image: bytes) -> Array:
+    """Return an image, or the first one of an animation, as float32 [height, width, 3]."""
+    import tensorflow as tf
+
+    # The channels of a BMP have to be asked for as they are.
+    channels = 0 if image.startswith(b"BM") else 3
+    decoded = tf.io.decode_image(image, channels, expand_animations=False)
+    pixels: Array = decoded.numpy().astype(np.float32)
+    return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels[:, :, :3]
+
+
+def predictions(found: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:
+    """Return the `top` best classes, best first, equal ones by number: class, label, score."""
+    if len(labels) != len(found):
+        logger.warning(
+            "the model scores %d classes, but there are %d labels", len(found), len(labels)
+        )
+    order = np.argsort(-found, kind="stable")[:top].tolist()
+    return [
+        {
+            "class": number,
+            "label": labels[number] if number < len(labels) else None,
+            "score": float(found[number]),
+        }
+        for number in order
+    ]

@@ -1,0 +1,112 @@
+"""The client for the protocol of a server, and the requests of a load, tried once before it."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from numpy.typing import ArrayLike
+
+from deploykit.client.request_inputs import chosen_signature, described_by, feeds_from_data
+from deploykit.serving.client.client import Client
+from deploykit.serving.client.endpoint import Connection, Endpoint
+from deploykit.serving.client.inference_client import UNNAMED, InferenceClient
+from deploykit.serving.client.load_generator import LoadTarget
+from deploykit.serving.client.requests import predict_request
+from deploykit.serving.protocol.signatures import Signature
+from deploykit.transforms.ir.tensors import Array
+
+
+def model_client(address: str, connection: Connection) -> Client | InferenceClient:
+    """Return a connection to a server. Error: the address is not one of the protocol."""
+    kind = InferenceClient if connection.protocol == "v2" else Client
+    return kind(address, connection)
+
+
+def chosen_of(
+    client: Client | InferenceClient,
+    model: str,
+    signature: str | None,
+    given: Any,
+    **version: Any,
+) -> tuple[str, Signature]:
+    """Return what a request names as its signature, and what that takes and gives.
+
+    In the Open Inference Protocol, a request names one only where the caller does. A server that
+    does not say what the model takes is sent what is `given`.
+    GraphError: there is no such signature. CallError: there is no such server, model or version.
+    """
+    if not isinstance(client, InferenceClient):
+        return chosen_signature(client.metadata(model, **version), signature)
+    if signature:
+        return chosen_signature(client.signatures(model, **version), signature)
+    found = client.metadata(model, **version)[UNNAMED]
+    return "", found if found.inputs else replace(found, inputs=described_by(given))
+
+
+def load_of(
+    client: Client | InferenceClient,
+    model: str,
+    feeds: Sequence[Mapping[str, Array]],
+    address: str,
+    connection: Connection,
+    **asked: Any,
+) -> tuple[LoadTarget, Sequence[Any]]:
+    """Return where the requests of a load go, which are not repeated, and these."""
+    if isinstance(client, InferenceClient):
+        return client.load(model, feeds, **asked)
+    requests = [predict_request(model, feed, **asked).SerializeToString() for feed in feeds]
+    return Endpoint(address, replace(connection, retries=0)), requests
+
+
+class CallOptions(Protocol):
+    """Which version of a model is called, and with what."""
+
+    @property
+    def version(self) -> int | None: ...  # noqa: D102
+
+    @property
+    def version_label(self) -> str: ...  # noqa: D102
+
+    @property
+    def signature(self) -> str | None: ...  # noqa: D102
+
+    @property
+    def preprocess(self) -> Any: ...  # noqa: D102
+
+    @property
+    def batch(self) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class PreparedCalls:
+    """What a load sends in turn, and to whom; no call is repeated."""
+
+    signature: str
+    takes: Signature
+    requests: Sequence[Any]
+    endpoint: LoadTarget
+    fed: Mapping[str, str]
+    """What became of files on the way to each input, in words."""
+
+
+def prepared_calls(
+    address: str,
+    model: str,
+    data: str | os.PathLike[str] | Mapping[str, ArrayLike],
+    how: CallOptions,
+    connection: Connection,
+) -> PreparedCalls:
+    """Make the calls of a load, and make one of them.
+
+    CallError: there is no such server, model or version, or the model refuses the call. FileError,
+    GraphError: the data do not fit.
+    """
+    asked: Any = {"version": how.version, "label": how.version_label}
+    with model_client(address, connection) as client:
+        signature, takes = chosen_of(client, model, how.signature, data, **asked)
+        feeds, fed = feeds_from_data(data, takes, how.preprocess, how.batch)
+        asked["signature"] = signature
+        client.predict(model, feeds[0], **asked)
+        target, requests = load_of(client, model, feeds, address, connection, **asked)
+    return PreparedCalls(signature or UNNAMED, takes, requests, target, fed)

@@ -1,0 +1,302 @@
+"""What a served model is given: values and files -> arrays, as its signature takes them."""
+
+import itertools
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deploykit.client.label_image import open_image
+from deploykit.data.data import IMAGE_ENDS, Data
+from deploykit.data.pipeline import kind_of, say
+from deploykit.data.preprocessing import Preprocessing, preprocessing_of
+from deploykit.data.samples import open_feeds
+from deploykit.records.examples import Feature
+from deploykit.rendering.serving import described
+from deploykit.serving.client.requests import as_array
+from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor, takes_files
+from deploykit.storage.arrays import load_array, load_data
+from deploykit.storage.files import check_regular, read_bytes
+from deploykit.transforms.common.errors import FileError, GraphError, naming, nearest, unknown_name
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import Array, DType, numpy_type, type_of
+from deploykit.verification.samples import names_of_inputs
+
+MOST_REQUESTS, MOST_BYTES = 256, 64 << 20  # of data that are sent again and again
+
+
+def chosen_signature(
+    signatures: Mapping[str, Signature], name: str | None
+) -> tuple[str, Signature]:
+    """Return the signature of a name, or the default one, or the only one, with its name.
+
+    GraphError: there is none.
+    """
+    only = next(iter(signatures)) if len(signatures) == 1 else DEFAULT
+    wanted = name or (DEFAULT if DEFAULT in signatures else only)
+    if wanted not in signatures:
+        raise GraphError(
+            "request-signature-unknown",
+            name=wanted,
+            hint=nearest(wanted, list(signatures)),
+            known=signatures,
+        )
+    return wanted, signatures[wanted]
+
+
+def arrays_from(
+    given: Mapping[str, Any] | Sequence[str],
+    signature: Signature,
+    preprocess: Any = None,
+) -> tuple[dict[str, Array], dict[str, str]]:
+    """Return the array of each input, and what became of files, in words.
+
+    Args:
+        given: by name, arrays, values or paths; or texts such as `x=data.npy`, where `x=` may be
+            left out if there is one input.
+        signature: what the model takes.
+        preprocess: what becomes of images: a file, what it holds, or a range such as `0..1`.
+
+    FileError, GraphError: an input is missing or not known, or what is given does not fit it.
+    """
+    declared = Preprocessing()
+    if preprocess is not None:
+        declared = preprocessing_of(preprocess).among(placeholders(signature))
+    fed: dict[str, str] = {}
+    found: dict[str, Array] = {}
+    has_image = False
+    for alias, value, name in _named(given, signature):
+        is_file = signature.inputs[alias].dtype == "string" and isinstance(value, os.PathLike)
+        if alias in found and not is_file:
+            raise GraphError("given-twice", what="input", name=alias)
+        has_image = has_image or _is_image(value, signature.inputs[alias])
+        with naming(name):
+            array, text = _array(alias, value, signature, declared)
+            array = _fitted(array, alias, signature)
+            if alias in found:
+                is_photo = takes_files(signature.inputs[alias])
+                text = f"{len(found[alias]) + len(array)} files"
+                text += " (the model decodes them)" if is_photo else ", as they are"
+            fed |= {alias: text} if text else {}
+            found[alias] = np.concatenate([found[alias], array]) if alias in found else array
+    # Metadata of the Open Inference Protocol do not say which inputs are optional.
+    missing = [
+        alias
+        for alias, tensor in signature.inputs.items()
+        if alias not in found and alias not in signature.proto.defaults and tensor.name
+    ]
+    if missing:
+        raise GraphError("input-missing", name=missing[0], inputs=listed(signature.inputs))
+    if declared != Preprocessing() and not has_image:
+        raise GraphError(
+            "no-effect", option="--preprocess", where="on images that are given as files"
+        )
+    say(fed)
+    return found, fed
+
+
+def described_by(given: Any) -> dict[str, Tensor]:
+    """Return inputs as what is given describes itself, of any shape.
+
+    It is for a server that does not say what its model takes. `given` is what `arrays_from` takes,
+    or a `.npz` file of arrays by input name; other data describe nothing. FileError, GraphError: a
+    file is missing, or cannot be read.
+    """
+    if isinstance(given, str | os.PathLike):
+        path = os.fspath(given)
+        given = load_data(path) if path.endswith(".npz") else [path]
+    if not isinstance(given, Mapping):
+        parts = [text.partition("=") for text in given]
+        values = {alias: _file_or_value(value) for alias, sign, value in parts if sign}
+        given = {k: v if isinstance(v, os.PathLike) else v.tolist() for k, v in values.items()}
+    return {alias: Tensor("", _type_of(value), (-1,)) for alias, value in given.items()}
+
+
+def _type_of(value: Any) -> str:
+    if not isinstance(value, os.PathLike):
+        return type_of(as_array(value))
+    path = os.fspath(value)
+    return type_of(load_array(path)) if path.endswith(".npy") else "string"
+
+
+def feeds_from_data(
+    data: Any, signature: Signature, preprocess: Any, batch: int
+) -> tuple[list[dict[str, Array]], Mapping[str, str]]:
+    """Return what is sent in turn: samples, as `open_samples` takes them; and what became of files.
+
+    FileError, GraphError: they do not fit the inputs.
+    """
+    samples, fed = open_feeds(data, placeholders(signature), preprocess, batch)
+    feeds: list[dict[str, Array]] = []
+    size = 0
+    for feed in itertools.islice(samples, MOST_REQUESTS):
+        size += sum(array.nbytes for array in feed.values())
+        if feeds and size > MOST_BYTES:
+            break
+        feeds.append({name.removesuffix(":0"): array for name, array in feed.items()})
+    return feeds, fed
+
+
+def placeholders(signature: Signature) -> Graph:
+    """Return a graph with the inputs of a signature, for which data are prepared."""
+    nodes = []
+    for alias, tensor in signature.inputs.items():
+        node = Node(alias, "Placeholder").with_attrs(dtype=DType(tensor.dtype))
+        is_open = tensor.shape is None or tensor.is_any_shape
+        nodes.append(node if is_open else node.with_attrs(shape=tensor.shape))
+    graph = Graph(nodes)
+    graph.inputs = graph.outputs = tuple(signature.inputs)
+    return graph
+
+
+def listed(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Return names, types and shapes: `x float32[?, 224, 224, 3]`."""
+    return [f"{alias} {_described(each)}" for alias, each in tensors.items()]
+
+
+def _described(tensor: Tensor) -> str:
+    return described(tensor.dtype, tensor.shape)
+
+
+def _named(
+    given: Mapping[str, Any] | Sequence[str], signature: Signature
+) -> Iterator[tuple[str, Any, str]]:
+    """Yield the input that each is for, its value, and how a message calls it.
+
+    GraphError: there is no such input.
+    """
+    if isinstance(given, Mapping):
+        for alias, value in given.items():
+            if alias not in signature.inputs:
+                hint = nearest(alias, list(signature.inputs))
+                raise unknown_name("input", alias, listed(signature.inputs), hint)
+            yield alias, value, f"input '{alias}'"
+        return
+    for text in [given] if isinstance(given, str) else given:
+        yield *_parted(text, signature), text
+
+
+def _parted(text: str, signature: Signature) -> tuple[str, Any]:
+    """Return the input that a text of the command line is for, and its file or value."""
+    alias, sign, value = text.partition("=")
+    if sign and alias in signature.inputs:
+        return alias, _file_or_value(value)
+    if len(signature.inputs) == 1 and (not sign or Path(text).exists()):
+        return next(iter(signature.inputs)), _file_or_value(text)
+    hint = nearest(alias, list(signature.inputs)) if sign else ""
+    raise GraphError("input-argument-form", source=text, hint=hint, inputs=listed(signature.inputs))
+
+
+def _file_or_value(text: str) -> Any:
+    if os.path.exists(text):
+        return Path(text)
+    try:
+        return _of_json(json.loads(text))
+    except (ValueError, RecursionError):
+        raise FileError("input-file-missing", source=text) from None
+
+
+def _array(
+    alias: str, value: Any, signature: Signature, declared: Preprocessing
+) -> tuple[Array, str]:
+    """Return what a value stands for: itself, or the array, the image or the bytes of a file.
+
+    And what became of a file, in words.
+    """
+    is_text = signature.inputs[alias].dtype == "string"
+    if takes_files(signature.inputs[alias]) and isinstance(value, os.PathLike):
+        return _of_photo(alias, os.fspath(value), declared)
+    if not isinstance(value, os.PathLike) and (is_text or not isinstance(value, str)):
+        return _of_value(value), ""
+    path = os.fspath(value)
+    check_regular(path)
+    if path.endswith(".npy"):
+        array = load_array(path)
+        return array, f"{kind_of(str(array.dtype), array.shape, path)}, as they are"
+    if is_text:
+        return np.array([read_bytes(path)], object), f"the bytes of {Path(path).name}, as they are"
+    if _is_image(value, signature.inputs[alias]):
+        return _of_image(alias, path, signature, declared)
+    raise GraphError("not-npy-or-image", endings=IMAGE_ENDS)
+
+
+def _is_image(value: Any, tensor: Tensor) -> bool:
+    """Return whether a value is the path of an image that is decoded here."""
+    is_path = isinstance(value, str | os.PathLike) and tensor.dtype != "string"
+    return is_path and os.fspath(value).lower().endswith(IMAGE_ENDS)
+
+
+def _of_photo(alias: str, path: str, declared: Preprocessing) -> tuple[Array, str]:
+    """Return the bytes of a photo, for a model that makes of them what it takes."""
+    if declared != Preprocessing():
+        raise GraphError("preprocess-decided", name=alias)
+    image = open_image(path)
+    return np.array([image.content], object), f"the file {Path(path).name} (the model decodes it)"
+
+
+def _of_value(value: Any) -> Array:
+    """Return an array; bytes keep the zeros at their end."""
+    try:
+        return np.asarray(value, object if isinstance(value, bytes) else None)
+    except ValueError as error:
+        raise GraphError("not-a", what="an array", reason=error) from None
+
+
+def _of_json(parsed: object) -> Array:
+    array = np.array(parsed)
+    if array.dtype.kind not in "biufU":
+        raise ValueError
+    return array
+
+
+def _of_image(
+    alias: str, path: str, signature: Signature, declared: Preprocessing
+) -> tuple[Array, str]:
+    """Return a batch of one image, decoded and resized as for calibration and benchmarks."""
+    from deploykit.data.input_benchmark import pipeline_for
+    from deploykit.data.samples import Feeds
+
+    features = {"image": Feature("string", (), "image")}
+    data = Data(path, "images", (path,), features, counts=(1,), labels=(0,))
+    graph = placeholders(replace(signature, inputs={alias: signature.inputs[alias]}))
+    (names,) = names_of_inputs(graph).values()
+    only = {name: steps for name, steps in declared.inputs.items() if name in names}
+    how = replace(declared, inputs=only)
+    pipeline = pipeline_for(data, graph, preprocessing=how, batch=1, epochs=1, threads=1)
+    return next(iter(Feeds(pipeline)))[alias], pipeline.fed[alias]
+
+
+def _fitted(array: Array, alias: str, signature: Signature) -> Array:
+    """Return an array of the input's type and rank. GraphError: it cannot be one."""
+    tensor = signature.inputs[alias]
+    wanted = numpy_type(tensor.dtype)
+    if wanted.kind == "O":
+        if array.dtype.kind not in "OSU":
+            raise GraphError(
+                "does-not-fit", what="the value", got=array.dtype, expected=f"texts for '{alias}'"
+            )
+    elif array.dtype.kind in "OSU" or not np.can_cast(array.dtype, wanted, "same_kind"):
+        raise GraphError(
+            "does-not-fit",
+            what="the value",
+            got=array.dtype,
+            expected=f"{_described(tensor)} for '{alias}'",
+        )
+    else:
+        array = array.astype(wanted, copy=False)
+    shape = tensor.shape
+    if shape is None or (array.ndim and tensor.is_any_shape):
+        return array
+    if array.ndim == len(shape) - 1 or (array.size == 1 and array.ndim < len(shape)):
+        array = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
+    fits = array.ndim == len(shape) and all(
+        size in (-1, given) for size, given in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise GraphError("value-shape", shape=array.shape, name=alias, expected=_described(tensor))
+    return array

@@ -1,0 +1,157 @@
+"""The steps of an input applied: to tensors of a graph, or to values in Python.
+
+Both compute the same in float32 and in the same order; a division by the deviation is a product
+with its reciprocal, in Python and where Grappler has a say. What the graph has is what `writing.py`
+writes as Python, op by op.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from deploykit.data.preprocessing import Steps, is_computed, keeps_files, result_of
+from deploykit.records.examples import Feature
+from deploykit.storage.image_files import too_large
+from deploykit.transforms.ir.tensors import Array, numpy_type
+from deploykit.verification.fitting import in_type
+
+
+def in_graph(steps: Steps, feature: Feature, value: Any, optimized: bool = False) -> Any:
+    """Return the tensor that an input takes, of one record, or of a batch of equal ones.
+
+    An image is decoded one by one; what else a batch is made of has its first axis in front.
+    `optimized` builds what Grappler would make of it, for a graph that may run without.
+    """
+    import tensorflow as tf
+
+    if keeps_files(steps, feature):
+        return value
+    if feature.content == "image":
+        value = tf.io.decode_image(value, steps.channels, expand_animations=False)
+        value.set_shape((None, None, steps.channels))
+    elif feature.content == "raw":
+        value = raw_in_graph(feature, value)
+    if steps.split is not None:
+        value = tf.strings.split(value, steps.split)
+    if steps.length is not None:
+        value = value[: steps.length]
+    if steps.resize is not None:
+        value = _resize(steps)(value, steps.resize)
+    if steps.crop is not None:
+        value = _cropped(steps, value, steps.resize or tf.shape(value)[-3:-1])
+    factor, mean, deviation = _numbers(steps)
+    if value.dtype != tf.float32 and any(n is not None for n in (factor, mean, deviation)):
+        value = tf.cast(value, tf.float32)
+    if factor is not None:
+        value = value * factor
+    if mean is not None:
+        value = value - mean
+    if deviation is not None:
+        value = value * (1 / deviation) if optimized else value / deviation
+    value = tf.cast(value, steps.dtype) if value.dtype != steps.dtype else value
+    shape = result_of(steps, feature).shape
+    ahead = value.shape.rank - len(shape)  # 1 in a batch
+    value.set_shape((*value.shape[:ahead], *shape))
+    return value
+
+
+def raw_in_graph(feature: Feature, value: Any) -> Any:
+    """Return the arrays that bytes hold, as tensors."""
+    import tensorflow as tf
+
+    shape = [-1 if size is None else size for size in feature.shape]
+    flat = tf.io.decode_raw(value, feature.dtype)
+    return tf.reshape(flat, [*([-1] if value.shape.rank else []), *shape])
+
+
+def in_python(steps: Steps, feature: Feature, value: Any) -> Array:
+    """Return the array that an input takes, of one record.
+
+    Images are decoded and resized by TensorFlow's own kernels, called one by one; so this is done
+    in a child process, and not while a graph is built. Whatever they refuse is raised.
+    """
+    if keeps_files(steps, feature):
+        return np.asarray(value, object)
+    if feature.content == "image":
+        value = _decoded(value, steps.channels or 0)
+    elif feature.content == "raw":
+        shape = [-1 if size is None else size for size in feature.shape]
+        dtype = numpy_type(feature.dtype).newbyteorder("<")
+        value = np.frombuffer(value, dtype).reshape(shape)
+    if steps.split is not None:
+        text = bytes(value)
+        value = np.array(text.split(steps.split.encode() or None), object)
+    value = np.asarray(value, object if steps.dtype == "string" else None)
+    if steps.length is not None:
+        value = value[: steps.length]
+    if steps.resize is not None:
+        value = _resized(steps, value)
+    if steps.crop is not None:
+        value = _cropped(steps, value, value.shape[-3:-1])
+    factor, mean, deviation = _numbers(steps)
+    if factor is not None or mean is not None or deviation is not None:
+        value = value.astype(np.float32)
+    if factor is not None:
+        value = value * factor
+    if mean is not None:
+        value = value - mean
+    if deviation is not None:
+        value = value * (1 / deviation)
+    if is_computed(steps, feature):
+        return np.asarray(value.astype(numpy_type(steps.dtype)))
+    return in_type(steps.feature, value, steps.dtype)
+
+
+def together(arrays: list[Array]) -> Array:
+    """Return the arrays of several records as a batch; shorter ones are padded with "" or 0."""
+    longest = tuple(map(max, zip(*(each.shape for each in arrays), strict=True)))
+    if all(each.shape == longest for each in arrays):
+        return np.stack(arrays)
+    is_text = arrays[0].dtype == object
+    found = np.full((len(arrays), *longest), b"" if is_text else 0, arrays[0].dtype)
+    for row, each in zip(found, arrays, strict=True):
+        row[tuple(map(slice, each.shape))] = each
+    return found
+
+
+def _numbers(steps: Steps) -> tuple[Array | None, Array | None, Array | None]:
+    """Return factor, mean and deviation as float32: one number, or one for each channel."""
+    factor = None if steps.scale is None else np.asarray(steps.scale, np.float32)
+    mean, deviation = (
+        np.asarray(each if len(each) > 1 else each[0], np.float32) if each else None
+        for each in (steps.mean, steps.std)
+    )
+    return factor, mean, deviation
+
+
+def _cropped(steps: Steps, value: Any, sizes: Any) -> Any:
+    assert steps.crop is not None
+    height, width = steps.crop
+    top, left = (sizes[0] - height) // 2, (sizes[1] - width) // 2
+    return value[..., top : top + height, left : left + width, :]
+
+
+def _decoded(image: bytes, channels: int) -> Array:
+    import tensorflow as tf
+
+    if refused := too_large(image):
+        raise refused
+    with tf.init_scope():
+        found: Array = tf.io.decode_image(image, channels, expand_animations=False).numpy()
+    return found
+
+
+def _resized(steps: Steps, value: Array) -> Array:
+    import tensorflow as tf
+
+    with tf.init_scope():
+        found: Array = _resize(steps)(value, steps.resize).numpy()
+    return found
+
+
+def _resize(steps: Steps) -> Callable[[Any, Any], Any]:
+    import tensorflow as tf
+
+    found: Callable[[Any, Any], Any] = tf.image.resize
+    return tf.compat.v1.image.resize if steps.corners else found

@@ -1,0 +1,305 @@
+"""Measure a model behind each style of input, in rounds in turn, so that a drift hits all alike.
+
+In each round a style computes on a batch that lies ready, makes batches that nobody computes with,
+and does both. Batches that lay ready before its turn do not count.
+"""
+
+import contextlib
+import datetime
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from deploykit.benchmarking.devices import check_devices
+from deploykit.benchmarking.rounds import spill
+from deploykit.benchmarking.run_config import SECONDS, RunConfig
+from deploykit.benchmarking.system_load import Sampler
+from deploykit.data.data import Data, open_data
+from deploykit.data.input_result import InputResult, Round, StyleResult
+from deploykit.data.input_runner import BUFFERED, InputJob, Stretch, started
+from deploykit.data.invalid_records import without_damaged
+from deploykit.data.pipeline import PIPELINE, PLAIN, STYLES, InputPipelineOptions, Pipeline
+from deploykit.data.preprocessing import Preprocessing, plan
+from deploykit.data.tfdata import check_cache
+from deploykit.data.tfdata_service import serving
+from deploykit.data.user_pipeline import OWN, OwnPipeline, own_pipeline
+from deploykit.importers.open_model import OpenedModel
+from deploykit.system.gpu_counters import open_devices
+from deploykit.system.machine import machine, usable_cores
+from deploykit.system.process_usage import forget, not_in_memory, wait_for_quiet
+from deploykit.transforms.common.errors import CrashError, FileError, GraphError, LimitError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import producer_name
+from deploykit.transforms.ir.node_index import reached
+from deploykit.transforms.runtime.child_process import Worker, call
+from deploykit.verification.synthetic.sample_inputs import demanded_batch
+
+logger = logging.getLogger("deploykit")
+
+ROUNDS = 5
+BATCH = 32
+ON_ERROR = ("stop", "skip")
+_MOST_THREADS = 8
+_WARM_UP_STEPS = 3
+_SHARES = {"compute": 0.25, "input": 0.25, "both": 0.5}  # of the time of a round
+_SETTLING = 0.2  # of a phase: what reads ahead may not have filled its buffers yet
+_DRAINING = 2  # phases at most, in which batches that lay ready are taken
+_LEAST = 4  # steps of computing alone
+
+Advance = Callable[[str, int], None]
+
+
+def pipeline_for(
+    data: Data,
+    graph: Graph | None = None,
+    *,
+    preprocessing: Preprocessing | None = None,
+    batch: int | None = None,
+    epochs: int | None = None,
+    threads: int | None = None,
+    piping: InputPipelineOptions = PLAIN,
+) -> Pipeline:
+    """Return the pipeline from data to the inputs of a graph, or to all features without one.
+
+    GraphError: what it would feed does not fit the inputs, or has no lengths to divide by.
+    """
+    demanded = None if graph is None else demanded_batch(graph)
+    if demanded and batch and batch != demanded:
+        raise GraphError("batch-fixed", what="the model", fixed=demanded, batch=batch)
+    if threads is None:
+        threads = max(2, min(_MOST_THREADS, usable_cores()))
+    planned = plan(data, graph, preprocessing or piping.declared(graph))
+    found = Pipeline(
+        data,
+        {tensor: each.steps for tensor, each in planned.items()},
+        why={tensor: each.why for tensor, each in planned.items()},
+        batch=demanded or batch or BATCH,
+        whole=demanded is not None,
+        epochs=epochs,
+        threads=threads,
+        shuffle=0 if piping.shuffle else None,
+        cache=os.fspath(piping.cache or ""),
+        buckets=tuple(sorted(piping.buckets)),
+        private_threads=piping.private_threads,
+    )
+    if found.buckets and not found.padded:
+        raise GraphError("no-texts-to-bucket", source=data.path)
+    return found
+
+
+def measure_input(
+    model: OpenedModel,
+    data: str | None,
+    piping: InputPipelineOptions = PLAIN,
+    settings: RunConfig = RunConfig(),  # noqa: B008  it is frozen
+    *,
+    styles: Iterable[str] = STYLES,
+    seconds: float = SECONDS,
+    rounds: int = ROUNDS,
+    advance: Advance = lambda name, count: None,
+) -> InputResult:
+    """Measure how fast a model runs behind each style of input, and what limits it.
+
+    Args:
+        model: frozen, or with variables that `piping.init` sets.
+        data: the path of files, as `open_data` takes it; None: one's own pipeline needs none.
+        piping: how they are read, and what of the model is run.
+        settings: of the session: batch, threads, device, oneDNN.
+        styles: feed, queue, tfdata, pipeline, which have their turns.
+        seconds: how long each style is measured, in all rounds together.
+        rounds: how often each has its turn.
+        advance: called with what comes next, and how many steps there are.
+
+    FileError, GraphError: data are damaged or do not fit. VerificationError: the service gives a
+    record twice, or not at all. LimitError: TensorFlow died or hung.
+    KeyboardInterrupt: nothing was measured yet.
+    """
+    graph = model.graph
+    check_cache(os.fspath(piping.cache or ""))
+    pipeline, own, styles = _planned(graph, data, piping, settings.batch, tuple(styles))
+    refuse_own_queues(graph, (*graph.outputs, *piping.init))
+    check_devices([settings.device])
+    start = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    seen = machine()
+    sampler = Sampler(open_devices(), lambda line: advance(line, 0))
+    with (
+        tempfile.TemporaryDirectory(prefix="deploykit-") as folder,
+        serving(piping.service_workers, piping.service_address) as (service, helpers),
+    ):
+        pipeline, skipped = _sound(pipeline, piping.on_error, Path(folder), advance)
+        if pipeline.data.kind != OWN:
+            pipeline.say()
+        pipeline, distinct = _served(pipeline, service, advance)
+        path = Path(folder, "model.pb")
+        spill(graph, path)
+        init, wait_ms = tuple(piping.init), piping.simulated_compute_ms
+        jobs = []
+        for style in styles:
+            owns = own if style == PIPELINE else None
+            job = InputJob(style, pipeline, str(path), graph.outputs, init, wait_ms, settings)
+            jobs.append(replace(job, helpers=helpers, own=owns))
+        cold = not_in_memory(pipeline.data.files)
+        course = _Turns(seconds / rounds, rounds, sampler, advance, cold)
+        interrupted = course.run(jobs)
+    computes = "simulated" if wait_ms is not None else settings.device.partition(":")[0]
+    found = course.results(pipeline.data.kind, computes)
+    return InputResult(
+        found, model, pipeline, wait_ms, skipped, seen, start, interrupted, distinct, len(cold)
+    )
+
+
+def _planned(
+    graph: Graph,
+    data: str | None,
+    piping: InputPipelineOptions,
+    batch: int | None,
+    styles: tuple[str, ...],
+) -> tuple[Pipeline, OwnPipeline | None, tuple[str, ...]]:
+    """Return deploykit's pipeline, one's own, and which styles can be measured.
+
+    Where one's own reads data that deploykit cannot, it is measured alone.
+    """
+    own = None
+    if piping.pipeline is not None:
+        own = own_pipeline(piping.pipeline, data, batch, graph)
+        if data is None:
+            return own.alone(), own, (PIPELINE,)
+    assert data is not None
+    try:
+        opened = open_data(data, piping.declared(graph).columns)
+        return pipeline_for(opened, graph, batch=batch, piping=piping), own, styles
+    except (FileError, GraphError) as error:
+        if own is None or not set(styles) <= {"tfdata", PIPELINE}:
+            raise
+        if styles != (PIPELINE,):
+            logger.info("%s is measured alone, because tfdata cannot read its data: %s", own.name,
+                        error)  # fmt: skip
+        return own.alone(), own, (PIPELINE,)
+
+
+def _sound(
+    pipeline: Pipeline, on_error: str, folder: Path, advance: Advance
+) -> tuple[Pipeline, tuple[str, ...]]:
+    """Return the pipeline over records that can be used, and where the others lie."""
+    if on_error not in ON_ERROR:
+        raise GraphError("not-one-of", what="on_error", known=ON_ERROR, got=on_error)
+    if on_error == "stop" or pipeline.data.kind == OWN:
+        return pipeline, ()
+    advance("look for damage", 0)
+    return without_damaged(pipeline, folder)
+
+
+def _served(pipeline: Pipeline, service: str, advance: Advance) -> tuple[Pipeline, int | None]:
+    """Return the pipeline behind a tf.data service, if there is one, and how many records it gave.
+
+    One epoch of ids is gone through.
+    """
+    if not service:
+        return pipeline, None
+    advance("check an epoch", 0)
+    distinct: int = call("deploykit.data.tfdata_service:check_epoch", pipeline.data, service)
+    return replace(pipeline, service=service), distinct
+
+
+@dataclass
+class _Turns:
+    """Styles that have their turns, round by round."""
+
+    seconds: float
+    """Of a turn."""
+    rounds: int
+    sampler: Sampler
+    advance: Advance
+    cold: Sequence[str]
+    """Files that did not lie in memory at the start, and do not at the start of any turn."""
+    found: dict[str, list[Round]] = field(default_factory=dict)
+    decoding: dict[str, float | None] = field(default_factory=dict)
+
+    def run(self, jobs: Sequence[InputJob]) -> bool:
+        """Run all rounds; return whether Ctrl-C ended them early.
+
+        KeyboardInterrupt: there is none yet.
+        """
+        self.found = {job.style: [] for job in jobs}
+        steps = len(jobs) * (1 + self.rounds)
+        with contextlib.ExitStack() as stack:
+            workers: list[tuple[str, Worker]] = []
+            try:
+                for job in jobs:  # one after another: a start beside another takes its cores
+                    self.advance(f"load {job.style}", steps)
+                    worker = started(job)
+                    stack.callback(worker.close)
+                    workers.append((job.style, worker))
+                    self.decoding[job.style] = _asked(job.style, worker, "decoding")
+                    for phase in ("compute", "both"):
+                        _ask(job.style, worker, phase, 1e9, _WARM_UP_STEPS)
+                for number in range(self.rounds):
+                    for style, worker in workers if number % 2 == 0 else reversed(workers):
+                        self.advance(style, steps)
+                        # What another style still reads ahead would take the disk from this one.
+                        wait_for_quiet([each.pid for _, each in workers], self.seconds)
+                        self.found[style].append(self._turn(style, worker))
+            except KeyboardInterrupt:
+                if not any(self.found.values()):
+                    raise
+                return True
+        return False
+
+    def _turn(self, style: str, worker: Worker) -> Round:
+        """Return what a style does in its turn."""
+        found: dict[str, Stretch] = {}
+        forget(self.cold)
+        for phase, share in _SHARES.items():
+            limit = share * self.seconds
+            if phase == "compute":
+                _ask(style, worker, phase, _SETTLING * limit)
+            else:
+                _ask(style, worker, phase, _DRAINING * limit, BUFFERED[style])
+            watching = self.sampler.watching(style, worker.pid)
+            with watching if phase == "both" else contextlib.nullcontext():
+                least = _LEAST if phase == "compute" else BUFFERED[style]
+                found[phase] = _ask(style, worker, phase, limit, None, least)
+        return Round(**found)
+
+    def results(self, kind: str, computes: str) -> tuple[StyleResult, ...]:
+        """Return what was found of each style that had a turn, over data of a kind."""
+        cores = float(usable_cores())
+        return tuple(
+            StyleResult(
+                style, kind, tuple(turns), cores, self.sampler.facts(style)["devices"], computes,
+                self.decoding.get(style),
+            )
+            for style, turns in self.found.items()
+            if turns
+        )  # fmt: skip
+
+
+def _ask(style: str, worker: Worker, *arguments: object) -> Stretch:
+    """Run a phase in a style's process; LimitError: TensorFlow died or hung."""
+    answer: Stretch = _asked(style, worker, "run", *arguments)
+    return answer
+
+
+def _asked(style: str, worker: Worker, method: str, *arguments: object) -> Any:
+    try:
+        return worker.ask(method, *arguments)
+    except (CrashError, LimitError) as error:
+        raise error.within(style, LimitError) from None
+
+
+def refuse_own_queues(graph: Graph, fetches: Sequence[str]) -> None:
+    """Raise GraphError where what is fetched takes from a queue of the graph's own.
+
+    A GraphDef has no queue runners, so nothing would ever fill it.
+    """
+
+    def needed(name: str) -> Iterable[str]:
+        return () if graph.is_input(name) else map(producer_name, graph[name].inputs)
+
+    for name in reached(map(producer_name, fetches), needed):
+        if graph[name].op.startswith(("QueueDequeue", "ReaderRead")) and not graph.is_input(name):
+            raise GraphError("queue-not-fed", node=name)

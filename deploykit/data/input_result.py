@@ -1,0 +1,177 @@
+"""What a measurement of input styles found, as a value with a JSON form."""
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from deploykit.data.bottleneck import Rates, ReadingCost, Verdict, undecided, verdict
+from deploykit.data.input_runner import PHASES, Stretch
+from deploykit.data.pipeline import Pipeline
+from deploykit.data.user_pipeline import OWN
+from deploykit.importers.open_model import OpenedModel
+from deploykit.transforms.common.documents import AsHtml, Hidden, Written, head, written
+
+_AGREEING = 0.4  # of the rounds beside other work; fewer do not decide
+_SLOWEST = 1e-9  # items a second, where a phase gave none
+
+
+def _idle_share(stretch: Stretch) -> float | None:
+    """Return for which part of the time no thread ran or could have run, at least."""
+    return None if stretch.wanted is None else max(0.0, 1 - stretch.wanted)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one turn of a style gave in each phase."""
+
+    input: Stretch
+    compute: Stretch
+    both: Stretch
+
+
+@dataclass(frozen=True)
+class StyleResult:
+    """All rounds of a style, and what follows from them."""
+
+    style: str
+    kind: Hidden[str]
+    """Of the data."""
+    rounds: tuple[Round, ...]
+    cores: float
+    devices: Sequence[Mapping[str, Any]] = ()
+    """GPUs while it ran: mean and maximum of each figure."""
+    computes: Hidden[str] = "cpu"
+    """Where the model does: cpu, gpu or simulated."""
+
+    decoding: Hidden[float | None] = None
+    """Share of the CPU time of reading an image that goes into decoding it; None: there is none."""
+
+    @property
+    @written(flat=True)
+    def _rates(self) -> dict[str, Any]:
+        rates, reading = self.rates, self.rates.reading
+        return {
+            "items_per_second": rates.both,
+            "compute_only": rates.compute,
+            "input_only": rates.input,
+            "ceiling": rates.ceiling,
+            "floor": rates.floor,
+            "share_of_ceiling": rates.share,
+            "cpu": rates.cpu,
+            "machine": {name: getattr(rates, name) for name in ("idle", "iowait", "foreign")},
+            "reading": {
+                "cpu": reading.cpu,
+                "idle_share": reading.idle_share,
+                "bytes_per_second": reading.bytes,
+                "storage_bytes_per_second": reading.read,
+                "decoding_share": reading.decoding,
+            },
+            "unstable": rates.unstable,
+        }
+
+    @property
+    def rates(self) -> Rates:
+        """The medians of the rounds."""
+        return self._of(self.rounds)
+
+    @property
+    @written(flat=True)
+    def verdict(self) -> Verdict:
+        """What limits it."""
+        found = self._judged(self.rates)
+        limits = Counter(self._judged(self._of([each])).limit for each in self.rounds)
+        if self.rates.crowded and limits[found.limit] < _AGREEING * len(self.rounds):
+            return undecided(self.rates, limits)
+        return found
+
+    def _judged(self, rates: Rates) -> Verdict:
+        return verdict(self.style, self.kind, rates, self.computes)
+
+    def _of(self, rounds: Sequence[Round]) -> Rates:
+        def each(
+            phase: str, figure: Callable[[Stretch], float | None], least: float = 0.0
+        ) -> float | None:
+            values = [figure(getattr(turn, phase)) for turn in rounds]
+            known = [max(least, value) for value in values if value is not None]
+            return statistics.median(known) if known else None
+
+        def rate(phase: str) -> float:
+            return each(phase, lambda stretch: stretch.items / stretch.seconds, _SLOWEST) or 0.0
+
+        def pooled(phase: str) -> float:
+            stretches: list[Stretch] = [getattr(turn, phase) for turn in rounds]
+            items = sum(stretch.items for stretch in stretches)
+            return max(_SLOWEST, items / sum(stretch.seconds for stretch in stretches))
+
+        def bytes_of(name: str) -> float | None:
+            read = [stretch for turn in rounds for stretch in (turn.input, turn.both)]
+            counts = [getattr(stretch, name) for stretch in read]
+            return None if None in counts else sum(counts) / sum(each.seconds for each in read)
+
+        reading = ReadingCost(
+            cpu=each("input", lambda stretch: stretch.cores) or 0.0,
+            idle_share=each("input", _idle_share),
+            read=bytes_of("read_bytes"),
+            asked=bytes_of("asked_bytes"),
+            iowait=each("input", lambda stretch: stretch.iowait),
+            decoding=self.decoding,
+        )
+        return Rates(
+            # What a disk gives comes in bursts, of which a median would miss some.
+            both=pooled("both") if reading.waiting else rate("both"),
+            compute=rate("compute"),
+            input=pooled("input") if reading.waiting else rate("input"),
+            cpu=each("both", lambda stretch: stretch.cores) or 0.0,
+            cores=self.cores,
+            idle=each("both", lambda stretch: stretch.idle),
+            iowait=each("both", lambda stretch: stretch.iowait),
+            foreign=each("both", lambda stretch: stretch.foreign),
+            wanted=each("both", lambda stretch: stretch.wanted),
+            reading=reading,
+        )
+
+    @property
+    @written()
+    def spread(self) -> dict[str, tuple[float, float]]:
+        """The smallest and the largest rate of each phase."""
+        found = {}
+        for phase in PHASES:
+            stretches = [getattr(each, phase) for each in self.rounds]
+            rates = [each.items / each.seconds for each in stretches]
+            found[phase] = (min(rates), max(rates))
+        return found
+
+
+def _about(pipeline: Pipeline) -> dict[str, Any]:
+    keys = ("batch", "shuffle", "cache", "buckets", "private_threads")
+    data = {key: getattr(pipeline.data, key) for key in ("path", "kind", "records")}
+    return {"data": data, **{key: getattr(pipeline, key) for key in keys}}
+
+
+@dataclass(frozen=True)
+class InputResult(AsHtml):
+    """Styles that were measured in turn, over the same data before the same model."""
+
+    HEAD: ClassVar = head("input")
+
+    styles: tuple[StyleResult, ...]
+    model: Hidden[OpenedModel]
+    pipeline: Annotated[Pipeline, Written(flat=True, by=_about)]
+    """What all of them built, over sound records alone."""
+    wait_ms: Annotated[float | None, Written("simulated_accelerator_ms")]
+    skipped: tuple[str, ...]
+    """Damaged files that were left out."""
+    machine: Mapping[str, Any]
+    started: str
+    interrupted: bool = False
+    distinct: Annotated[int | None, Written("service_epoch")] = None
+    """Records of the epoch that a tf.data service gave, each once; None: there was no service."""
+    cold_files: int = 0
+    """Files that did not lie in memory, and were read from the disk anew in each turn."""
+
+    @property
+    def fed(self) -> Mapping[str, str]:
+        """What becomes of the data on the way to each input, in words."""
+        return {} if self.pipeline.data.kind == OWN else self.pipeline.fed

@@ -1,0 +1,277 @@
+"""An input pipeline over data as plain data, and its options; each style builds it in its own
+way.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from deploykit.benchmarking.run_config import INPUTS
+from deploykit.data.data import Data
+from deploykit.data.preprocessing import Steps, keeps_files, result_of
+from deploykit.records.examples import Feature
+from deploykit.storage.image_files import HEAD, size_of
+from deploykit.storage.parameters import takes_former_names
+from deploykit.transforms.common.errors import Error, GraphError
+from deploykit.transforms.common.flag import PREPROCESS, Flag
+from deploykit.transforms.engines.engines import MOST_BATCH, MOST_THREADS
+from deploykit.transforms.ir.node import split
+from deploykit.transforms.ir.protos import Example
+from deploykit.transforms.ir.tfrecord import read_records
+from deploykit.transforms.untrusted.files import opened
+from deploykit.verification.samples import InputFunction, PreprocessLike
+
+if TYPE_CHECKING:
+    from deploykit.data.preprocessing import Preprocessing
+    from deploykit.transforms.ir.graph import Graph
+
+
+@takes_former_names
+@dataclass(frozen=True)
+class InputPipelineOptions:
+    """How files reach a model that is measured behind them, and what of it is run."""
+
+    HEADING: ClassVar = "Input from files"
+
+    run_ops: Annotated[
+        Sequence[str], Flag(hidden="--fetch", formerly="fetches", format="names")
+    ] = ()
+    """Run these ops or tensors instead of the outputs, for example a training step."""
+    init: Annotated[Sequence[str], Flag(format="names")] = ()
+    """Run these ops once at the start."""
+    simulated_compute_ms: Annotated[
+        float | None,
+        Flag(hidden="--simulate-accelerator", formerly="wait_ms", metavar="MS", at_least=0),
+    ] = None
+    """Instead of running the model, wait this long per batch, so that the CPU is free to read."""
+    preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
+    on_error: Literal["stop", "skip"] = "stop"
+    """Whether a damaged image, in a file or a TFRecord, ends the run or is skipped."""
+    shuffle: bool = False
+    """Shuffle the files and neighboring records, as for training."""
+    cache: Annotated[str | None, Flag(format="path", metavar="memory|FILE")] = None
+    """tf.data: keep parsed records in memory or in a file, so that later epochs read no data
+    files."""
+    buckets: Annotated[Sequence[int], Flag(format="counts", at_most=MOST_BATCH)] = ()
+    """tf.data: batch texts of similar length together, to reduce padding; these lengths are the
+    bucket boundaries."""
+    private_threads: Annotated[int | None, Flag(at_most=MOST_THREADS)] = None
+    """tf.data: read with this many private threads instead of the model's threads."""
+    service_workers: Annotated[
+        int | None, Flag(hidden="--service", formerly="workers", at_most=256)
+    ] = None
+    """Start this many tf.data service workers, which share the files and listen on all network
+    interfaces. One epoch is checked first."""
+    service_address: Annotated[str | None, Flag(formerly="address", metavar="HOST:PORT")] = None
+    """Use the workers of a tf.data service that is already running."""
+    pipeline: Annotated[
+        str | InputFunction | None, Flag(format="text", metavar="MODULE:FUNCTION")
+    ] = None
+    """Run and measure your own tf.data function. It is called with the path from `data`, and with
+    batch and epochs if it takes them. It is compared with `input` tfdata. It is measured alone with
+    `input` pipeline, without `data`, or if only it can read the data."""
+
+    def declared(self, graph: "Graph | None") -> "Preprocessing":
+        """Return what becomes of the features. FileError, GraphError: it cannot be read."""
+        from deploykit.data.preprocessing import declared_for
+
+        return declared_for(graph, self.preprocess)
+
+    def reads_files(self, data: Any, style: str | None = None) -> bool:
+        """Say whether files are read while the model computes, or all data lie in memory before.
+
+        GraphError: they are to be read, and there are none.
+        """
+        asked = self != PLAIN or style not in (None, *INPUTS)
+        path = os.fspath(data) if isinstance(data, str | os.PathLike) else None
+        if self.pipeline is not None and data is None and style in (None, PIPELINE):
+            return True
+        if path is not None:
+            from deploykit.data.data import is_arrays
+
+            return asked or not is_arrays(path)
+        if style not in (None, *INPUTS):
+            raise GraphError("input-style-without-files", got=style, known=INPUTS)
+        if asked:
+            raise GraphError(
+                "option-needs",
+                option="reading input from files",
+                needed="data, a path (--data)",
+            )
+        return False
+
+    def styles(self, style: str | None = None) -> tuple[str, ...]:
+        """Return the styles of input that are measured. GraphError: options contradict them."""
+        if style not in (None, "all", PIPELINE, *STYLES):
+            raise GraphError("not-one-of", what="the input", known=[*STYLES, "all"], got=style)
+        if style == PIPELINE and self.pipeline is None:
+            raise GraphError("input-style-pipeline")
+        served = self.service_workers is not None or self.service_address is not None
+        if served and (style != "tfdata" or self.pipeline is not None):
+            raise GraphError("only-for", option="a tf.data service", what="input tfdata (--input)")
+        if (self.cache or self.buckets or self.private_threads or served) and style not in (
+            None, "all", "tfdata", PIPELINE,
+        ):  # fmt: skip
+            raise GraphError(
+                "only-for",
+                option="cache, buckets and private threads",
+                what="input tfdata (--input)",
+            )
+        if self.service_workers is not None and self.service_address is not None:
+            raise GraphError(
+                "give-one", options=["the workers of a tf.data service", "its address"]
+            )
+        if self.pipeline is None:
+            return STYLES if style in (None, "all") else (str(style),)
+        beside = {"all": STYLES, None: ("tfdata",), PIPELINE: ()}.get(style, (str(style),))
+        return (*beside, PIPELINE)
+
+
+PIPELINE = "pipeline"
+"""The style of one's own tf.data function."""
+PLAIN = InputPipelineOptions()
+
+
+logger = logging.getLogger("deploykit")
+
+_LOOKED_AT = 8  # photos, to see whether all are of one size
+
+STYLES = ("feed", "queue", "tfdata")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What is read, what becomes of it, and in which batches it arrives."""
+
+    data: Data
+    steps: Mapping[str, Steps]
+    """Of each input, by the tensor that takes it."""
+    batch: int = 32
+    whole: bool = False
+    """Whether a smaller batch at the end is left out."""
+    epochs: int | None = 1
+    """How often the data are gone through; None: again and again."""
+    threads: int = 1
+    """Files read at once, and threads that fill a queue; with 1, records keep their order."""
+    shuffle: int | None = None
+    """Seed by which files, and records near each other, change places; None: they do not."""
+    cache: str = ""
+    """What tf.data does once: nothing, or with `memory` or the name of a file, all but batches."""
+    buckets: tuple[int, ...] = ()
+    """Lengths at which tf.data divides texts, so that a batch holds texts of like length."""
+    private_threads: int | None = None
+    """A thread pool of tf.data's own; None: it shares the session's."""
+    service: str = ""
+    """Where a tf.data service listens whose workers read and parse for tf.data; empty: none."""
+    why: Mapping[str, str] = field(default_factory=dict)
+    """Who says which values the photos of an input have, by the tensor that takes them."""
+
+    @cached_property
+    def features(self) -> dict[str, Feature]:
+        """The features that an input is made of."""
+        names = dict.fromkeys(steps.feature for steps in self.steps.values())
+        return {name: self.data.features[name] for name in names}
+
+    @cached_property
+    def fed(self) -> dict[str, str]:
+        """What becomes of the data on the way to each input, in words."""
+        return {split(tensor)[0]: self._in_words(tensor) for tensor in self.steps}
+
+    def say(self) -> None:
+        """Say what becomes of the data."""
+        say(self.fed)
+
+    def _in_words(self, tensor: str) -> str:
+        steps = self.steps[tensor]
+        feature = self.data.features[steps.feature]
+        if feature.content != "image":
+            done = ", ".join(changes(steps)) or "as they are"
+            return f"{kind_of(feature.dtype, feature.shape, self.data.path)}, {done}"
+        seen = set(_sizes(self.data, steps.feature))
+        sizes = f"photos{' of several sizes' if len(seen) > 1 else ''.join(f' {s}' for s in seen)}"
+        becomes = "as files" if keeps_files(steps, feature) else ", ".join(changes(steps))
+        return f"{sizes}{' ->' if steps.resize else ','} {becomes} ({self.why.get(tensor, '')})"
+
+    @cached_property
+    def one_by_one(self) -> bool:
+        """Whether records are parsed one by one: images, and texts of different lengths."""
+        return any(
+            feature.content == "image" or None in feature.shape
+            for feature in self.features.values()
+        ) or any(steps.split is not None for steps in self.steps.values())
+
+    @property
+    def padded(self) -> bool:
+        """Whether batches hold texts of different lengths, the shorter ones filled up."""
+        results = (result_of(each, self.features[each.feature]) for each in self.steps.values())
+        return any(None in each.shape for each in results)
+
+    @property
+    def drops(self) -> bool:
+        """Whether a smaller batch is left out where it is made; several workers each make one."""
+        return self.whole and not self.service
+
+
+def say(fed: Mapping[str, str], said: Mapping[str, str] | None = None) -> None:
+    """Say what becomes of files on the way to each input, unless it was said."""
+    for name, text in fed.items():
+        if (said or {}).get(name) != text:
+            logger.info("%s: %s", name, text)
+
+
+def kind_of(dtype: str, shape: tuple[int | None, ...], path: str) -> str:
+    """Return what lies in a file, such as `float32 28x28x1 from test.npz`."""
+    sizes = "x".join("?" if size is None else str(size) for size in shape)
+    return f"{dtype}{sizes and ' '}{sizes} from {Path(path).name or path}"
+
+
+def changes(steps: Steps) -> Iterator[str]:
+    """Yield what steps make of a feature, in words."""
+    if steps.resize is not None:
+        height, width = steps.resize
+        yield f"{width}x{height} bilinear{' by corners' if steps.corners else ''}"
+    if steps.crop is not None:
+        height, width = steps.crop
+        yield f"the middle {width}x{height}"
+    if steps.channels == 1:
+        yield "grey"
+    if steps.split is not None:
+        yield "split into tokens"
+    if steps.length is not None:
+        yield f"at most {steps.length}"
+    if steps.channels is not None and steps.range is not None:
+        yield str(steps.range)
+        return
+    if steps.scale is not None:
+        yield f"multiplied by {steps.scale:.4g}"
+    for numbers, word in ((steps.mean, "less"), (steps.std, "divided by")):
+        if numbers:
+            yield f"{word} {' '.join(f'{each:.4g}' for each in numbers)}"
+
+
+def _sizes(data: Data, feature: str) -> Iterator[str]:
+    """Yield the sizes of some of many photos, as far as they can be read."""
+    files = data.files
+    for place in sorted(set(np.linspace(0, len(files) - 1, _LOOKED_AT).round().astype(int))):
+        with contextlib.suppress(OSError, Error, DecodeError, StopIteration, IndexError):
+            size = size_of(_head(data, files[place], feature))
+            if size is not None:
+                yield "{}x{}".format(*size)
+
+
+def _head(data: Data, path: str, feature: str) -> bytes:
+    """Return the first bytes of a photo: of a file, or of its first record."""
+    if data.kind == "images":
+        with opened(path) as file:
+            return file.read(HEAD)
+    record = next(read_records(path, bool(data.compression)))
+    head: bytes = Example.FromString(record).features.feature[feature].bytes_list.value[0]
+    return head

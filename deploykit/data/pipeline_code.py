@@ -1,0 +1,218 @@
+"""The recommended tf.data pipeline for given data, as a readable file that needs no deploykit."""
+
+import json
+import keyword
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deploykit.data.data import IMAGE_ENDS, LABELS, Data
+from deploykit.data.pipeline import Pipeline
+from deploykit.data.preprocessing import Steps, keeps_files, result_of
+from deploykit.data.tfdata import MEMORY, PREFETCHED, nearby
+from deploykit.records.examples import Feature
+from deploykit.records.index import shard_name
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.node import split
+
+_TAKEN = {
+    "tf",
+    "np",
+    "found",
+    "numbers",
+    "lines",
+    "middle",
+    "arrays",
+    "examples",
+    "example",
+    "file",
+}
+
+
+@dataclass(frozen=True)
+class _Input:
+    """One entry of what the written `parse` returns: statements first, then an expression."""
+
+    key: str
+    lines: tuple[str, ...]
+    value: str
+    result: Feature
+
+
+def written(pipeline: Pipeline) -> str:
+    """Return the Python file of a pipeline. GraphError: the data cannot be named in it."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["quoted"] = _quoted
+    data = pipeline.data
+    inputs = _inputs(pipeline)
+    return environment.get_template("tfdata.py.jinja").render(
+        data=data,
+        inputs=inputs,
+        features=pipeline.features,
+        specs={name: _spec(each) for name, each in pipeline.features.items()},
+        single=data.kind == "arrays" or not Path(data.path).is_dir(),
+        batch=pipeline.batch,
+        rest=", drop_remainder=True" if pipeline.whole else "",
+        one_by_one=pipeline.one_by_one,
+        padded=pipeline.padded,
+        cuts=any(each.crop and not each.resize for each in pipeline.steps.values()),
+        width=data.width if data.kind == "csv" else 0,
+        shards=_shards(data),
+        labels=_labels(data),
+        listed=LABELS if Path(data.path, LABELS).exists() else "",
+        ends=IMAGE_ENDS,
+        threads=pipeline.threads,
+        deterministic=pipeline.threads == 1,
+        shuffle=pipeline.shuffle is not None,
+        seed=pipeline.shuffle or 0,
+        nearby=nearby(data),
+        cache=pipeline.cache,
+        cache_file=_quoted(pipeline.cache) if pipeline.cache not in ("", MEMORY) else "",
+        buckets=list(pipeline.buckets),
+        long=next((each.key for each in inputs if None in each.result.shape), ""),
+        private_threads=pipeline.private_threads,
+        prefetched=PREFETCHED,
+    )
+
+
+def _inputs(pipeline: Pipeline) -> list[_Input]:
+    found, taken = [], set(_TAKEN)
+    for tensor, steps in pipeline.steps.items():
+        feature = pipeline.features[steps.feature]
+        name = re.sub(r"\W", "_", split(tensor)[0])
+        while name in taken or keyword.iskeyword(name) or not name.isidentifier():
+            name = f"{name}_" if name[:1].isalpha() else f"input_{name}"
+        taken.add(name)
+        key = _quoted(tensor.removesuffix(":0"))
+        source = _source(pipeline.data, steps.feature)
+        dtype = _dtype(pipeline.data, feature)
+        lines = tuple(_statements(name, source, steps, feature, dtype, pipeline.one_by_one))
+        found.append(_Input(key, lines, name if lines else source, result_of(steps, feature)))
+    return found
+
+
+def _source(data: Data, feature: str) -> str:
+    """Return the expression that stands for a feature in the written `parse`."""
+    if data.kind == "csv":
+        columns = data.columns[feature]
+        if isinstance(columns, int):
+            return f"numbers[:, {columns}]"
+        return f"numbers[:, {columns[0]}:{columns[1]}]"
+    if data.kind == "images":
+        return "label" if feature == "label" else "tf.io.read_file(file)"
+    return f"found[{_quoted(feature)}]"
+
+
+def _dtype(data: Data, feature: Feature) -> str:
+    """Return the type that a feature has before its steps."""
+    is_label = data.kind == "images" and not feature.content
+    return "int32" if is_label else feature.dtype  # TensorFlow's choice for numbers in a list
+
+
+def _statements(
+    name: str, source: str, steps: Steps, feature: Feature, dtype: str, one_by_one: bool
+) -> list[str]:
+    """Return the steps of an input as statements, as `applying.in_graph` does them."""
+    if keeps_files(steps, feature):
+        return []
+    said = [source]  # each after the first reads what the one before it gave
+    if feature.content == "image":
+        said.append(f"tf.io.decode_image({{}}, {steps.channels}, expand_animations=False)")
+        dtype = "uint8"
+    elif feature.content == "raw":
+        said.append(f"tf.io.decode_raw({{}}, tf.{feature.dtype})")
+        sizes = [-1 if size is None else size for size in feature.shape]
+        said.append(f"tf.reshape({{}}, {sizes if one_by_one else [-1, *sizes]})")
+    if steps.split is not None:
+        said.append(f"tf.strings.split({{}}, {_quoted(steps.split)})" if steps.split
+                    else "tf.strings.split({})")  # fmt: skip
+    if steps.length is not None:
+        said.append(f"{{}}[:{steps.length}]")
+    if steps.resize is not None:
+        resize = "tf.compat.v1.image.resize" if steps.corners else "tf.image.resize"
+        said.append(f"{resize}({{}}, {list(steps.resize)})")
+        dtype = "float32"
+    if steps.crop is not None:
+        said += _cropped(steps.crop, steps.resize)
+    computed = [
+        f"{{}} {sign} {_numbers(values)}"
+        for sign, values in (("*", steps.scale), ("-", steps.mean), ("/", steps.std))
+        if values not in (None, ())
+    ]
+    if computed and dtype != "float32":
+        said.append("tf.cast({}, tf.float32)")
+    said += computed
+    dtype = "float32" if computed else dtype
+    if steps.dtype != dtype:
+        said.append(f"tf.cast({{}}, tf.{steps.dtype})")
+    if len(said) == 1:
+        return []
+    lines = [f"{name} = {said[1].format(said[0])}"]
+    lines += [f"{name} = {each.format(name)}" for each in said[2:]]
+    if feature.content == "image":  # which decode_image does not know
+        lines.insert(1, f"{name}.set_shape([None, None, {steps.channels}])")
+    return lines
+
+
+def _cropped(crop: tuple[int, int], resize: tuple[int, int] | None) -> list[str]:
+    """Return what cuts the middle out, in one statement, or two where sizes differ."""
+    height, width = crop
+    if resize is not None:
+        top, left = (resize[0] - height) // 2, (resize[1] - width) // 2
+        return [f"{{}}[..., {top}:{top + height}, {left}:{left + width}, :]"]
+    return [f"middle({{}}, {height}, {width})"]
+
+
+def _numbers(values: Any) -> str:
+    """Return one number, or a list of one for each channel, as Python."""
+    if isinstance(values, tuple):
+        return str(values[0]) if len(values) == 1 else str(list(values))
+    inverse = round(1 / values) if 0 < values < 1 else 0
+    is_long = len(str(values)) > len(f"(1 / {inverse})")
+    return f"(1 / {inverse})" if is_long and inverse and 1 / inverse == values else str(values)
+
+
+def _spec(feature: Feature) -> str:
+    """Return what `parse_example` asks for, as Python; compare `parsing.example_spec`."""
+    if feature.content:
+        return "tf.io.FixedLenFeature([], tf.string)"
+    if None in feature.shape:
+        return f"tf.io.RaggedFeature(tf.{feature.dtype})"
+    return f"tf.io.FixedLenFeature({list(feature.shape)}, tf.{feature.dtype})"
+
+
+def _shards(data: Data) -> str:
+    """Return the names of shards as a Python expression, where `n` counts them."""
+    if data.kind != "records":
+        return ""
+    names = [Path(file).name for file in data.files]
+    name, count = names[0].rpartition("-00000-of-")[0], len(names)
+    if names != [shard_name(name, number, count) for number in range(count)]:
+        raise GraphError("shards-incomplete", source=data.path, name=names[0])
+    for character in "{}":
+        name = name.replace(character, character * 2)
+    return f"f{_quoted(f'{name}-{{n:05}}-of-{count:05}.tfrecord')}"
+
+
+def _labels(data: Data) -> dict[str, int]:
+    """Return the label of each class of images."""
+    if data.kind != "images":
+        return {}
+    numbers = all(name.isdecimal() for name in data.classes)
+    return {name: int(name) if numbers else n for n, name in enumerate(data.classes)}
+
+
+def _quoted(text: str) -> str:
+    """Return a text as formatters of Python would have it quoted."""
+    if '"' in text and "'" not in text:
+        return repr(text)
+    return json.dumps(text, ensure_ascii=not text.isprintable())

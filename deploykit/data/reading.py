@@ -1,0 +1,210 @@
+"""Records of every format, read and parsed by Python one by one; what is damaged is named."""
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from deploykit.data.data import Data
+from deploykit.storage.arrays import load_data
+from deploykit.storage.files import read_bytes
+from deploykit.storage.tables import column
+from deploykit.transforms.common.errors import FileError, GraphError, unknown_name
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.untrusted.files import BOM, lines
+
+Record = tuple[str, dict[str, Any]]
+"""Where it lies, in words, and its features as they lie there."""
+
+
+def records(
+    data: Data, features: tuple[str, ...], shuffled: random.Random | None = None
+) -> Iterator[Record]:
+    """Yield each record once, in the order of the files, which may be shuffled.
+
+    FileError, GraphError: one is damaged; the message names it.
+    """
+    order = list(range(len(data.files)))
+    if shuffled is not None:
+        shuffled.shuffle(order)
+    if data.kind == "arrays":
+        yield from _arrays(data, features, shuffled)
+        return
+    for number in order:
+        if data.kind == "images":
+            yield _image(data, number)
+        elif data.kind == "csv":
+            yield from _lines(data, number, features)
+        else:
+            yield from _examples(data, number, features)
+
+
+def _arrays(
+    data: Data, features: tuple[str, ...], shuffled: random.Random | None
+) -> Iterator[Record]:
+    arrays = load_data(data.path)
+    chosen = {name: as_feature(data, name, arrays) for name in features}
+    order = list(range(data.records or 0))
+    if shuffled is not None:
+        shuffled.shuffle(order)
+    for number in order:
+        found = {name: array[number] for name, array in chosen.items()}
+        yield f"{data.path}: sample {number}", found
+
+
+def as_declared(data: Data, name: str, arrays: Mapping[str, Array]) -> Array:
+    """Return a feature of arrays as TensorFlow takes it."""
+    return as_objects(column(arrays, name, data.features[name].dtype == "string"))
+
+
+def as_feature(data: Data, name: str, arrays: Mapping[str, Array]) -> Array:
+    """Return a feature of arrays likewise; a value of a column may be a row."""
+    array = as_declared(data, name, arrays)
+    is_row = array.ndim == 1 and data.features[name].shape == (1,)
+    return array[:, None] if is_row else array
+
+
+def as_objects(array: Array) -> Array:
+    """Return texts as TensorFlow takes them, and anything else as it is."""
+    if array.dtype.kind == "U":
+        array = np.char.encode(array, "utf-8")
+    return array.astype(object) if array.dtype.kind == "S" else array
+
+
+def _image(data: Data, number: int) -> Record:
+    file = data.files[number]
+    return file, {"image": read_bytes(file), "label": data.labels[number]}
+
+
+def _lines(data: Data, number: int, features: tuple[str, ...]) -> Iterator[Record]:
+    """Yield the lines of a CSV file as the numbers of each feature."""
+    file = data.files[number]
+    for line, content in enumerate(lines(file, "CSV file"), 1):
+        if line == 1 and data.header:
+            continue
+        where = f"{file}: line {line}"
+        content = content.removeprefix(BOM) if line == 1 else content
+        yield where, line_values(data, where, content, features)
+
+
+def line_values(
+    data: Data, where: str, content: bytes, features: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return the features of a line of a CSV file. GraphError: it has not what it should have."""
+    try:
+        text = content.decode()
+        if "\0" in text:
+            raise ValueError
+    except ValueError:
+        raise GraphError("not-text", source=where, what="the lines of a CSV file") from None
+    fields = text.rstrip("\r\n").split(",")
+    try:
+        if len(fields) != data.width:
+            raise ValueError
+        numbers = [float(field) for field in fields]
+    except ValueError:
+        raise GraphError("example-wrong", what=where, reason=_wrong(data, fields)) from None
+    found: dict[str, Any] = {}
+    for name in features:
+        columns = data.columns[name]
+        found[name] = (
+            np.float32(numbers[columns])
+            if isinstance(columns, int)
+            else np.array(numbers[columns[0] : columns[1]], np.float32)
+        )
+    return found
+
+
+def _wrong(data: Data, fields: list[str]) -> str:
+    """Return what is wrong with the fields of a line."""
+    if fields == [""]:
+        return "is empty"
+    label = data.columns.get("label")
+    absent = label == data.width - 1 and len(fields) == data.width - 1
+    if isinstance(label, int) and (absent or (len(fields) > label and not fields[label].strip())):
+        return f"has no label, expected it in column {label}"
+    if len(fields) != data.width:
+        return f"has {len(fields)} numbers, expected {data.width}"
+    for place, field in enumerate(fields):
+        try:
+            float(field)
+        except ValueError:
+            hint = "; deploykit records makes numbers of class names" if place == label else ""
+            return f"has {field[:40]!r} in column {place}, expected a number{hint}"
+    return "cannot be read"
+
+
+def _examples(data: Data, number: int, features: tuple[str, ...]) -> Iterator[Record]:
+    """Yield the Examples of a shard, parsed by Python's protobuf."""
+    for where, content in contents(data, number):
+        yield where, example(data, where, content, features)
+
+
+def contents(data: Data, number: int) -> Iterator[tuple[str, bytes]]:
+    """Yield where each record of a shard lies, in words, and its bytes.
+
+    FileError: a record is damaged, so that those behind it cannot be read; the message names it.
+    """
+    import tensorflow as tf
+
+    file, count = data.files[number], 0
+    options = tf.io.TFRecordOptions(compression_type=data.compression)
+    try:
+        for content in tf.compat.v1.io.tf_record_iterator(file, options):
+            yield f"{file}: record {count}", content
+            count += 1
+    except tf.errors.OpError as error:
+        raise FileError(
+            "record-damaged", source=file, number=count, reason=error.message[:200]
+        ) from None
+    if data.counts and count != data.counts[number]:
+        raise FileError(
+            "index-differs", source=file, got=count, unit="records", expected=data.counts[number]
+        )
+
+
+def example(data: Data, where: str, content: bytes, features: tuple[str, ...]) -> dict[str, Any]:
+    """Return the features of a serialized Example. GraphError: it has not what it should have."""
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError
+
+    try:
+        given = tf.train.Example.FromString(content).features.feature
+    except DecodeError:
+        raise GraphError("example-missing", what=where) from None
+    found: dict[str, Any] = {}
+    for name in features:
+        feature = data.features[name]
+        if name not in given:
+            raise unknown_name("feature", name, sorted(given)).within(where)
+        as_bytes = feature.dtype == "string" or feature.content == "raw"
+        kind = "bytes_list" if as_bytes else (
+            "int64_list" if feature.dtype == "int64" else "float_list"
+        )  # fmt: skip
+        listed = getattr(given[name], kind).value
+        expected = 1 if as_bytes and feature.content else None
+        if expected is None and None not in feature.shape:
+            expected = math.prod(size or 0 for size in feature.shape)
+        if expected is not None and len(listed) != expected:
+            raise GraphError(
+                "example-feature-values",
+                what=where,
+                count=len(listed),
+                dtype=feature.dtype,
+                name=name,
+                expected=expected,
+            )
+        if feature.content:
+            found[name] = listed[0]
+        elif feature.dtype == "string":
+            found[name] = np.array(list(listed), object).reshape(_open(feature.shape))
+            found[name] = found[name] if feature.shape else found[name].item()
+        else:
+            found[name] = np.array(listed, feature.dtype).reshape(_open(feature.shape))
+    return found
+
+
+def _open(shape: tuple[int | None, ...]) -> tuple[int, ...]:
+    return tuple(-1 if size is None else size for size in shape)

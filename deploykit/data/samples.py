@@ -1,0 +1,325 @@
+"""Samples of a graph from data of any kind: arrays, a tf.data.Dataset, files and a pipeline."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from deploykit.benchmarking.inputs import BenchmarkInputs
+from deploykit.data.data import is_arrays, open_data
+from deploykit.data.feed import batches
+from deploykit.data.input_benchmark import pipeline_for
+from deploykit.data.labels import (
+    ClassNames,
+    classes_of,
+    group_feature,
+    in_folders,
+    with_class_numbers,
+)
+from deploykit.data.pipeline import InputPipelineOptions, Pipeline, kind_of, say
+from deploykit.data.preprocessing import Preprocessing, Steps
+from deploykit.importers.open_model import OpenedModel, open_model
+from deploykit.storage.arrays import load_data
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.errors import GraphError, naming
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import producer_name, split
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.child_process import Worker
+from deploykit.verification.confidence import group_names
+from deploykit.verification.samples import BATCH, LABELS, Dataset, names_of_inputs
+from deploykit.verification.synthetic.sample_inputs import (
+    demanded_batch,
+    paired_inputs,
+    type_and_shape,
+)
+
+
+def open_runnable(
+    model: Any, piping: InputPipelineOptions, allow_ops: Sequence[str] = (), **options: Any
+) -> OpenedModel:
+    """Return a model whose outputs are what is fetched; `model` and `options` as for `open_model`.
+
+    GraphError: a model that is frozen when it is read has no such ops. RefusedError: running it
+    would reach beyond the graph.
+    """
+    opened = open_model(model, **options)
+    if (piping.run_ops or piping.init) and not _stands(opened):
+        raise GraphError("graph-as-it-stands", source=opened.source)
+    graph = opened.graph.copy()
+    graph.outputs = tuple(piping.run_ops) or graph.outputs
+    run = graph.copy()
+    run.outputs = (*graph.outputs, *piping.init)
+    run.check()
+    found = replace(opened, graph=run)
+    found.refuse_effects(allow_ops)
+    return replace(opened, graph=graph)
+
+
+def _stands(model: OpenedModel) -> bool:
+    """Say whether a model's graph is as it was given, not frozen."""
+    if model.files is not None:
+        return model.files.kind == "graph"
+    return isinstance(model.requested.model, Graph)
+
+
+@dataclass(frozen=True)
+class Feeds:
+    """The batches of a pipeline, which a child process reads anew for each iteration."""
+
+    pipeline: Pipeline
+
+    def __iter__(self) -> Iterator[dict[str, Array]]:
+        """Yield batches by input. FileError, GraphError: a record is damaged; it is named."""
+        with contextlib.closing(Worker(f"{__name__}:FeedReader", self.pipeline)) as worker:
+            while (batch := worker.ask("next")) is not None:
+                yield batch
+
+
+class FeedReader:
+    """A pipeline that is gone through; it lives in a child process."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        """Begin with the first batch."""
+        self._batches = batches(pipeline)
+
+    def next(self) -> dict[str, Array] | None:
+        """Return the next batch, or None after the last."""
+        return next(self._batches, None)
+
+
+_GROUPS = "groups of the samples"  # beside the inputs of a pipeline
+MOST_ELEMENTS = 1_000_000  # of a dataset that does not say where it ends
+
+
+def open_samples(
+    data: Any,
+    graph: Graph,
+    preprocess: Any = None,
+    *,
+    labelled: bool = True,
+    said: Mapping[str, str] | None = None,
+    labels: Any = None,
+    group_by: str | None = None,
+) -> Dataset:
+    """Return data as samples of a graph, all in memory, with labels where there are some.
+
+    Where the data name classes, such as by folders of photos, labels are the places of these names
+    among the labels of the model; it is said how they were found. Without them, the sorted names
+    are the classes, if there are as many as the model scores; else there are no labels.
+
+    Args:
+        data: arrays by input name; one array, or a pair of an array and labels, where the graph has
+            one input; a `tf.data.Dataset` of either, batched or not; an `.npz` file of arrays by
+            input name; a folder of TFRecords, images or CSV files; or samples.
+        graph: what is fed.
+        preprocess: what becomes of the features of files: a JSON file, or what it holds; or the
+            range of photos, such as `0..1`; default: what is known of the graph.
+        labelled: whether labels play a part; what data say of them is not looked at otherwise.
+        said: what need not be said again of what becomes of files.
+        labels: names of the model's classes in the order of its scores, or a text file with one a
+            line; default: what is known of the graph.
+        group_by: the array, column or feature with the group of each sample; of images, `folder`
+            too; '': `group`, where there is one, or folders that are not classes; None: no groups.
+
+    FileError, GraphError: they do not fit the graph's inputs, or name a class that is not among
+    `labels`; the message begins with the path.
+    """
+    if isinstance(data, Dataset):
+        return data
+    known = ClassNames.of(graph, labels)
+    of = partial(Dataset.of, graph, labelled=labelled, group_by=group_by)
+    if isinstance(data, str | os.PathLike):
+        path = os.fspath(data)
+        if _is_plain(path, graph, preprocess):
+            found = of(load_data(path), source=path)
+            found = replace(found, fed=fed_as_they_are(graph, found.arrays, path))
+            found = with_class_numbers(found, graph, known)
+        else:
+            pipeline = _pipeline(path, graph, preprocess)
+            found = _read(pipeline, graph, labelled, group_by)
+            found = with_class_numbers(found, graph, known, classes_of(pipeline.data))
+            found = in_folders(found, pipeline.data, group_by)
+        say(found.fed, said)
+        return found
+    if preprocess is not None:
+        raise GraphError(
+            "only-for", option="preprocess", what="files; arrays and datasets are fed as they are"
+        )
+    if hasattr(data, "as_numpy_iterator"):
+        found = of(_gathered(data, graph), source="the dataset")
+        names = getattr(data, "class_names", ())  # Keras keeps there what its folders are called
+        return with_class_numbers(found, graph, known, dict(enumerate(names)))
+    found = of(_by_name(data, graph))
+    return with_class_numbers(found, graph, known)
+
+
+def open_alike(
+    samples: Dataset, reference: Graph, data: Any, graph: Graph, preprocess: Any = None
+) -> Dataset:
+    """Return the samples of a graph as another one takes them, for which files may be read anew.
+
+    Where the same becomes of files for both, and where the data are arrays, the arrays are those
+    that there are; inputs are paired by name, or else by place.
+
+    Args:
+        samples: what `open_samples` made of the data for the reference.
+        reference: the graph that they fit.
+        data: what they were made of.
+        graph: what is to be fed.
+        preprocess: what was said of the features of files.
+
+    GraphError: the graph has other inputs. Other errors are those of `open_samples`.
+    """
+    pairs = paired_inputs(reference, graph)
+    if pairs is None:
+        raise GraphError("samples-inputs-differ", inputs=graph.inputs, other=reference.inputs)
+    if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), graph, preprocess):
+        path = os.fspath(data)
+        here, there = _pipeline(path, reference, preprocess), _pipeline(path, graph, preprocess)
+        steps = {pairs[name]: each for name, each in here.steps.items() if name in pairs}
+        if steps != there.steps:
+            say(there.fed, samples.fed)
+            found = _read(there, graph, labelled=False)
+            return replace(samples, arrays=found.arrays, batch=found.batch, fed=found.fed)
+    arrays = {pairs[name]: each for name, each in samples.arrays.items() if name in pairs}
+    found = Dataset.of(graph, arrays, source=samples.source, labelled=False)
+    return replace(samples, arrays=found.arrays, batch=found.batch)
+
+
+def open_feeds(
+    data: Any, graph: Graph, preprocess: Any = None, batch: int | None = None
+) -> tuple[Iterable[Mapping[str, Array]], Mapping[str, str]]:
+    """Return feeds of a graph, and what becomes of files on the way, in words.
+
+    Those from files are read anew in each iteration, batch by batch.
+
+    `batch` are samples at once; default: as many as the graph demands, or 8. The other arguments
+    and the errors are those of `open_samples`.
+    """
+    if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), graph, preprocess):
+        with naming(data):
+            feeds = Feeds(_pipeline(os.fspath(data), graph, preprocess, batch))
+        feeds.pipeline.say()
+        return feeds, feeds.pipeline.fed
+    samples = open_samples(data, graph, preprocess, labelled=False)
+    with samples.named():
+        return samples.feeds(batch), samples.fed
+
+
+def read_feeding(
+    feeding: BenchmarkInputs, *graphs: Graph
+) -> tuple[BenchmarkInputs, dict[str, str]]:
+    """Return what is measured with, in memory, and what is fed of a file, in words.
+
+    FileError, GraphError: the file cannot be read.
+    """
+    path, feeding = feeding.path, feeding.read()
+    fed: dict[str, str] = {}
+    if path is not None:
+        arrays: Any = feeding.data
+        for graph in graphs:
+            fed |= fed_as_they_are(graph, arrays, path)
+        say(fed)
+    return feeding, fed
+
+
+def fed_as_they_are(graph: Graph, arrays: Mapping[str, Array], path: str) -> dict[str, str]:
+    """Return what is fed of the arrays of a file, in words."""
+    found = {}
+    for names in names_of_inputs(graph).values():
+        array = next((arrays[name] for name in names if name in arrays), None)
+        if array is not None:
+            dtype = "string" if array.dtype.kind in "OSUV" else str(array.dtype)
+            found[names[0]] = f"{kind_of(dtype, array.shape[1:], path)}, as they are"
+    return found
+
+
+def _is_plain(path: str, graph: Graph, preprocess: Any) -> bool:
+    """Say whether the arrays of a file are fed as they are."""
+    return preprocess is None and is_arrays(path, graph)
+
+
+def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None) -> Pipeline:
+    """Return what reads files for a graph."""
+    declared = InputPipelineOptions(preprocess=preprocess).declared(graph)
+    with naming(path):
+        data = open_data(path, declared.columns, graph)
+        if batch is None and demanded_batch(graph) is None:
+            batch = BATCH
+        return pipeline_for(data, graph, preprocessing=declared, batch=batch, epochs=1, threads=1)
+
+
+def _read(pipeline: Pipeline, graph: Graph, labelled: bool, group_by: str | None = None) -> Dataset:
+    """Return all that a pipeline gives, and the labels and groups that its data have."""
+    data, fed = pipeline.data, pipeline.fed
+    applied = document(Preprocessing(pipeline.steps))
+    label = next((name for name in LABELS if name in data.features), None)
+    if label is not None and labelled:
+        steps = {**pipeline.steps, "labels": Steps(feature=label, dtype=data.features[label].dtype)}
+        pipeline = replace(pipeline, steps=steps)
+    group = group_feature(data, group_by, [producer_name(name) for name in graph.inputs])
+    if group:
+        steps = {**pipeline.steps, _GROUPS: Steps(feature=group, dtype=data.features[group].dtype)}
+        pipeline = replace(pipeline, steps=steps)
+    batches = list(Feeds(pipeline))
+    if not batches:
+        raise GraphError("no-samples", source=data.path, purpose="run")
+    found = {
+        producer_name(name): np.concatenate([batch[name] for batch in batches])
+        for name in pipeline.steps
+    }
+    labels = found.get("labels")
+    if labels is not None and labels.dtype.kind == "f" and (labels == np.rint(labels)).all():
+        found["labels"] = labels.astype(np.int64)  # a CSV file has but one kind of number
+    samples = Dataset.of(graph, found, applied, data.path, labelled=labelled)
+    if group:
+        with samples.named():
+            groups = group_names({group: found[_GROUPS]}, group, samples.count)
+        samples = replace(samples, groups=groups)
+    files = data.files[: samples.count] if data.kind == "images" else ()
+    return replace(samples, fed=fed, files=files)
+
+
+def _by_name(data: Any, graph: Graph) -> dict[str, Any]:
+    """Return arrays by name; a pair are the only input's and the labels."""
+    if isinstance(data, Mapping):
+        return dict(data)
+    values = data if isinstance(data, tuple) else (data,)
+    if len(graph.inputs) != 1 or not 1 <= len(values) <= 2:
+        names = [split(tensor)[0] for tensor in graph.inputs]
+        raise GraphError("samples-by-name", inputs=names)
+    return dict(zip((split(graph.inputs[0])[0], "labels"), values, strict=False))
+
+
+def _gathered(dataset: Any, graph: Graph) -> dict[str, Any]:
+    """Return what a tf.data.Dataset gives, in memory; its elements are samples, or batches of them.
+
+    GraphError: it has no end, or no element.
+    """
+    if int(dataset.cardinality()) == -1:
+        raise GraphError("dataset-endless")
+    elements = [
+        {name: np.asarray(value) for name, value in _by_name(each, graph).items()}
+        for each in islice(dataset.as_numpy_iterator(), MOST_ELEMENTS + 1)
+    ]
+    if not elements:
+        raise GraphError("no-samples", purpose="take from the dataset")
+    if len(elements) > MOST_ELEMENTS:
+        raise GraphError("dataset-too-long", most=MOST_ELEMENTS)
+    join = np.concatenate if _is_batched(elements[0], graph) else np.stack
+    return {name: join([each[name] for each in elements]) for name in elements[0]}
+
+
+def _is_batched(element: Mapping[str, Array], graph: Graph) -> bool:
+    """Say whether an element is a batch: it has as many axes as the input it is for."""
+    for tensor in graph.inputs:
+        array, shape = element.get(split(tensor)[0]), type_and_shape(graph, tensor)[1]
+        if array is not None and shape is not None:
+            return array.ndim == len(shape)
+    return True

@@ -1,0 +1,280 @@
+"""The tf.data style: files read in parallel, batches parsed by ops of a graph, all ahead of
+need.
+"""
+
+import glob
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deploykit.data.apply_preprocessing import in_graph
+from deploykit.data.data import Data
+from deploykit.data.pipeline import Pipeline
+from deploykit.data.preprocessing import result_of
+from deploykit.data.reading import as_declared
+from deploykit.data.tfdata_service import distributed
+from deploykit.data.user_pipeline import OwnDataset
+from deploykit.records.examples import Feature
+from deploykit.storage.arrays import load_data
+from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.transforms.ir.tensors import Array
+
+
+def example_spec(features: Mapping[str, Feature]) -> dict[str, Any]:
+    """Return what `parse_example` asks for."""
+    import tensorflow as tf
+
+    spec: dict[str, Any] = {}
+    for name, feature in features.items():
+        if feature.content:
+            spec[name] = tf.io.FixedLenFeature((), tf.string)
+        elif None in feature.shape:
+            spec[name] = tf.io.RaggedFeature(feature.dtype)
+        else:
+            spec[name] = tf.io.FixedLenFeature(feature.shape, feature.dtype)
+    return spec
+
+
+def parsed_lines(data: Data, features: Mapping[str, Feature], lines: Any) -> dict[str, Any]:
+    """Return the features of a batch of CSV lines, all split and converted at once.
+
+    The graph has a few ops however many columns there are, which `decode_csv` does not.
+    InvalidArgumentError, at run time: a line has more or fewer columns, or no numbers.
+    """
+    import tensorflow as tf
+
+    fields = tf.strings.split(lines, ",")
+    tf.debugging.assert_equal(fields.row_lengths(), tf.constant(data.width, tf.int64))
+    numbers = tf.reshape(tf.strings.to_number(fields.flat_values), (-1, data.width))
+    return _columns(data, features, numbers)
+
+
+def decoded_lines(data: Data, features: Mapping[str, Feature], lines: Any) -> dict[str, Any]:
+    """Return the features of a batch of CSV lines by `decode_csv`, one output for each column."""
+    import tensorflow as tf
+
+    required = [tf.constant([], tf.float32)] * data.width  # an empty field is an error
+    columns = tf.io.decode_csv(lines, required)
+    found = {}
+    for name, feature in features.items():
+        own = [columns[n] for n in _numbers_of(data, name)]
+        found[name] = tf.stack(own, axis=1) if feature.shape else own[0]
+    return found
+
+
+def _numbers_of(data: Data, name: str) -> range:
+    columns = data.columns[name]
+    return range(columns, columns + 1) if isinstance(columns, int) else range(*columns)
+
+
+def _columns(data: Data, features: Mapping[str, Feature], numbers: Any) -> dict[str, Any]:
+    found = {}
+    for name in features:
+        columns = data.columns[name]
+        found[name] = (
+            numbers[:, columns] if isinstance(columns, int) else numbers[:, columns[0] : columns[1]]
+        )
+    return found
+
+
+def inputs_of(pipeline: Pipeline, features: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what each input takes, of one record or of a batch."""
+    return {
+        name: in_graph(steps, pipeline.features[steps.feature], features[steps.feature])
+        for name, steps in pipeline.steps.items()
+    }
+
+
+NEARBY = 1024  # records among which one changes its place when they are shuffled
+PREFETCHED = 8  # batches at most; AUTOTUNE would take what it likes, which nobody could leave out
+MEMORY = "memory"  # the cache that is no file
+_CPU = "/CPU:0"
+
+
+def check_cache(cache: str) -> None:
+    """Raise FileError for a file of a cache that cannot be begun.
+
+    One that is there would be read as it is, whatever data and preprocessing it was made of.
+    """
+    path = Path(cache)
+    if cache in ("", MEMORY):
+        return
+    if not path.parent.is_dir():
+        raise FileError("folder-missing", source=path, folder=path.parent, more="")
+    found = sorted(path.parent.glob(f"{glob.escape(path.name)}[._]*"))
+    if found or path.is_dir():
+        raise FileError("cache-exists", source=found[0] if found else path)
+
+
+class TfData:
+    """An iterator over a dataset in the current graph: its tensors by input, what starts it."""
+
+    def __init__(
+        self, pipeline: Pipeline, device: str = _CPU, own: OwnDataset | None = None
+    ) -> None:
+        """Build the dataset, or the user's own one; its batches arrive on the device."""
+        import tensorflow as tf
+
+        with tf.device(_CPU):
+            self._feeds: dict[Any, Any] = {}
+            found = dataset(pipeline, self._feeds) if own is None else own.dataset(self._feeds)
+            holds_text = any(each.dtype == "string" for each in pipeline.steps.values())
+            if device != _CPU and not holds_text:  # which no GPU takes
+                found = found.apply(tf.data.experimental.prefetch_to_device(device))
+        with tf.device(device if not holds_text else _CPU):
+            iterator = tf.compat.v1.data.make_initializable_iterator(found)
+            element = iterator.get_next()
+            self.tensors: dict[str, Any] = element if own is None else own.inputs_of(element)
+        self._initializer = iterator.initializer
+
+    def start(self, session: Any) -> None:
+        """Start the dataset."""
+        session.run(self._initializer, self._feeds)
+
+    def stop(self) -> None:
+        """Stop nothing: the dataset ends with its session."""
+
+
+def dataset(pipeline: Pipeline, feeds: dict[Any, Array] | None = None) -> Any:
+    """Return a tf.data.Dataset of batches, by input.
+
+    While a graph is built, arrays become placeholders, and `feeds` takes what they are fed when the
+    iterator is initialized: as constants they would be part of the graph.
+    """
+    import tensorflow as tf
+
+    records = _records(pipeline, {} if feeds is None else feeds)
+    if not (pipeline.cache or pipeline.service):
+        records = records.repeat(pipeline.epochs)  # so early that no batch is small but the last
+    found = _one_by_one(pipeline, records) if pipeline.one_by_one else _at_once(pipeline, records)
+    if pipeline.service:
+        found = _served(pipeline, found)
+    if pipeline.cache:
+        found = found.cache("" if pipeline.cache == MEMORY else pipeline.cache)
+    if pipeline.cache or pipeline.service:
+        found = found.repeat(pipeline.epochs)
+    options = tf.data.Options()
+    options.deterministic = pipeline.threads == 1
+    if pipeline.private_threads is not None:
+        options.threading.private_threadpool_size = pipeline.private_threads
+        options.threading.max_intra_op_parallelism = 1
+    return found.with_options(options).prefetch(PREFETCHED)
+
+
+def _served(pipeline: Pipeline, batches: Any) -> Any:
+    """Return batches that the workers of a service make, each of its own share of an epoch.
+
+    Each worker ends its share with a smaller batch, so they are joined and divided anew.
+    """
+    if pipeline.padded and pipeline.whole:
+        raise GraphError("service-batch-fixed", batch=pipeline.batch)
+    found = distributed(batches, pipeline.service)
+    if pipeline.padded:
+        return found
+    return found.rebatch(pipeline.batch, drop_remainder=pipeline.whole)
+
+
+def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:
+    """Return a dataset of unparsed records: Examples, lines, names of images, or samples."""
+    import tensorflow as tf
+
+    data, seed = pipeline.data, pipeline.shuffle
+    if data.kind == "arrays":
+        arrays = load_data(data.path)
+        found = tf.data.Dataset.from_tensor_slices(
+            {name: _slot(as_declared(data, name, arrays), feeds) for name in pipeline.features}
+        )
+    elif data.kind == "images":
+        listed = (list(data.files), list(data.labels))
+        found = tf.data.Dataset.from_tensor_slices(listed if data.labelled else listed[0])
+    else:
+        names = list(data.files)
+        if seed is not None and pipeline.service:
+            random.Random(seed).shuffle(names)  # a worker's shuffle would take them all at once
+        files = tf.data.Dataset.from_tensor_slices(names)
+        if seed is not None and not pipeline.service:
+            files = files.shuffle(len(names), seed)
+        found = files.interleave(
+            lambda file: _opened(pipeline, file),
+            cycle_length=min(len(data.files), pipeline.threads),
+            block_length=min(pipeline.batch, 16),
+            num_parallel_calls=min(len(data.files), pipeline.threads),
+            deterministic=pipeline.threads == 1,
+        )
+    if seed is not None:
+        found = found.shuffle(nearby(data), seed)
+    return found
+
+
+def nearby(data: Data) -> int:
+    """Return among how many records one changes its place when they are shuffled."""
+    return min(data.records or NEARBY, NEARBY)
+
+
+def _slot(array: Array, feeds: dict[Any, Array]) -> Any:
+    import tensorflow as tf
+
+    if tf.executing_eagerly():
+        return array
+    dtype = tf.string if array.dtype == object else array.dtype
+    slot = tf.compat.v1.placeholder(dtype, array.shape)
+    feeds[slot] = array
+    return slot
+
+
+def _opened(pipeline: Pipeline, file: Any) -> Any:
+    import tensorflow as tf
+
+    data = pipeline.data
+    if data.kind == "csv":
+        lines = tf.data.TextLineDataset(file)
+        return lines.skip(1) if data.header else lines
+    return tf.data.TFRecordDataset(file, data.compression)
+
+
+def _at_once(pipeline: Pipeline, records: Any) -> Any:
+    """Return batches that are made first and parsed then, all records of one together."""
+    import tensorflow as tf
+
+    def parse(batch: Any) -> dict[str, Any]:
+        data, features = pipeline.data, pipeline.features
+        if data.kind == "csv":
+            batch = parsed_lines(data, features, batch)
+        elif data.kind == "records":
+            batch = tf.io.parse_example(batch, example_spec(features))
+        return inputs_of(pipeline, batch)
+
+    batches = records.batch(pipeline.batch, drop_remainder=pipeline.drops)
+    return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _one_by_one(pipeline: Pipeline, records: Any) -> Any:
+    """Return batches of images, or of texts of different lengths."""
+    import tensorflow as tf
+
+    def parse(*record: Any) -> dict[str, Any]:
+        data = pipeline.data
+        if data.kind == "images":
+            features = {"image": tf.io.read_file(record[0]), "label": record[-1]}
+        elif data.kind == "records":
+            features = tf.io.parse_single_example(record[0], example_spec(pipeline.features))
+        else:
+            (features,) = record
+        return inputs_of(pipeline, features)
+
+    parsed = records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+    results = {k: result_of(v, pipeline.features[v.feature]) for k, v in pipeline.steps.items()}
+    lengths = [name for name, each in results.items() if None in each.shape]
+    if not lengths:
+        return parsed.batch(pipeline.batch, drop_remainder=pipeline.drops)
+    shapes = {name: tf.TensorShape(each.shape) for name, each in results.items()}
+    if pipeline.buckets:
+        return parsed.bucket_by_sequence_length(
+            lambda each: tf.shape(each[lengths[0]])[0],
+            [*pipeline.buckets],
+            [pipeline.batch] * (len(pipeline.buckets) + 1),
+            padded_shapes=shapes,
+            drop_remainder=pipeline.drops,
+        )
+    return parsed.padded_batch(pipeline.batch, shapes, drop_remainder=pipeline.drops)

@@ -1,0 +1,159 @@
+"""tf.data service: a dispatcher and workers that read and parse, and whether an epoch is whole.
+
+Every worker reads its share of the files (dynamic sharding): files for CSV and TFRecords, single
+records for images and arrays. What a share holds comes once, in no set order.
+"""
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from deploykit.data.data import Data
+from deploykit.transforms.common.errors import GraphError, VerificationError
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime import child_process
+from deploykit.transforms.untrusted.files import lines
+
+SHARDING = "DYNAMIC"
+PROTOCOL = "grpc://"
+PATIENCE = 30.0  # seconds until the first answer
+_FILE = 1 << 40  # an id is the file's number times this, plus the record's number in it
+_AT_ONCE = 4096  # ids
+
+
+@contextlib.contextmanager
+def serving(workers: int | None, address: str | None) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield where a service listens: one of so many workers, or one that runs; "" for neither.
+
+    Its own run in a child process, and listen on all interfaces, without authentication:
+    TensorFlow offers no other way. The second value is the processes that were started for it.
+
+    GraphError: nothing listens at the address.
+    """
+    if workers is not None:
+        servers = child_process.Worker("deploykit.data.tfdata_service:Servers", workers)
+        with contextlib.closing(servers):
+            yield servers.ask("address"), (servers.pid,)
+    else:
+        yield reachable(address) if address is not None else "", ()
+
+
+class Servers:
+    """A dispatcher and its workers, which serve as long as this process lives."""
+
+    def __init__(self, workers: int) -> None:
+        """Start them on free ports."""
+        import tensorflow as tf
+
+        service = tf.data.experimental.service
+        self._dispatcher = service.DispatchServer()
+        address = self._dispatcher.target.removeprefix(PROTOCOL)
+        self._workers = [
+            service.WorkerServer(service.WorkerConfig(address)) for _ in range(workers)
+        ]
+
+    def address(self) -> str:
+        """Return where the dispatcher listens."""
+        return str(self._dispatcher.target)
+
+
+def reachable(address: str) -> str:
+    """Return the address with its protocol. GraphError: nothing listens there.
+
+    TensorFlow would go on asking for ever.
+    """
+    host, colon, port = address.removeprefix(PROTOCOL).rpartition(":")
+    if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
+        raise GraphError(
+            "unexpected",
+            what="the address of the tf.data service",
+            got=address,
+            expected="HOST:PORT",
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+    except OSError as error:
+        reason = error.strerror or error
+        raise GraphError("service-unreachable", source=address, reason=reason) from None
+    return f"{PROTOCOL}{host}:{port}"
+
+
+def distributed(dataset: Any, address: str, sharding: str = SHARDING) -> Any:
+    """Return a tf.data.Dataset that the workers of a service compute, each its share."""
+    import tensorflow as tf
+
+    service = tf.data.experimental.service
+    return dataset.apply(service.distribute(service.ShardingPolicy[sharding], address))
+
+
+def check_epoch(data: Data, address: str, sharding: str = SHARDING) -> int:
+    """Go through the ids of one epoch by the service; return how many records it has.
+
+    Runs TensorFlow. VerificationError: a record came twice, or not at all. GraphError: no worker
+    answers.
+    """
+    expected = _expected(data)
+    found, times = np.unique(_found(data, address, sharding), return_counts=True)
+    where = f"{data.path}: an epoch by the tf.data service at {address}"
+    if (again := int(times.sum()) - len(found)) > 0:
+        raise VerificationError("service-repeats", what=where, count=len(found), repeats=again)
+    lost, strange = len(np.setdiff1d(expected, found)), len(np.setdiff1d(found, expected))
+    if lost or strange:
+        raise VerificationError(
+            "service-loses", what=where, lost=lost, count=len(expected), strange=strange
+        )
+    return len(found)
+
+
+def _expected(data: Data) -> Array:
+    counts = data.counts or [_lines_of(file) - int(data.header) for file in data.files]
+    return np.concatenate([number * _FILE + np.arange(n) for number, n in enumerate(counts)])
+
+
+def _lines_of(path: str) -> int:
+    return sum(1 for _ in lines(path, "CSV file"))
+
+
+def _found(data: Data, address: str, sharding: str) -> Array:
+    """Return the ids as the service gives them."""
+    import tensorflow as tf
+
+    found = [np.zeros(0, np.int64)]
+    options = tf.compat.v1.RunOptions(timeout_in_ms=int(1000 * PATIENCE))
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ids = distributed(_ids(data).batch(_AT_ONCE), address, sharding)
+        iterator = tf.compat.v1.data.make_initializable_iterator(ids)
+        some = iterator.get_next()
+        try:
+            session.run(iterator.initializer, options=options)
+            while True:
+                found.append(session.run(some, options=options))
+        except tf.errors.OutOfRangeError:
+            return np.concatenate(found)
+        except tf.errors.DeadlineExceededError:
+            raise GraphError("service-silent", address=address, seconds=PATIENCE) from None
+        except tf.errors.OpError as error:
+            raise GraphError(
+                "service-failed", address=address, reason=error.message[:200]
+            ) from None
+
+
+def _ids(data: Data) -> Any:
+    """Return a dataset of the ids of all records, read as the records themselves are."""
+    import tensorflow as tf
+
+    def of_file(number: Any, file: Any) -> Any:
+        if data.kind == "csv":
+            opened = tf.data.TextLineDataset(file).skip(int(data.header))
+        else:
+            opened = tf.data.TFRecordDataset(file, data.compression)
+        return opened.enumerate().map(lambda record, _: number * _FILE + record)
+
+    if data.kind in ("csv", "records"):
+        numbers = np.arange(len(data.files))
+        files = tf.data.Dataset.from_tensor_slices((numbers, list(data.files)))
+        return files.interleave(of_file, cycle_length=2)
+    return tf.data.Dataset.from_tensor_slices(_expected(data))

@@ -1,0 +1,1 @@
+"""Accuracy of models on labelled samples, and samples on which models disagree."""

@@ -1,0 +1,223 @@
+"""Models run on samples, and their answers held against labels and each other: a child process."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deploykit.evaluation.answers import Apart, class_name, of_classes, of_numbers
+from deploykit.evaluation.answers import scores_classes as are_scores
+from deploykit.evaluation.pictures import pictures
+from deploykit.evaluation.result import ClassAccuracy, GroupAccuracy
+from deploykit.quantization.metrics import Score, change, metric_named
+from deploykit.quantization.scoring import joined, same_class
+from deploykit.transforms.engines.engine_session import OpenVinoSession, session_in
+from deploykit.transforms.engines.openvino_model import Compiling
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.session import Session
+from deploykit.verification.confidence import (
+    GroupCloseness,
+    closeness_by_group,
+    interval_of_mean,
+    members,
+    wilson,
+)
+from deploykit.verification.coverage import Answers, answers_of, class_numbers
+
+MOST_CLASSES = 100
+"""Of a model, so that it is said how right it is of each."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the answers of models come to."""
+
+    scores: Sequence[Score | None]
+    change: Score | None
+    agreement: Score | None
+    by_class: tuple[ClassAccuracy, ...]
+    apart: Apart
+    answers: Answers | None
+    """The classes that the first output of the first model names."""
+    noise: GroupCloseness | None
+    """Of the last model beside the first, on all samples."""
+    groups: tuple[GroupAccuracy, ...]
+
+
+class Examiner:
+    """Keeps what models answer. They are loaded, and run on batches, one after the other."""
+
+    def __init__(self, metric: str, names: Sequence[str], whole: bool) -> None:
+        """Take a metric, or '' for none. GraphError: there is none of that name.
+
+        `names` are those of the outputs, `whole` says whether all of them count.
+        """
+        self._metric = metric_named(metric) if metric else None  # before a slow start
+        self._names = list(names) if whole else list(names)[:1]
+        self._outputs: list[dict[str, Array]] = []
+        self._counts: list[int] = []
+        self._parts: list[list[Array]] = []
+        self._compared: list[list[Array]] = []
+        self._session: Session | OpenVinoSession | None = None
+
+    def load(
+        self,
+        graph_def: bytes,
+        outputs: Sequence[str],
+        compared: Sequence[str],
+        engine: str,
+        precision: str,
+    ) -> None:
+        """Take the next model; its outputs stand in the order of the names.
+
+        `compared` are the tensors whose noise counts, in the same order in the first and the last
+        model. GraphError: the engine refuses it.
+        """
+        self._session = session_in(engine, graph_def, Compiling(precision=precision))
+        own = list(outputs)[: len(self._names)]
+        self._fetches, self._parts = list(dict.fromkeys([*own, *compared])), []
+        self._own, self._noisy = own, list(compared)
+
+    def run(self, feeds: Sequence[Mapping[str, Array]]) -> None:
+        """Run the model on batches. GraphError: the engine refuses it, or the arrays."""
+        assert self._session is not None
+        for feed in feeds:
+            found = self._session.run(self._fetches, feed)
+            self._parts.append([np.asarray(each) for each in found])
+
+    def keep(self, samples: int) -> None:
+        """Keep the answers of the model, of so many samples, and let it go."""
+        parts = self._parts
+        values = {t: joined([part[n] for part in parts]) for n, t in enumerate(self._fetches)}
+        self._outputs.append(
+            {name: values[own] for name, own in zip(self._names, self._own, strict=True)}
+        )
+        self._compared.append([values[tensor] for tensor in self._noisy])
+        self._counts.append(samples)
+        self._session, self._parts = None, []
+
+    def findings(
+        self,
+        labels: Array | None,
+        samples: int,
+        names: Sequence[str],
+        most: int,
+        maker: str,
+        groups: Array | None = None,
+    ) -> Findings:
+        """Return what the answers come to.
+
+        Args:
+            labels: one for each sample, or none.
+            samples: how many there are.
+            names: what classes are called.
+            most: disagreements that are told, at most.
+            maker: the op that makes the first output of the first model.
+            groups: the group of each sample, or none.
+
+        GraphError: the labels do not fit the outputs, or the metric raises.
+        """
+        self._cut(samples)
+        scores: list[Score | None] = [None] * len(self._outputs)
+        each: list[Array | None] = [None] * len(self._outputs)
+        if self._metric is not None:
+            scores = [self._metric(outputs, labels) for outputs in self._outputs]
+            each = [self._metric.of_each(outputs, labels) for outputs in self._outputs]
+        first, last = (next(iter(outputs.values())) for outputs in self._pair())
+        several, is_alike = len(self._outputs) > 1, first.shape == last.shape
+        are_classes = are_scores(first, samples) and are_scores(last, samples)
+        agreement = same_class(first, last) if several and are_classes and is_alike else None
+        apart, other = Apart((), (), (), ()), last if several else None
+        if is_alike and are_classes:
+            apart = of_classes(first, other, labels, names, most)
+        elif is_alike and len(first) == samples and first.dtype.kind in "iuf":
+            apart = of_numbers(first, other, labels, most)
+        return Findings(
+            scores,
+            _change(scores, each) if several else None,
+            agreement,
+            self._by_class(each, labels, names),
+            apart,
+            answers_of(first, maker),
+            self._noise(samples) if several else None,
+            () if groups is None else self._by_group(each, groups),
+        )
+
+    def pictures(
+        self, photos: Sequence[bytes | Array], span: tuple[float, float] | None
+    ) -> list[str | None]:
+        """Return a small picture of each photo, or None where it is none."""
+        return pictures(photos, span)
+
+    def _cut(self, samples: int) -> None:
+        """Leave out what a model answered of samples that another one had not."""
+        for n, count in enumerate(self._counts):
+            for name, each in self._outputs[n].items():
+                self._outputs[n][name] = _first(each, count, samples)
+            self._compared[n] = [_first(each, count, samples) for each in self._compared[n]]
+
+    def _noise(self, samples: int) -> GroupCloseness | None:
+        """Return how close the last model is to the first on all samples."""
+        whole = np.full(samples, "", object)
+        (found,) = closeness_by_group(self._compared_pairs(), whole)
+        return None if found.sqnr_db is None else found
+
+    def _compared_pairs(self) -> list[tuple[Array, Array]]:
+        return list(zip(self._compared[0], self._compared[-1], strict=True))
+
+    def _by_group(self, each: Sequence[Array | None], groups: Array) -> tuple[GroupAccuracy, ...]:
+        """Return how close models are on each group of samples, and how right each of them is."""
+        pairs = self._compared_pairs() if len(self._outputs) > 1 else []
+        right = [one for one in each if one is not None]
+        are_scored = len(right) == len(self._outputs) and all(
+            len(one) == len(groups) for one in right
+        )
+        return tuple(
+            GroupAccuracy(found, tuple(_mean(one[at]) for one in right if are_scored))
+            for found, (_, at) in zip(
+                closeness_by_group(pairs, groups), members(groups), strict=True
+            )
+        )
+
+    def _pair(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        return self._outputs[0], self._outputs[-1]
+
+    def _by_class(
+        self, each: Sequence[Array | None], labels: Array | None, names: Sequence[str]
+    ) -> tuple[ClassAccuracy, ...]:
+        """Return how right models are of each class that labels name."""
+        right = [one for one in each if one is not None and one.dtype == bool]
+        first = next(iter(self._outputs[0].values()))
+        if len(right) < len(self._outputs) or labels is None or first.shape[1] > MOST_CLASSES:
+            return ()
+        numbers = class_numbers(labels.astype(np.int64), *first.shape)
+        assert numbers is not None  # the metric has taken them
+        found = []
+        for number in np.unique(numbers).tolist():
+            chosen = numbers == number
+            count = int(chosen.sum())
+            scores = tuple(_mean(one[chosen]) for one in right)
+            found.append(ClassAccuracy(number, class_name(number, names), count, scores))
+        return tuple(found)
+
+
+def _first(values: Array, count: int, samples: int) -> Array:
+    """Return what an output gave of the first samples, if its first axis are the samples."""
+    return values[:samples] if values.ndim and len(values) == count else values
+
+
+def _mean(each: Array) -> Score:
+    """Return the mean of what samples give, with the interval of a share or else of a mean."""
+    if each.dtype == bool:
+        return Score(float(each.mean()), wilson(int(each.sum()), len(each)))
+    return Score(float(each.mean()), interval_of_mean(each))
+
+
+def _change(scores: Sequence[Score | None], each: Sequence[Array | None]) -> Score | None:
+    """Return how the metric changed from the first model to the last."""
+    before, after = each[0], each[-1]
+    if before is not None and after is not None:
+        return change(before, after)
+    if scores[0] is None or scores[-1] is None:
+        return None
+    return Score(scores[-1].value - scores[0].value)

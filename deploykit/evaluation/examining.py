@@ -1,0 +1,267 @@
+"""Models are run on the same samples, one after the other, and what they answer is summed up."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from deploykit.benchmarking.engines.engine_choice import say_emulated
+from deploykit.evaluation.answers import class_name
+from deploykit.evaluation.examiner import Findings
+from deploykit.evaluation.pictures import photo_like, samples_as_photos, span_of
+from deploykit.evaluation.result import Accuracy, Disagreement, ModelAccuracy
+from deploykit.importers.open_model import OpenedModel
+from deploykit.quantization.metrics import METRICS
+from deploykit.rendering.progress import Work
+from deploykit.storage.files import read_bytes
+from deploykit.transforms.common.errors import Error, GraphError, naming
+from deploykit.transforms.engines.engines import TENSORFLOW, EngineUse, lacking
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.child_process import Worker
+from deploykit.verification.coverage import class_numbers, doubt
+from deploykit.verification.samples import Dataset, Feed, samples_in
+from deploykit.verification.tolerance import before_softmax, maker
+
+logger = logging.getLogger("deploykit")
+
+STEPS = ("read", "run", "compare")
+EXAMINER = "deploykit.evaluation.examiner:Examiner"
+MOST_PICTURES = 12
+_PARTS = 50  # of a model's samples, between which it is said how far it is
+
+
+def examine(
+    models: Mapping[str, OpenedModel],
+    samples: Dataset,
+    alike: Callable[[OpenedModel], Dataset],
+    metric: str,
+    worst: int,
+    work: Work,
+) -> Accuracy:
+    """Return how right models are on the same samples, each in the engine that it was written for.
+
+    Args:
+        models: by the names that they are told by; the last is held against the first.
+        samples: of the first model.
+        alike: gives the same samples as another model takes them.
+        metric: top1, top5, mae, or the user's `module:function`.
+        worst: disagreements that are told, at most.
+        work: has the steps `STEPS`.
+
+    GraphError: an engine refuses a model or the samples, labels do not fit, the metric fails, or
+    there is nothing to compare. CrashError, LimitError: an engine died, or took too much.
+    """
+    first = next(iter(models.values()))
+    metric = _metric(metric, samples, len(models))
+    whole = metric not in ("", *METRICS)
+    outputs = list(first.frozen.outputs)
+    with contextlib.closing(Worker(EXAMINER, metric, outputs, whole)) as worker:
+        work.begin("run")
+        count, engines = _run_all(worker, models, samples, alike, whole, work)
+        work.begin("compare")
+        labels, made_by = _labels(samples, count), maker(first.frozen, outputs[0]).op
+        groups = None if samples.groups is None else samples.groups[:count]
+        with samples.named():
+            found: Findings = worker.ask(
+                "findings", labels, count, samples.class_names, worst, made_by, groups
+            )
+        _require_something(found, first)
+        pictures = _pictures(worker, samples, found.apart.samples)
+    return Accuracy(
+        metric or None,
+        count,
+        samples.source or "arrays",
+        tuple(map(ModelAccuracy, models, found.scores, engines, models.values())),
+        found.change,
+        found.agreement,
+        found.noise,
+        found.groups,
+        found.by_class,
+        _worst(found, samples, labels, pictures),
+        samples.class_order,
+        _doubts(found, labels, count),
+        samples.fed,
+    )
+
+
+def _run_all(
+    worker: Worker,
+    models: Mapping[str, OpenedModel],
+    samples: Dataset,
+    alike: Callable[[OpenedModel], Dataset],
+    whole: bool,
+    work: Work,
+) -> tuple[int, list[str]]:
+    """Run each model in the child; return how many samples all of them took, and the engines."""
+    first, counts, engines = next(iter(models.values())), list[int](), list[str]()
+    compared = _compared(models, whole)
+    for name, model in models.items():
+        own = samples if model is first else alike(model)
+        with naming(model.source):
+            use = _engine(model)
+            outputs = _outputs(first, model, whole)
+            tensors = outputs, compared.get(name, ())
+            for done, count, steps in _run(worker, model, use, tensors, own):
+                work(f"{name}: {done} of {count} samples", steps * len(models))
+            counts.append(count)
+        engines.append(TENSORFLOW if use is None else use.engine)
+    return min(counts), engines
+
+
+def _metric(metric: str, samples: Dataset, models: int) -> str:
+    """Return the metric to take; nothing, where models can only be held against each other.
+
+    GraphError: it needs labels, which the samples do not have.
+    """
+    if samples.labels is not None or ":" in metric:
+        return metric
+    if models == 1 or metric != "top1":  # which nobody needs to have asked for
+        with samples.named():
+            samples.refuse_unlabelled(metric)
+    logger.warning("there are no labels, so the models are only compared with each other")
+    return ""
+
+
+def _engine(model: OpenedModel) -> EngineUse | None:
+    """Return the engine that a model was written for, where it can be had; None: TensorFlow."""
+    use = model.about.engine
+    if use is None or use.engine == TENSORFLOW:
+        return None
+    if why := lacking(use.engine):
+        say_emulated(model, why)
+        return None
+    return use
+
+
+def _outputs(first: OpenedModel, model: OpenedModel, whole: bool) -> Sequence[str]:
+    """Return the outputs of a model by the order of those of the first one: by name, or by place.
+
+    GraphError: it has others, where the metric takes them all.
+    """
+    names, others = first.frozen.outputs, model.frozen.outputs
+    if whole and len(names) != len(others):
+        raise GraphError(
+            "outputs-count-differs", count=len(others), other=first.source, other_count=len(names)
+        )
+    return names if set(names[: None if whole else 1]) <= set(others) else others
+
+
+def _compared(models: Mapping[str, OpenedModel], whole: bool) -> dict[str, list[str]]:
+    """Return the tensors of the first and the last of several models whose noise counts, by name.
+
+    They are the outputs, or what a final Softmax reads, where both models have one. Where only one
+    has, its output is not compared: it holds shares, and the other one logits.
+    """
+    first_name, *_, last_name = [*models] * 2
+    first, last = models[first_name], models[last_name]
+    found: dict[str, list[str]] = {first_name: [], last_name: []}
+    if first is last:
+        return found
+    names, others = first.frozen.outputs, _outputs(first, last, whole)
+    for own, other in zip(names[: None if whole else 1], others, strict=False):
+        before = before_softmax(first.frozen, own), before_softmax(last.frozen, other)
+        if (before[0] is None) == (before[1] is None):
+            found[first_name].append(before[0] or own)
+            found[last_name].append(before[1] or other)
+    return found
+
+
+def _run(
+    worker: Worker,
+    model: OpenedModel,
+    use: EngineUse | None,
+    tensors: tuple[Sequence[str], Sequence[str]],
+    samples: Dataset,
+) -> Iterator[tuple[int, int, int]]:
+    """Run a model on its samples in the child, which keeps what it answers.
+
+    `tensors` are its outputs, and those whose noise counts. Yield, before each step, how many
+    samples are done, how many there are, and how many steps.
+    """
+    graph = model.frozen
+    engine, precision = (TENSORFLOW, "f32") if use is None else (use.engine, use.precision)
+    outputs, compared = map(list, tensors)
+    worker.ask("load", b"".join(graph.serialized()), outputs, compared, engine, precision)
+    feeds: list[Feed] = samples.feeds()
+    count, done = samples_in(feeds), 0
+    size = -(-len(feeds) // _PARTS)
+    for start in range(0, len(feeds), size):
+        part = feeds[start : start + size]
+        yield done, count, -(-len(feeds) // size)
+        worker.ask("run", part)
+        done += samples_in(part)
+    worker.ask("keep", count)
+
+
+def _labels(samples: Dataset, count: int) -> Array | None:
+    labels = samples.labels
+    return labels if labels is None or not labels.ndim else labels[:count]
+
+
+def _require_something(found: Findings, first: OpenedModel) -> None:
+    """Raise GraphError where nothing was compared."""
+    if all(each is None for each in found.scores) and found.agreement is None:
+        raise GraphError("models-not-comparable", source=first.source)
+
+
+def _doubts(found: Findings, labels: Array | None, count: int) -> tuple[str, ...]:
+    """Return what speaks against the answers of the first model; it is warned of."""
+    answers = found.answers
+    if answers is None or len(answers.numbers) != count:
+        return ()
+    said = doubt(answers.numbers, answers.classes, labels)
+    if said:
+        logger.warning("%s", said)
+    return (said,) if said else ()
+
+
+def _worst(
+    found: Findings, samples: Dataset, labels: Array | None, pictures: Sequence[str | None]
+) -> tuple[Disagreement, ...]:
+    """Return disagreements with what is known of each sample."""
+    apart = found.apart
+    truth = None
+    if labels is not None and found.answers is not None:
+        truth = class_numbers(labels, samples.count, found.answers.classes)
+    entries = []
+    for place, number in enumerate(apart.samples):
+        entries.append(
+            Disagreement(
+                number,
+                samples.files[number] if samples.files else None,
+                _label(number, truth, labels, samples),
+                apart.first[place],
+                apart.last[place],
+                apart.sizes[place],
+                pictures[place] if place < len(pictures) else None,
+            )
+        )
+    return tuple(entries)
+
+
+def _label(number: int, truth: Array | None, labels: Array | None, samples: Dataset) -> str | None:
+    """Return what is right of a sample, as people read it."""
+    if truth is not None:
+        return class_name(int(truth[number]), samples.class_names)
+    if labels is None or not labels.ndim or np.size(labels[number]) != 1:
+        return None
+    return f"{np.reshape(labels[number], -1)[0]:.6g}"
+
+
+def _pictures(worker: Worker, samples: Dataset, places: Sequence[int]) -> list[str | None]:
+    """Return small pictures of samples that are photos; what cannot be shown has none."""
+    places = places[:MOST_PICTURES]
+    if not places:
+        return []
+    try:
+        if samples.files:
+            photos: list[bytes | Array] = [read_bytes(samples.files[n]) for n in places]
+            return list(worker.ask("pictures", photos, None))
+        for array in samples.arrays.values():
+            if photo_like(array):
+                shown = samples_as_photos(array, places)
+                return list(worker.ask("pictures", shown, span_of(array)))
+    except Error as error:
+        logger.warning("no pictures are shown: %s", error)
+    return []

@@ -1,1 +1,0 @@
-"""A trained model, in whatever form it was kept, becomes a frozen graph."""

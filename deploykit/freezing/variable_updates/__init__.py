@@ -1,1 +1,0 @@
-"""What updates do with variables: inside functions, and the values that they leave behind."""

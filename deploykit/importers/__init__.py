@@ -1,0 +1,1 @@
+"""A trained model in any format read as one frozen graph."""

@@ -1,0 +1,113 @@
+"""Checkpoints on disk: where they are, which files they have, which graph belongs to them."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path, PureWindowsPath
+
+from deploykit.storage.files import check_regular, read_bytes
+from deploykit.transforms.common.errors import FileError, GraphError, naming
+from deploykit.transforms.ir.protos import MetaGraphDef
+from deploykit.transforms.untrusted.checkpoint_index import check_index
+from deploykit.transforms.untrusted.files import MOST_TEXT
+from deploykit.transforms.untrusted.wire import check_growth
+
+_LONGEST_NAME = 255 - len(".data-00000-of-00000")  # in bytes; file systems allow 255
+_END = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The files `folder/base.index`, `folder/base.data-...` and `folder/base.meta`.
+
+    The base name may be empty; a checkpoint of TensorFlow 0.x is the one file `folder/base`.
+    """
+
+    folder: Path
+    base: str
+
+    @property
+    def prefix(self) -> str:
+        """What TensorFlow calls the checkpoint."""
+        return os.path.join(self.folder, self.base)
+
+    def file(self, end: str) -> Path:
+        """Return the path of the file with an end such as `.meta`."""
+        return self.folder / f"{self.base}{end}"
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that are there."""
+        found = [
+            path
+            for path in sorted(self.folder.iterdir() if self.folder.is_dir() else ())
+            if path.name.startswith(self.base) and _END.fullmatch(path.name[len(self.base) :])
+        ]
+        whole = self.file("")
+        return [whole, *found] if self.base and whole.is_file() else found
+
+    def check(self) -> None:
+        """Raise FileError for a file that is missing, GraphError for an index that is not sound."""
+        ends = [path.name[len(self.base) :] for path in self.files]
+        if not ends:
+            raise FileError("checkpoint-index-missing", prefix=self.prefix)
+        for path in self.files:
+            check_regular(path)
+        shards = {int(n) for end in ends for n in re.findall(r"-of-(\d{5})$", end)}
+        count = max(shards, default=0)
+        wanted = [f".data-{number:05}-of-{count:05}" for number in range(count)]
+        if "" not in ends:
+            wanted = [".index", *(wanted or [".data-00000-of-00001"])]
+        for end in wanted:
+            if end not in ends:
+                raise FileError("checkpoint-part-missing", prefix=self.prefix, end=end)
+        if ".index" in ends:
+            check_index(self.prefix)
+
+
+def find_checkpoint(source: str | os.PathLike[str]) -> Checkpoint | None:
+    """Return the checkpoint that a path means, or None where it means none.
+
+    A path is a prefix, one of the checkpoint's files, or a folder that holds one. The file
+    `checkpoint` of a folder counts by the base name it gives: the folder may have moved.
+    """
+    path = Path(source)
+    if path.is_dir():
+        if (path / "checkpoint").is_file():
+            return _latest(path)
+        return Checkpoint(path, "") if (path / ".index").is_file() else None
+    if end := re.search(r"\.(index|meta)$", path.name):
+        return Checkpoint(path.parent, path.name[: end.start()])
+    found = Checkpoint(path.parent, path.name)
+    ends = (".meta",) if path.exists() else (".index", ".meta")
+    return found if any(found.file(end).exists() for end in ends) else None
+
+
+def _latest(folder: Path) -> Checkpoint:
+    content = read_bytes(folder / "checkpoint", MOST_TEXT, "list of checkpoints")
+    found = re.search(rb'model_checkpoint_path: "([^"]*)"', content)
+    if found is None:
+        raise GraphError("checkpoint-state-empty", folder=folder)
+    text = found.group(1).decode(errors="replace")
+    written = PureWindowsPath(text.replace("\\\\", "\\")).name  # takes both kinds of slashes
+    if not written.isprintable() or len(written.encode()) > _LONGEST_NAME:
+        raise GraphError("checkpoint-state-name", folder=folder, name=written[:60])
+    latest = Checkpoint(folder, "" if text.endswith("/") else written)
+    if not latest.files:
+        there = sorted(p.name[: -len(".index")] for p in folder.iterdir() if p.suffix == ".index")
+        shown = f"; there are: {', '.join(there)}" if there else ""
+        raise FileError("checkpoint-state-missing", folder=folder, name=latest.base, shown=shown)
+    return latest
+
+
+def meta_bytes(path: Path) -> bytes:
+    """Read a `.meta` file. FileError: there is none. GraphError: it is damaged, or huge."""
+    if not path.exists():
+        raise FileError("checkpoint-missing", source=path)
+    content = read_bytes(path)
+    with naming(path):
+        try:
+            check_growth(content, MetaGraphDef)
+        except GraphError as error:
+            raise GraphError("not-a", what="a MetaGraphDef", reason=error) from None
+    return content

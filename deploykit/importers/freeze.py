@@ -1,0 +1,227 @@
+"""A trained model with its variables turned into constants is a frozen graph."""
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from deploykit.importers.initializers import Initialisers
+from deploykit.importers.keras.keras_files import read_keras
+from deploykit.importers.meta_graphs import answering_graph, whole_graph
+from deploykit.importers.model_files import ModelFiles
+from deploykit.importers.resaving import Resaved, read_again, saved_again
+from deploykit.importers.saved_models import function_to_load
+from deploykit.importers.signature import ModelSource
+from deploykit.importers.training_switches import is_training_switch, tell_what_hides_batch_norms
+from deploykit.importers.updates import settle_updates
+from deploykit.importers.xla_convolutions import mark_convolutions, rewrite_convolutions
+from deploykit.transforms.common.errors import Error, GraphError
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.functions import Library, reachable
+from deploykit.transforms.ir.graph import Graph, no_collection
+from deploykit.transforms.ir.node import Node, producer_name, split
+from deploykit.transforms.ir.ops import (
+    FEEDABLE_OPS,
+    PLACEHOLDER_OPS,
+    VARIABLE_OPS,
+    op_defs,
+    output_types,
+)
+from deploykit.transforms.ir.pipeline import Step
+from deploykit.transforms.ir.stateful_ops import contents_of, held_by
+from deploykit.transforms.layers.layers import FLOATS
+from deploykit.transforms.untrusted.side_effects import cut_off, inputs_behind, run_part
+from deploykit.transforms.untrusted.vocabularies import Vocabularies
+
+logger = logging.getLogger("deploykit")
+
+
+def freeze_files(files: ModelFiles, source: ModelSource) -> Graph:
+    """Return a model on disk as a frozen graph, as `deploykit.freeze` does.
+
+    FileError: a file is missing or unreadable. GraphError: the model is not sound, or has no such
+    tags or signature. RefusedError: it holds code.
+    """
+    with naming_errors(files.path), _opened(files, source) as (graph, initialisers):
+        return _frozen(graph, initialisers, source)
+
+
+def freeze_graph(graph: Graph, source: ModelSource) -> Graph:
+    """Return a graph that was read as it stands without variables, calls and switches."""
+    graph = source.interface.put_on(graph.copy())
+    is_path = isinstance(source.model, str | os.PathLike)
+    path = Path(source.model) if is_path else None
+    folder = path if path is None or path.is_dir() else path.parent
+    return _frozen(graph, Initialisers(graph.copy(), files=Vocabularies(folder=folder)), source)
+
+
+def freeze_written(folder: str, written: Resaved, source: ModelSource) -> Graph:
+    """Return a model that was just written as a SavedModel."""
+    graph, initialisers = read_again(folder, written)
+    return _frozen(source.interface.put_on(graph), initialisers, source)
+
+
+def runs_as_it_stands(graph: Graph, source: ModelSource) -> bool:
+    """Say whether a graph computes what it does when frozen, with its inputs fed and no more.
+
+    It does not where a placeholder is pinned, or where a variable or table has to be filled.
+    """
+    ops = {op for op in graph.ops if contents_of(op) in ("filled", "refused")}
+    ops |= PLACEHOLDER_OPS | VARIABLE_OPS
+    pins = dict(source.pins)
+    unsettled = {
+        node.name
+        for node in graph
+        if node.op in ops
+        or (node.op in FEEDABLE_OPS and (node.name in pins or is_training_switch(node)))
+        if not graph.is_input(node.name)
+    }
+    return not unsettled or unsettled.isdisjoint(graph.ancestors(map(producer_name, graph.outputs)))
+
+
+@contextlib.contextmanager
+def naming_errors(path: object) -> Iterator[None]:
+    """Let an error of the block name the model, unless it does."""
+    try:
+        yield
+    except Error as error:
+        raise error if str(path) in str(error) else error.within(path) from None
+
+
+@no_collection()
+def _frozen(frozen: Graph, initialisers: Initialisers, source: ModelSource) -> Graph:
+    """Return a graph with its variables turned into constants, checked."""
+    about = frozen.about
+    _tell_what_is_dropped(frozen, initialisers)
+    frozen = _resolved(frozen, dict(source.pins), tuple(source.inputs))
+    frozen.prune()  # no call runs the savers and optimizers beside its outputs
+    updates = settle_updates(frozen)
+    _forget_idle_waits(frozen)
+    frozen.prune()
+    initialisers.fill(frozen, updates)
+    updates.check_settled(frozen)
+    rewrite_convolutions(frozen)
+    frozen = _step(frozen, "remove_unused_functions") if frozen.library.function else frozen
+    frozen.prune()
+    frozen.check()
+    initialisers.files.refuse_paths(frozen, initialisers.whole)
+    _check_whole(frozen)
+    frozen.about = about
+    return frozen
+
+
+def _check_whole(graph: Graph) -> None:
+    """Raise GraphError for what the graph's file cannot bring along: other contents, a handle."""
+    for tensor in graph.inputs:
+        node, port = graph.producer(tensor), split(tensor)[1]
+        types = output_types(node) if node.op in op_defs() else None
+        if types and types[max(port, 0)] in ("resource", "variant"):
+            raise GraphError("input-is-handle", name=tensor, type=types[port])
+    held = any(op == "VarHandleOp" or contents_of(op) != "nothing" for op in graph.ops)
+    if not held and not graph.library.function:
+        return
+    running = run_part(graph)
+    functions = Library(graph).functions
+    nodes = [(node.name, node.op) for node in running]
+    for name in sorted(reachable(running)):
+        nodes += [(f"{name}/{node.name}", node.op) for node in functions[name].node_def]
+    for name, op in nodes:
+        contents = contents_of(op)
+        if contents == "refused":
+            raise GraphError(
+                "state-not-frozen",
+                name=name,
+                op=op,
+                what=held_by(op),
+                advice=cut_off(_behind_contents(graph)),
+            )
+        if op == "VarHandleOp" or (contents == "filled" and name not in graph):
+            raise GraphError("state-in-function", name=name, op=op)
+
+
+def _behind_contents(graph: Graph) -> tuple[str, ...]:
+    """Return what to feed in place of what takes from a queue, an iterator or the like."""
+    holding = [node.name for node in graph if contents_of(node.op) == "refused"]
+    return inputs_behind(graph, {node.name for name in holding for node in graph.consumers(name)})
+
+
+@contextlib.contextmanager
+def _opened(files: ModelFiles, source: ModelSource) -> Iterator[tuple[Graph, Initialisers]]:
+    """Yield the graph that answers, variables still in it, and what gives them their values."""
+    location, interface = files.location, source.interface
+    if location.kind == "keras":
+        architecture = None if source.graph is None else Path(source.graph)
+        with read_keras(location.path, architecture) as (graph, initialisers):
+            yield interface.put_on(graph), initialisers
+        return
+    meta = files.meta
+    whole = whole_graph(meta)
+    initialisers = Initialisers.of(meta, whole, location.checkpoint, location.path)
+    function = function_to_load(meta, interface.signature)
+    if function is None:
+        yield answering_graph(whole, meta, interface), initialisers
+        return
+    initialisers.refuse_side_effects()
+    if interface.signature is None:
+        logger.info("it has no signature; its function '%s' is frozen (--signature)", function)
+    arguments = (str(location.path), list(meta.meta_info_def.tags), function)
+    with saved_again("deploykit.importers.resaving:resave", *arguments) as (graph, own):
+        yield interface.put_on(graph), own
+
+
+def _step(graph: Graph, transform: str, arguments: dict[str, object] | None = None) -> Graph:
+    """Return the graph after one transform."""
+    (result,) = pipeline.run(graph, [Step(transform, arguments or {})])
+    return result.graph
+
+
+def _resolved(graph: Graph, pins: dict[str, str], inputs: tuple[str, ...]) -> Graph:
+    """Return the graph with functions inlined and placeholders pinned."""
+    if graph.library.function:
+        mark_convolutions(graph)
+        graph = _step(graph, "inline_functions")
+    for node in graph:
+        if is_training_switch(node) and node.name not in (*inputs, *pins):
+            logger.info("placeholder '%s' pinned to false (--pin %s=...)", node.name, node.name)
+            pins[node.name] = "false"
+    for name, value in pins.items():
+        graph = _step(graph, "pin_placeholder", {"name": name, "value": value})
+    tell_what_hides_batch_norms(graph)
+    return _step(graph, "remove_unused_functions") if graph.library.function else graph
+
+
+def _tell_what_is_dropped(graph: Graph, initialisers: Initialisers) -> None:
+    """Log the trained values that no output needs: users may fetch them, such as transitions."""
+    dropped = [node.name for node in graph if _is_unread_value(graph, node)]
+    if initialisers.trained:
+        there = {node.name for node in graph}
+        # Keras 3 exports a variable as `name` and as `name_1`.
+        there |= {re.sub(r"_\d+$", "", name) for name in there}
+        dropped += [name for name in initialisers.trained if name not in there]
+    if dropped:
+        shown = ", ".join(f"'{name}'" for name in dropped[:3])
+        more = f" and {len(dropped) - 3} more" if len(dropped) > 3 else ""
+        logger.info("dropped, as no output needs it: %s%s (--outputs keeps it)", shown, more)
+
+
+def _is_unread_value(graph: Graph, node: Node) -> bool:
+    """Say whether a node gives an array of floats as it is stored, and nobody asks for it."""
+    if node.op not in ("Const", "Identity") or graph.consumers(node.name):
+        return False
+    constant = None if graph.is_output(node.name) else graph.constant(node.name)
+    return constant is not None and constant.attr("dtype") in FLOATS and constant.shape != ()
+
+
+def _forget_idle_waits(graph: Graph) -> None:
+    """Drop control edges that order nothing: those from where nothing before has an effect.
+
+    TensorFlow 2 lets a function's results wait for all that read variables, so each result would
+    keep alive what the others need. Below a Switch an edge also tells whether a node runs.
+    """
+    kept = Library(graph).acting(graph) | graph.conditional_names()
+    for node in graph:
+        idle = {i for i in node.control_inputs if i[1:] not in kept}
+        if idle:
+            graph.replace(node, node.without_control_inputs(*idle))

@@ -1,0 +1,1 @@
+"""Keras files and archives, read by the Keras version that wrote them."""

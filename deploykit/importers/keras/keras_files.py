@@ -1,0 +1,341 @@
+"""Keras files, loaded in safe mode in a child process by the Keras that wrote them."""
+
+import importlib
+import io
+import itertools
+import json
+import re
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+from deploykit.importers.initializers import Initialisers
+from deploykit.importers.keras.keras_2_archives import (
+    WEIGHTS,
+    has_old_layout,
+    write_archive,
+    write_weights,
+)
+from deploykit.importers.keras.layer_calls import Call, augmentation_off, layer_calls
+from deploykit.importers.model_path import KERAS_FOLDER
+from deploykit.importers.resaving import Resaved, input_name, named_outputs, saved_again, writing
+from deploykit.storage.archives import check_hdf5, open_archive
+from deploykit.storage.files import read_bytes
+from deploykit.transforms.common.errors import Error, GraphError, RefusedError, failed, lacks_memory
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.untrusted.files import MOST_TEXT, parsed_json, read_json, said
+
+_METADATA = KERAS_FOLDER[1]
+_OLD = ("1.", "2.")  # versions of Keras whose files today's Keras no longer reads
+_OF_TRAINING = ("compile_config", "training_config")  # parts that are not loaded
+# Functions of TensorFlow that a layer of Keras 2 may call: those that only compute.
+_COMPUTES = re.compile(
+    r"((compat\.v1\.)?(bitwise|dtypes|image|keras\.(activations|backend|layers)|linalg|math|nn|ragged"
+    r"|random|sets|signal|sparse|strings)\.|compat\.v1\.|experimental\.numpy\.|__operators__\.)?\w+"
+)
+_ACTS = re.compile(r"file|py_func|numpy_function|load|print|save|restore|delete|variable", re.I)
+# Layers of TF-MOT (tensorflow-model-optimization), and what its users do with them.
+_QUANTIZING = frozenset({"QuantizeLayer", "QuantizeWrapper", "QuantizeWrapperV2"})
+_UNKNOWN = re.compile(r"Unknown (\w+): '?([\w>]+)")
+
+
+def read_keras(
+    path: Path, architecture: Path | None = None
+) -> AbstractContextManager[tuple[Graph, Initialisers]]:
+    """Return a Keras file as a graph, with the model's own inputs and outputs in their order.
+
+    `architecture` is the JSON file of a model whose weights alone are in the file.
+    RefusedError: it holds code. GraphError: it is damaged, or lacks a custom layer's code.
+    """
+    description = (
+        None if architecture is None else read_bytes(architecture, MOST_TEXT, "description")
+    )
+    return saved_again("deploykit.importers.keras.keras_files:resave", str(path), description)
+
+
+def resave(folder: str, path: str, architecture: bytes | None) -> Resaved:
+    """Write a Keras file as a SavedModel.
+
+    This is done in a child process. RefusedError: the file holds code (a Lambda layer).
+    GraphError: it is damaged, lacks a custom layer's code, or cannot be run.
+    """
+    return write_model(folder, load_model(path, architecture))
+
+
+def load_model(path: str, architecture: bytes | None) -> Any:
+    """Return the model in a Keras file; this is done in a child process, and raises likewise."""
+    with ExitStack() as files:
+        try:
+            return _load(Path(path), architecture, files)
+        except (Error, ModuleNotFoundError):
+            raise
+        except Exception as error:  # Keras raises whatever the damage happens to cause
+            raise _failed("load the model", error) from None
+
+
+def write_model(folder: str, model: Any) -> Resaved:
+    """Write a model of Keras as a SavedModel.
+
+    GraphError: it cannot be run, or its inputs are open.
+    """
+    import tensorflow as tf
+
+    keras = package_of(model)
+    if not getattr(model, "inputs", None):
+        raise GraphError("keras-shapes-open")
+    counts: list[int] = []
+    augmenting: dict[str, None] = {}
+    run = caller(model, augmenting)
+
+    def answer(*tensors: Any) -> dict[str, Any]:
+        parts = run(tensors)
+        counts[:] = map(len, parts)  # a ragged tensor consists of several
+        return named_outputs(tf.identity(part) for each in parts for part in each)
+
+    is_open = _takes_any_batch(keras, model)
+    specs = [
+        tf.TensorSpec([None, *tensor.shape[1:]] if is_open else tensor.shape, tensor.dtype, name)
+        for tensor, name in zip(model.inputs, map(input_name, itertools.count()), strict=False)
+    ]
+    serve = tf.function(answer, input_signature=specs, autograph=False)
+    with layer_calls(keras) as calls:
+        serve.get_concrete_function()
+    keras.utils.disable_interactive_logging()
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    archive.add_endpoint("serve", serve)
+    with writing(folder):
+        archive.write_out(folder)
+    named = zip(_output_names(keras, model), counts, strict=True)
+    outputs = [name for name, count in named for _ in range(count)]
+    ignored = "" if keras.__name__ == "tf_keras" else "; Keras' predict() ignores it"
+    notes = [f"layer '{name}': training=True kept{ignored}" for name in calls.in_training]
+    notes += [f"layer '{name}': augmentation is off, as in predict()" for name in augmenting]
+    return Resaved([tensor.name for tensor in model.inputs], outputs, notes)
+
+
+def caller(model: Any, augmenting: dict[str, None] | None = None) -> Call:
+    """Return a function of the model's inputs, in their order, that calls it as its author would.
+
+    No `training` is given: layers that the author calls with training=True stay in that mode, as in
+    `model.export`. Layers whose own default is training=True are off; `augmenting` takes their
+    names. The function returns the tensors of each output. GraphError: Keras cannot run the model.
+    """
+    import tensorflow as tf
+
+    keras = package_of(model)
+    is_sequential = isinstance(model, keras.Sequential)
+    structure = model.inputs[0] if is_sequential else model.input
+    places = {id(tensor): place for place, tensor in enumerate(model.inputs)}
+
+    def call(tensors: Sequence[Any]) -> list[list[Any]]:
+        given = tf.nest.map_structure(lambda tensor: tensors[places[id(tensor)]], structure)
+        try:
+            with augmentation_off(keras) as names:
+                answers = model(given)
+        except Exception as error:  # Keras raises whatever the model happens to cause
+            raise _failed("run the model that it loaded", error) from None
+        if augmenting is not None:
+            augmenting.update(dict.fromkeys(names))
+        return [tf.nest.flatten(each, expand_composites=True) for each in tf.nest.flatten(answers)]
+
+    return call
+
+
+def package_of(model: Any) -> Any:
+    """Return the Keras whose class a model is: the package `keras` or `tf_keras`."""
+    names = [each.__module__.split(".")[0] for each in type(model).__mro__]
+    return importlib.import_module("tf_keras" if "tf_keras" in names else "keras")
+
+
+def _takes_any_batch(keras: Any, model: Any) -> bool:
+    """Say whether a batch in a model's shapes is only that of the data it was first called on.
+
+    Keras writes that into a Sequential without Input, and calls it on any other batch all the same.
+    """
+    is_stateful = any(part.get("stateful") for part in _parts(model.get_config()))
+    return isinstance(model, keras.Sequential) and not is_stateful
+
+
+def _output_names(keras: Any, model: Any) -> list[str]:
+    """Return what users call the outputs: keys of a dictionary, or else names of layers."""
+    if isinstance(model, keras.Sequential):
+        return [model.layers[-1].name]
+    if isinstance(model.output, dict) and len(model.output) == len(model.outputs):
+        return sorted(model.output)
+    return list(model.output_names)
+
+
+def _load(path: Path, architecture: bytes | None, files: ExitStack) -> Any:
+    """Return a model as the Keras that wrote it reads it; raises whatever that Keras raises.
+
+    RefusedError: the file holds code. GraphError: it lacks code that the model needs.
+    """
+    scratch = Path(files.enter_context(tempfile.TemporaryDirectory(prefix="deploykit-")))
+    is_archive = path.is_dir() or zipfile.is_zipfile(path)
+    read = _read_archive if is_archive else _read_hdf5
+    config, version, source = read(path, architecture, scratch)
+    if not isinstance(config, dict):
+        raise GraphError("not-a-keras-model")
+    _refuse_code(config)
+    keras = importlib.import_module("tf_keras" if version.startswith(_OLD) else "keras")
+    try:
+        if source.name.endswith(".weights.h5"):
+            model = keras.models.model_from_json(json.dumps(config))
+            model.load_weights(source)
+            return model
+        return keras.models.load_model(source, compile=False, safe_mode=True)
+    except Exception as error:
+        unknown = _UNKNOWN.search(str(error))
+        custom = f"{unknown[1]} '{unknown[2]}'" if unknown else _custom_part(config)
+        if custom is None or lacks_memory(error):
+            raise
+        if any(part.get("class_name") in _QUANTIZING for part in _parts(config)):
+            raise GraphError("keras-quantization-aware") from None
+        raise GraphError("keras-custom-layer", what=custom) from None
+
+
+def _refuse_code(config: Any) -> None:
+    """Raise RefusedError for a Lambda layer, or a call of what acts outside of the model.
+
+    Keras 2 describes `x * 2` by the name of a function of TensorFlow, and calls what is named.
+    """
+    for part in _parts(config):
+        if part.get("class_name") in ("Lambda", "__lambda__"):
+            raise RefusedError("keras-lambda-layer")
+        if part.get("class_name") == "TFOpLambda":
+            name = str(part.get("config", {}).get("function"))
+            if not _COMPUTES.fullmatch(name) or _ACTS.search(name):
+                raise RefusedError("keras-runs-code", name=name)
+
+
+def _read_archive(path: Path, _: bytes | None, scratch: Path) -> tuple[Any, str, Path]:
+    """Return the description in a .keras file or folder, Keras's version, and what to load."""
+    if path.is_dir():
+        config, metadata = (read_json(path / name, "Keras model") for name in KERAS_FOLDER)
+        return config, _keras_version(metadata), path
+    with open_archive(path, ".keras file") as archive:
+        names = archive.namelist()
+        for name in KERAS_FOLDER:
+            if name not in names:
+                raise GraphError("keras-archive-incomplete", name=name)
+            if archive.getinfo(name).file_size > MOST_TEXT:
+                raise GraphError("over-limit", what=name, most=said(MOST_TEXT))
+        config, metadata = (parsed_json(archive.read(name), name) for name in KERAS_FOLDER)
+        version = _keras_version(metadata)
+        named = scratch / "model.keras"
+        is_old = version.startswith(_OLD) and WEIGHTS in names
+        if is_old and _is_of_old_layout(archive.read(WEIGHTS)):
+            write_archive(archive, named)
+        else:
+            _link(path, named)
+    return config, version, named
+
+
+def _is_of_old_layout(weights: bytes) -> bool:
+    """Say whether weights of Keras 2 are to be written anew; they are checked, as it does not."""
+    import h5py
+
+    with h5py.File(io.BytesIO(weights), "r") as file:
+        check_hdf5(file, len(weights))
+    return has_old_layout(io.BytesIO(weights))
+
+
+def _keras_version(metadata: Any) -> str:
+    if not isinstance(metadata, dict):
+        raise GraphError("not-a-keras-description", name=_METADATA)
+    return str(metadata.get("keras_version", ""))
+
+
+def _read_hdf5(path: Path, architecture: bytes | None, scratch: Path) -> tuple[Any, str, Path]:
+    """Return the description of an HDF5 file's model, Keras's version, and what to load.
+
+    The weights may be alone in the file: then the description is in a file of its own.
+    """
+    import h5py
+
+    try:
+        opened = h5py.File(path, "r")
+    except OSError as error:
+        text = f"its HDF5 file cannot be opened ({_text(error)})"
+        raise GraphError(
+            "runtime-failed", runtime="Keras", action="load the model", reason=text
+        ) from None
+    with opened as file:
+        check_hdf5(file, path.stat().st_size)
+        found = file.attrs.get("model_config", architecture)
+        if found is None:
+            raise GraphError("keras-weights-only")
+        config = parsed_json(found, "description of the model")
+        weights = file.get("model_weights", file)
+        version = _version(config, file, weights)
+        if weights is file and "layer_names" not in file.attrs:
+            _link_weights(path, scratch / WEIGHTS)
+            return config, version, scratch / WEIGHTS
+        joined = scratch / "model.h5"
+        with h5py.File(joined, "w") as model:
+            model.attrs["model_config"] = json.dumps(config)
+            model.attrs["keras_version"] = version
+            model.copy(weights, "model_weights")
+    return config, version, joined
+
+
+def _link_weights(path: Path, name: Path) -> None:
+    """Put weights of today's format under a name by which Keras knows it."""
+    with path.open("rb") as weights:
+        if not has_old_layout(weights):
+            _link(path, name)
+            return
+        weights.seek(0)
+        with name.open("w+b") as target:
+            write_weights(weights, target)
+
+
+def _version(config: Any, *groups: Any) -> str:
+    """Return the version of Keras that wrote an HDF5 file; the oldest did not say."""
+    said = [group.attrs.get("keras_version") for group in groups] + [config.get("keras_version")]
+    version = next((each for each in said if each is not None), None)
+    if version is None:
+        return "3." if "module" in config else "1."
+    return version.decode() if isinstance(version, bytes) else str(version)
+
+
+def _link(path: Path, name: Path) -> None:
+    """Put a file under a name by which Keras knows its format."""
+    name.symlink_to(path.absolute())
+
+
+def _parts(config: Any) -> Iterator[dict[str, Any]]:
+    """Yield all dictionaries of a description, at any depth, but for what only training needs."""
+    waiting = [config]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            yield part
+            waiting += [value for name, value in part.items() if name not in _OF_TRAINING]
+        elif isinstance(part, list):
+            waiting += part
+
+
+def _custom_part(config: Any) -> str | None:
+    """Return what a description names that is no part of Keras: a class or a function."""
+    for part in _parts(config):
+        if "class_name" in part and "module" in part and "config" in part:
+            is_function = part["class_name"] == "function"
+            if not str(part["module"]).startswith("keras"):
+                name = part["config"] if is_function else part.get("registered_name")
+                kind = "function" if is_function else "layer"
+                return f"{kind} '{name or part['class_name']}'"
+    return None
+
+
+def _failed(action: str, error: Exception) -> Error:
+    reason = _text(error)
+    return failed("runtime-failed", error, runtime="Keras", action=action, reason=reason)
+
+
+def _text(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

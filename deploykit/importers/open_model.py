@@ -1,0 +1,297 @@
+"""A model that was opened: read once, whatever it is, and handed through all that is done."""
+
+import functools
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from deploykit.importers.freeze import freeze_files, freeze_graph, naming_errors, runs_as_it_stands
+from deploykit.importers.graph_files import load_importable_graph
+from deploykit.importers.live_models import freeze_live, is_live, name_of
+from deploykit.importers.meta_graphs import (
+    DEFAULT_SIGNATURE,
+    chosen_signature,
+    inputs_by_alias,
+    signature_sides,
+)
+from deploykit.importers.metadata_file import About, SignatureNames, about
+from deploykit.importers.model_files import ModelFiles, Original, initial_effects, original_of
+from deploykit.importers.saved_models import function_to_load
+from deploykit.importers.signature import (
+    Interface,
+    ModelSource,
+    check_outputs,
+    guess_inputs,
+    guess_outputs,
+    source_of,
+)
+from deploykit.importers.unknown_ops import leave_out_unknown_ops
+from deploykit.storage.parameters import with_options
+from deploykit.storage.resume_file import digest
+from deploykit.transforms.common.documents import AsHtml
+from deploykit.transforms.common.errors import GraphError, naming
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.importing import ImportCheck, light_form
+from deploykit.transforms.untrusted.graph_parts import GraphParts
+from deploykit.transforms.untrusted.side_effects import WAITS, Effect, effects_in, refuse
+from deploykit.transforms.untrusted.validate import check_ends, read_graph
+
+logger = logging.getLogger("deploykit")
+
+
+@dataclass(frozen=True)
+class OpenedModel(AsHtml):
+    """A model as a graph, and what is known of it. Nothing of it is read again.
+
+    The graph of a GraphDef is as it was read; of any other model, it is frozen.
+    """
+
+    graph: Graph
+    interface: Interface
+    """Its inputs and outputs by name, and the tags and the signature that were asked for."""
+    signatures: Mapping[str, SignatureNames]
+    """Its tensors by the names that callers know."""
+    source: str
+    """Its path, or what it is."""
+    requested: ModelSource
+    files: ModelFiles | None = None
+    """What it was read from; None: it was in memory."""
+    is_cut: bool = False
+    """Whether nodes of a GraphDef were left out that TensorFlow does not import."""
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """The SHA-256 of the model's files in order, or of a graph that was in memory."""
+        if self.files is not None:
+            return self.files.sha256
+        return digest(self.graph.serialized())
+
+    @functools.cached_property
+    def frozen(self) -> Graph:
+        """The graph without variables, calls and training switches; the same one where it is so."""
+        if self.files is None or self.files.kind != "graph":
+            return self.graph
+        with naming_errors(self.source):
+            return freeze_graph(self.graph, self.requested)
+
+    @functools.cached_property
+    def reference(self) -> Graph:
+        """What any graph that is made of it is held against: it as it was read, if that can run."""
+        return self.graph if runs_as_it_stands(self.graph, self.requested) else self.frozen
+
+    def file_of(self, graph: Graph) -> str | None:
+        """Return the file that holds this very graph; None: there is none."""
+        is_file = self.files is not None and self.files.kind == "graph" and not self.is_cut
+        if self.files is None or not is_file or graph is not self.graph:
+            return None
+        return str(self.files.location.path)
+
+    @functools.cached_property
+    def original(self) -> Original | None:
+        """How TensorFlow itself runs what the graph was frozen of; None: it cannot, or should not.
+
+        It is so for a SavedModel whose graph means the same when it is frozen.
+        """
+        if self.files is None or self.files.kind != "saved_model" or self.requested.pins:
+            return None
+        return original_of(self.files, self.graph, self.signatures)
+
+    @functools.cached_property
+    def effects(self) -> list[Effect]:
+        """What of it acts on files, the network or processes, also while it is loaded."""
+        if self.files is None or self.files.kind != "saved_model":
+            return effects_in(self.graph)
+        return [*effects_in(self.graph), *initial_effects(self.files)]
+
+    def refuse_effects(self, allowed: Iterable[str] = (), *, runs: bool = True) -> None:
+        """Raise RefusedError if it acts on files, the network or processes, by another op.
+
+        `runs`: whether it is run; where it is not, ops that wait for others are only logged.
+        """
+        waits = [each for each in self.effects if each.does == WAITS and not runs]
+        for each in waits:
+            logger.info("%s: %s", self.source, each)
+        with naming_errors(self.source):
+            refuse((each for each in self.effects if each not in waits), allowed)
+
+    @property
+    def about(self) -> About:
+        """What a graph that is made of it is written with: signatures, preprocessing, labels."""
+        return about(self.graph)
+
+    @property
+    def bytes(self) -> int | None:
+        """The size of its files; None: it was in memory."""
+        return None if self.files is None else self.files.bytes
+
+    @property
+    def nodes(self) -> int | None:
+        """How many nodes it has on disk; None: a file of Keras holds layers instead."""
+        if self.files is None or self.files.kind == "graph":
+            return len(self.graph)
+        return self.files.nodes
+
+
+def open_model(model: Any, *, needs_output: bool = True, **options: Any) -> OpenedModel:
+    """Read a model, once, and return it with what is known of it.
+
+    Args:
+        model: a SavedModel folder, a checkpoint prefix (or its `.meta` or `.index` file, or the
+            folder that holds `checkpoint`), a `.keras` or `.h5` file, a frozen `.pb` or `.pbtxt`
+            file, a folder that `ship` wrote; or a live model: a `keras.Model`, a `tf.function` with
+            an input signature, a GraphDef, a Graph; or a `ModelSource`, which names a part of one.
+        needs_output: whether a GraphDef in which nothing looks like an output is refused.
+        options: fields of `ModelSource`: `inputs`, `outputs`, `tags`, `signature`, `pins`, `graph`.
+
+    FileError: a file is missing or unreadable. GraphError: the model is not sound, or has no such
+    tags, signature, input or output. RefusedError: it holds code. TypeError: it is no model.
+
+    Example:
+        >>> model = deploykit.open_model("fashion.keras")
+        >>> model.graph.inputs
+        ('images',)
+    """
+    if isinstance(model, OpenedModel):
+        return _narrowed(model, options) if options else model
+    (source,) = with_options("open_model", options, source_of(model))
+    model = source.model
+    if isinstance(model, OpenedModel):
+        said = {each.name: getattr(source, each.name) for each in fields(source)}
+        return open_model(model, **{k: v for k, v in said.items() if v and k != "model"})
+    if isinstance(model, str | os.PathLike):
+        return open_files(ModelFiles(source), source, needs_output)
+    if isinstance(model, Graph):
+        return _opened(source.interface.put_on(model.copy()), source, "a graph")
+    if type(model).__name__ == "GraphDef":
+        return _opened(_of_graph_def(model, source), source, "a GraphDef")
+    if is_live(model):
+        return _opened(freeze_live(model, source), source, name_of(model))
+    raise TypeError(
+        f"a {type(model).__name__} is no model; give a path, a keras.Model, a tf.function, a "
+        "GraphDef or a Graph"
+    )
+
+
+def open_models(models: Any, **options: Any) -> dict[str, OpenedModel]:
+    """Return models by the names that they are told by: those of a mapping, or what each is.
+
+    Args:
+        models: whatever `open_model` takes; several in a list, or by name in a mapping.
+        options: those of `open_model`, for all of them.
+
+    Errors are those of `open_model`.
+    """
+    if isinstance(models, Mapping):
+        return {str(name): open_model(each, **options) for name, each in models.items()}
+    found: dict[str, OpenedModel] = {}
+    for each in models if isinstance(models, list | tuple) else (models,):
+        model = open_model(each, **options)
+        name, count = model.source, 1
+        while name in found:
+            count += 1
+            name = f"{model.source} ({count})"
+        found[name] = model
+    return found
+
+
+def path_of(model: Any) -> tuple[str, ...]:
+    """Return the path of what is to be opened, or nothing where it is in memory."""
+    path = model.model if isinstance(model, ModelSource) else model
+    if isinstance(path, OpenedModel):
+        return () if path.files is None else (path.source,)
+    return (os.fspath(path),) if isinstance(path, str | os.PathLike) else ()
+
+
+def open_files(files: ModelFiles, source: ModelSource, needs_output: bool = True) -> OpenedModel:
+    """Return a model on disk; what `files` has parsed already is not parsed again."""
+    if files.kind != "graph":
+        with ImportCheck() as tensorflow:
+            graph = freeze_files(files, source)
+            with naming(files.path):
+                tensorflow.check(light_form(GraphParts.of(graph)))
+        signatures = _signatures(files, source, graph)
+        graph.about = About(signatures)
+        return _opened(graph, source, files.path, files)
+    graph, is_cut = load_importable_graph(
+        files.location.path, source.inputs, source.outputs, needs_output=needs_output
+    )
+    source = replace(source, inputs=graph.inputs) if is_cut else source  # it may rename them
+    return replace(_opened(graph, source, files.path, files), is_cut=is_cut)
+
+
+def _warn_of_unused(model: OpenedModel) -> None:
+    """Log what is said of a model and has no meaning for it, as it may be meant for another one."""
+    source, kind = model.requested, "graph" if model.files is None else model.files.kind
+    is_unused = {
+        "signature": source.signature is not None and source.signature not in model.signatures,
+        "tags": bool(source.tags) and model.files is not None and kind in ("graph", "keras"),
+        "graph": source.graph is not None and kind == "graph",
+        "pins": kind == "graph" and not all(name in model.graph for name in source.pins),
+    }
+    for option, warns in is_unused.items():
+        if warns:
+            value = getattr(source, option)
+            logger.warning("%s: %s %s has no effect on this model", model.source, option, value)
+
+
+def _opened(
+    graph: Graph, source: ModelSource, name: str, files: ModelFiles | None = None
+) -> OpenedModel:
+    """Return a graph as a model; without a signature, its tensors are known by their names."""
+    known = about(graph)
+    chosen = source.signature
+    if chosen is not None and chosen in known.signatures:
+        known = replace(known, signatures={chosen: known.signatures[chosen]})
+    elif not known.signatures:
+        names = {t: t for t in graph.inputs}, {t: t for t in graph.outputs}
+        known = replace(known, signatures={chosen or DEFAULT_SIGNATURE: SignatureNames(*names)})
+    graph.about = known
+    interface = Interface(graph.inputs, graph.outputs, tuple(source.tags), chosen)
+    found = OpenedModel(graph, interface, known.signatures, name, source, files)
+    _warn_of_unused(found)
+    return found
+
+
+def _narrowed(model: OpenedModel, options: Mapping[str, Any]) -> OpenedModel:
+    """Return a model that is open already with other inputs and outputs."""
+    (source,) = with_options("open_model", options, model.requested)
+    graph = source.interface.put_on(model.graph.copy())
+    found = _opened(graph, source, model.source, model.files)
+    return replace(found, is_cut=model.is_cut)
+
+
+def _of_graph_def(model: Any, source: ModelSource) -> Graph:
+    """Return a GraphDef of any copy of protobuf's classes, frozen."""
+    graph = read_graph(model.SerializeToString())
+    graph.inputs = tuple(source.inputs) or guess_inputs(graph)
+    check_outputs(graph, source.outputs)
+    graph.outputs = tuple(source.outputs) or guess_outputs(graph)
+    check_ends(graph)
+    if leave_out_unknown_ops(graph):
+        source = replace(source, inputs=graph.inputs)
+    return freeze_graph(graph, source)
+
+
+def _signatures(files: ModelFiles, source: ModelSource, graph: Graph) -> dict[str, SignatureNames]:
+    """Return how callers know the tensors of a model that was frozen from its files."""
+    if files.kind == "keras" or source.graph is not None:
+        return {}
+    if function_to_load(files.meta, source.signature) is not None:
+        return {}
+    name = chosen_signature(files.meta, source.signature)
+    if name is None:
+        return {}
+    fed, fetched = signature_sides(files.meta, name)
+    if source.inputs:
+        tensors = [fed.get(alias, alias) for alias in source.inputs]
+        if len(graph.inputs) == len(tensors):  # a cut may have renamed them
+            tensors = list(graph.inputs)
+        fed = dict(zip(source.inputs, tensors, strict=True))
+    if not fetched:
+        raise GraphError("signature-without-outputs", name=name)
+    outputs = dict(zip(source.outputs or fetched, graph.outputs, strict=True))
+    method = files.meta.signature_def[name].method_name
+    found = SignatureNames(inputs_by_alias(graph, fed), outputs)
+    return {name: replace(found, method=method) if method else found}

@@ -1,0 +1,253 @@
+"""Models that only Keras or TensorFlow's loader opens saved again as a SavedModel."""
+
+import contextlib
+import logging
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from deploykit.importers.checkpoints import Checkpoint
+from deploykit.importers.initializers import Initialisers
+from deploykit.importers.meta_graphs import DEFAULT_SIGNATURE, answering_graph, whole_graph
+from deploykit.importers.saved_models import parse_saved_model
+from deploykit.importers.signature import Interface
+from deploykit.importers.xla_convolutions import mark_convolutions
+from deploykit.transforms.add_default_attributes import add_default_attributes
+from deploykit.transforms.common.errors import FileError, GraphError, failed
+from deploykit.transforms.inline_functions import inline_functions
+from deploykit.transforms.ir.functions import rename
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.protos import MetaGraphDef
+from deploykit.transforms.remove_unused_functions import remove_unused_functions
+from deploykit.transforms.runtime.child_process import call
+
+logger = logging.getLogger("deploykit")
+
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_.\\/-]")
+_CALLS = re.compile(r"(StatefulPartitionedCall(_\d+)?/)+")  # what TensorFlow calls a signature's
+
+
+@dataclass(frozen=True)
+class Resaved:
+    """A model that was written as a SavedModel, as its users know it."""
+
+    inputs: Sequence[str]
+    """Names in the user's order; those of the signature are numbered."""
+    outputs: Sequence[str]
+    notes: Sequence[str] = ()
+    """What users should know of it, each in one line."""
+
+
+@contextlib.contextmanager
+def saved_again(function: str, *arguments: Any) -> Iterator[tuple[Graph, Initialisers]]:
+    """Yield a model's graph without calls, and what gives its variables and tables their contents.
+
+    `function` ("package.module:name") is run in a child process: it takes a folder to write into
+    and the arguments, and returns a `Resaved`.
+    """
+    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+        forced = {"KERAS_BACKEND": "tensorflow"}
+        written = call(function, folder, *arguments, forced=forced, kept=True)
+        yield read_again(folder, written)
+
+
+def read_again(folder: str, written: Resaved) -> tuple[Graph, Initialisers]:
+    """Return what `saved_again` yields, of a folder that was written.
+
+    The folder is read once more when the variables are filled.
+    """
+    for note in written.notes:
+        logger.info("%s", note)
+    meta = parse_saved_model(Path(folder) / "saved_model.pb")
+    names = _legal([*written.inputs, *written.outputs])
+    count = len(written.inputs)
+    interface = Interface(tuple(names[:count]), tuple(names[count:]))
+    _give_names(meta, interface)
+    whole = whole_graph(meta)
+    graph = answering_graph(whole, meta, interface)
+    mark_convolutions(graph)
+    inline_functions(graph)
+    remove_unused_functions(graph)
+    add_default_attributes(graph)  # which SavedModels leave out, and graphs of Keras have
+    _shorten_names(graph)
+    checkpoint = Checkpoint(Path(folder) / "variables", "variables")
+    return graph, Initialisers.of(meta, whole, checkpoint, Path(folder))
+
+
+@contextlib.contextmanager
+def writing(folder: str) -> Iterator[None]:
+    """Turn what TensorFlow raises where it cannot write into a FileError; for child processes."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        text = str(getattr(error, "message", error)).splitlines()[0].rpartition("; ")[2][:200]
+        raise FileError("model-not-resaved", source=folder, reason=text) from None
+
+
+def input_name(place: int) -> str:
+    """Return the name of an input in the signature that a child writes."""
+    return f"input_{place}"
+
+
+def named_outputs(tensors: Iterable[Any]) -> dict[str, Any]:
+    """Return the outputs by their names in the signature that a child writes."""
+    return {f"output_{place}": tensor for place, tensor in enumerate(tensors)}
+
+
+def _legal(names: Sequence[str]) -> list[str]:
+    """Return names that nodes can bear, no two of them alike: `x`, `x_1`, ..."""
+    legal: dict[str, None] = {}
+    for name in names:
+        base = _ILLEGAL.sub("_", name).lstrip("_\\/-") or "tensor"
+        candidate, number = base, 0
+        while candidate in legal:
+            number += 1
+            candidate = f"{base}_{number}"
+        legal[candidate] = None
+    return list(legal)
+
+
+def _give_names(meta: MetaGraphDef, interface: Interface) -> None:
+    """Let the signature have the user's names in place of those that a child writes."""
+    signature = meta.signature_def[DEFAULT_SIGNATURE]
+    for infos, names, prefix in (
+        (signature.inputs, interface.inputs, "input"),
+        (signature.outputs, interface.outputs, "output"),
+    ):
+        found = [infos[f"{prefix}_{place}"].SerializeToString() for place in range(len(names))]
+        infos.clear()
+        for name, content in zip(names, found, strict=True):
+            infos[name].MergeFromString(content)
+
+
+def _shorten_names(graph: Graph) -> None:
+    """Take the calls of the signature off the names of the nodes where that leaves them unlike."""
+    names: dict[str, str] = {}
+    taken = {node.name for node in graph}
+    for node in graph:
+        short = _CALLS.sub("", node.name, count=1) if _CALLS.match(node.name) else ""
+        if short and short not in taken:
+            taken.add(short)
+            names[node.name] = short
+    rename(graph, names)
+
+
+def resave(folder: str, path: str, tags: list[str], name: str) -> Resaved:
+    """Write a function of a SavedModel as one of its own.
+
+    This is done in a child process.
+    GraphError: it cannot be loaded, or is not one function of tensors.
+    """
+    import tensorflow as tf
+
+    try:
+        loaded = tf.saved_model.load(path, tags)
+        function = getattr(loaded, name)
+    except Exception as error:  # TensorFlow raises whatever the damage happens to cause
+        said = " ".join(str(error).split())[:300] or type(error).__name__
+        raise failed(
+            "runtime-failed", error, runtime="TensorFlow", action="load it", reason=said
+        ) from None
+    traced, notes = _inference(name, function.concrete_functions)
+    return replace(write_function(folder, traced, loaded), notes=notes)
+
+
+def write_function(folder: str, traced: Any, kept: Any) -> Resaved:
+    """Write a traced function as a SavedModel.
+
+    `kept` are the variables and tables that it reads, or what holds them.
+    """
+    import tensorflow as tf
+
+    structure = traced.structured_input_signature
+    leaves = tf.nest.flatten(structure, expand_composites=True)
+    specs = [leaf for leaf in leaves if isinstance(leaf, tf.TensorSpec)]
+
+    def answer(*tensors: Any) -> dict[str, Any]:
+        given = iter(tensors)
+        filled = [next(given) if isinstance(leaf, tf.TensorSpec) else leaf for leaf in leaves]
+        args, kwargs = tf.nest.pack_sequence_as(structure, filled, expand_composites=True)
+        answers = tf.nest.flatten(traced(*args, **kwargs), expand_composites=True)
+        return named_outputs(map(tf.identity, answers))
+
+    module = tf.Module()
+    module.kept = kept  # which is saved too
+    module.serve = tf.function(
+        answer,
+        input_signature=[
+            tf.TensorSpec(spec.shape, spec.dtype, input_name(place))
+            for place, spec in enumerate(specs)
+        ],
+        autograph=False,
+    )
+    with writing(folder):
+        tf.saved_model.save(module, folder, signatures=module.serve)
+    inputs = [spec.name or input_name(place) for place, spec in enumerate(specs)]
+    outputs = traced.structured_outputs
+    flat = tf.nest.flatten(outputs, expand_composites=True)
+    keys = sorted(outputs) if isinstance(outputs, dict) and len(outputs) == len(flat) else None
+    return Resaved(inputs, keys or list(named_outputs(flat)))
+
+
+def _inference(name: str, traced: Sequence[Any]) -> tuple[Any, list[str]]:
+    """Return the form of a function to use, and a note where others take more inputs.
+
+    It does not train, takes the fewest inputs, and of each the most shapes. GraphError: several
+    such forms take different inputs.
+    """
+    answering = [each for each in traced if not any(leaf is True for leaf in _leaves(each))]
+    fewest = min((len(_specs(each)) for each in answering), default=0)
+    least = [each for each in answering if len(_specs(each)) == fewest]
+    found = [each for each in least if all(_takes(each, other) for other in least)]
+    if not found:
+        shown = "; ".join(map(_shown, answering[:4]))
+        raise GraphError("function-traced-often", name=name, count=len(traced), signatures=shown)
+    larger = list(dict.fromkeys(_shown(each) for each in answering if each not in least))
+    if not larger:
+        return found[0], []
+    others = "; ".join(f"({each})" for each in larger[:4])
+    return found[0], [
+        f"function '{name}' is traced with different inputs: using the form with the fewest, "
+        f"({_shown(found[0])}); other forms: {others} (save the model with one of these as its "
+        "signature to use it)"
+    ]
+
+
+def _leaves(traced: Any) -> list[Any]:
+    """Return what a form of a function was traced with: tensors, and values of Python."""
+    import tensorflow as tf
+
+    return list(tf.nest.flatten(traced.structured_input_signature, expand_composites=True))
+
+
+def _specs(traced: Any) -> list[Any]:
+    import tensorflow as tf
+
+    return [leaf for leaf in _leaves(traced) if isinstance(leaf, tf.TensorSpec)]
+
+
+def _shown(traced: Any) -> str:
+    """Return the inputs of a form in words."""
+    return ", ".join(
+        f"{spec.name or 'tensor'}: {spec.dtype.name} {spec.shape}" for spec in _specs(traced)
+    )
+
+
+def _takes(wide: Any, narrow: Any) -> bool:
+    """Say whether a form takes whatever another form takes."""
+    ours, others = _leaves(wide), _leaves(narrow)
+    return len(ours) == len(others) and all(map(_covers, ours, others))
+
+
+def _covers(wide: Any, narrow: Any) -> bool:
+    """Say whether an argument may be whatever another one may be."""
+    import tensorflow as tf
+
+    if isinstance(wide, tf.TensorSpec) and isinstance(narrow, tf.TensorSpec):
+        return wide.dtype == narrow.dtype and bool(narrow.shape.is_subtype_of(wide.shape))
+    return not isinstance(wide, tf.TensorSpec) and not isinstance(narrow, tf.TensorSpec)

@@ -1,0 +1,216 @@
+"""The inputs and outputs of a model: as requested, or derived from its graph."""
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from deploykit.transforms.common.errors import GraphError, nearest
+from deploykit.transforms.common.flag import Flag
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name, split
+from deploykit.transforms.ir.ops import (
+    FEEDABLE_OPS,
+    PLACEHOLDER_OPS,
+    VARIABLE_OPS,
+    op_defs,
+    output_types,
+)
+from deploykit.transforms.untrusted.side_effects import WAITS, effect_of
+
+if TYPE_CHECKING:
+    from deploykit.transforms.ir.graph import Graph
+
+# What training leaves unread: it saves, updates, asserts or logs, and answers nothing.
+_NO_ANSWER_OPS = VARIABLE_OPS | frozenset(
+    {
+        "Const",
+        "IsVariableInitialized",
+        "MergeSummary",
+        "Rank",
+        "Shape",
+        "ShardedFilename",
+        "Size",
+        "VarIsInitializedOp",
+    }
+)
+_NO_ANSWER_PREFIXES = ("Assign", "Scatter", "Save", "Restore", "Resource", "Sparse")
+_MOST_LISTED = 20  # outputs in a message
+_NO_ANSWER_SCOPES = ("gradients", "save", "report_uninitialized_variables")
+
+
+def guess_inputs(graph: Graph) -> tuple[str, ...]:
+    """Return the placeholders, and the switches that take from a queue where nothing is fed."""
+    return tuple(
+        node.name for node in graph if node.op in PLACEHOLDER_OPS or _is_queue_switch(graph, node)
+    )
+
+
+def _is_queue_switch(graph: Graph, node: Node) -> bool:
+    """Say whether a node passes on what a queue holds where no one feeds it."""
+    if node.op != "PlaceholderWithDefault" or producer_name(node.inputs[0]) not in graph:
+        return False
+    default = graph.producer(node.inputs[0])
+    return effect_of(default.op, default.attrs) == WAITS
+
+
+def guess_outputs(graph: Graph) -> tuple[str, ...]:
+    """Return the nodes that depend on an input and that nobody reads.
+
+    Of a training graph, only what answers: no gradient, update, saving or summary, and nothing that
+    needs more inputs than another answer does, as the loss needs the labels. Without an input, what
+    depends on a queue or an iterator.
+    GraphError: there is no such node.
+    """
+    fed = _fed(graph)
+    training = any("Apply" in op for op in graph.ops)
+    ends = [n for n in graph if n.name in fed and not _read(graph, n, training)]
+    unread = [node for node in ends if _answers(node)]
+    if training:
+        unread = _least_fed(graph, unread)
+    if not unread:
+        taken = graph.descendants([n.name for n in graph if _takes(n)], control=False)
+        ends = [n for n in graph if not graph.has_consumers(n.name) and _answers(n)]
+        unread = [node for node in ends if node.name in taken] or ends
+    if not unread:
+        raise GraphError("outputs-not-guessed")
+    return tuple(node.name for node in unread)
+
+
+def check_outputs(graph: Graph, tensors: Iterable[str], known: Sequence[str] = ()) -> None:
+    """Raise GraphError for a name that is not a tensor of a graph; it lists the graph's outputs.
+
+    Args:
+        graph: the graph.
+        tensors: what the user names as outputs.
+        known: the names of its outputs; default: guessed.
+    """
+    for tensor in tensors:
+        name, port = split(tensor)
+        if name not in graph:
+            hint = nearest(name, list(dict.fromkeys([*known, *(n.name for n in graph)])))
+            wrong = f"the graph has no node '{name}', named as output{hint}"
+        else:
+            node = graph[name]
+            types = output_types(node) if node.op in op_defs() else None
+            if types is None or 0 <= port < len(types):  # a function's results are checked later
+                continue
+            count = f"{len(types)} output{'' if len(types) == 1 else 's'}"
+            wrong = f"'{tensor}' is named as output, but node '{name}' ({node.op}) has {count}"
+        if not known:
+            with contextlib.suppress(GraphError):
+                known = guess_outputs(graph)
+        listed = f" The model's outputs: {', '.join(known[:_MOST_LISTED])}." if known else ""
+        raise GraphError("outputs-wrong", problem=wrong, hint=listed)
+
+
+def _fed(graph: Graph) -> set[str]:
+    """Return the names of the nodes that depend on a placeholder other than a boolean switch."""
+    fed = [n.name for n in graph if n.op in FEEDABLE_OPS and n.attr("dtype") != "bool"]
+    return graph.descendants(fed, control=False)
+
+
+def _takes(node: Node) -> bool:
+    """Say whether a node takes samples from a queue, a reader or an iterator."""
+    return node.op.startswith("IteratorGetNext") or effect_of(node.op, node.attrs) == WAITS
+
+
+def _read(graph: Graph, node: Node, training: bool) -> bool:
+    """Say whether a node has consumers; gradients, which read every answer, do not count."""
+    if not training:
+        return graph.has_consumers(node.name)
+    return any(_scope(consumer) != "gradients" for consumer in graph.consumers(node.name))
+
+
+def _least_fed(graph: Graph, nodes: list[Node]) -> list[Node]:
+    """Return the nodes that need no more placeholders than another one of them does."""
+    needs = [
+        {name for name in graph.ancestors([node.name]) if graph[name].op in PLACEHOLDER_OPS}
+        for node in nodes
+    ]
+    return [n for n, need in zip(nodes, needs, strict=True) if not any(o < need for o in needs)]
+
+
+def _answers(node: Node) -> bool:
+    if node.op in _NO_ANSWER_OPS or node.op in PLACEHOLDER_OPS or node.op.endswith("Summary"):
+        return False
+    if node.op.startswith(_NO_ANSWER_PREFIXES) or "Apply" in node.op:
+        return False
+    if _scope(node) in _NO_ANSWER_SCOPES:
+        return False
+    return node.op not in op_defs() or output_types(node) != []
+
+
+def _scope(node: Node) -> str:
+    return node.name.split("/")[0].rstrip("_0123456789")
+
+
+@dataclass(frozen=True)
+class Interface:
+    """Names of tensors that are fed and fetched; tags and signature of a SavedModel.
+
+    What is empty or None defaults to the model's own: the graph for serving, its default
+    signature, and that signature's inputs and outputs.
+    """
+
+    inputs: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    signature: str | None = None
+
+    def put_on(self, graph: "Graph") -> "Graph":
+        """Give a graph the inputs and outputs that are named; it keeps its own otherwise."""
+        check_outputs(graph, self.outputs, graph.outputs)
+        graph.inputs = tuple(self.inputs) or graph.inputs
+        graph.outputs = tuple(self.outputs) or graph.outputs
+        graph.check()
+        return graph
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model, and what its user says of it. Every function that takes a model takes this too.
+
+    `deploykit.ModelSource("model.ckpt", outputs=["scores"])` is what `deploykit ... model.ckpt
+    --outputs scores` means.
+    """
+
+    HEADING: ClassVar = "Model"
+
+    model: Any
+    """A path, or a live model: whatever `open_model` takes."""
+    inputs: Annotated[
+        Sequence[str], Flag(format="names", hidden="--input_layer --input-layer")
+    ] = ()
+    """Tensors to feed [default: those of the signature, or the placeholders]."""
+    outputs: Annotated[
+        Sequence[str], Flag(format="names", hidden="--output_layer --output-layer")
+    ] = ()
+    """Tensors to compute [default: those of the signature, or the nodes that no other node reads].
+    A constant or variable that no other node reads is kept if it is named here."""
+    tags: Annotated[Sequence[str], Flag(format="tags")] = ()
+    """Tags that select a graph of a SavedModel with several graphs; "" selects the graph without
+    tags [default: serve, or the only graph]."""
+    signature: Annotated[str | None, Flag(metavar="NAME")] = None
+    """Signature of the model [default: serving_default, or the only one]."""
+    pins: Annotated[Mapping[str, str], Flag("--pin", format="pin")] = field(default_factory=dict)
+    """Replace a placeholder by this constant; may be repeated."""
+    graph: Annotated[str | Path | None, Flag(format="path")] = None
+    """The GraphDef of a checkpoint without a .meta file, or the JSON file of a Keras model whose
+    weights are in an .h5 file."""
+
+    @property
+    def interface(self) -> Interface:
+        """The part of the model that is meant."""
+        return Interface(tuple(self.inputs), tuple(self.outputs), tuple(self.tags), self.signature)
+
+    @classmethod
+    def of(cls, model: Any, interface: Interface) -> "ModelSource":
+        """Return a part of a model."""
+        return cls(model, interface.inputs, interface.outputs, interface.tags, interface.signature)
+
+
+def source_of(model: Any) -> ModelSource:
+    """Return a model as a `ModelSource`, which it may be."""
+    return model if isinstance(model, ModelSource) else ModelSource(model)

@@ -1,0 +1,184 @@
+"""A frozen graph keeps nothing between calls: an update counts only where the same call reads it.
+
+An update that no answer needs is dropped, and what reads a variable behind an update reads the new
+value. An answer that depends on what an earlier call left behind changes from call to call; it is
+refused, unless what is left behind settles, as the power iteration of a spectral norm does, or is
+multiplied by 0 and stays finite.
+"""
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from deploykit.importers.variable_updates.function_updates import FunctionUses
+from deploykit.importers.variable_updates.lifting import Lifting, Needs
+from deploykit.importers.variable_updates.repeated_calls import repeat_calls, settles, stays_finite
+from deploykit.importers.variable_updates.update_values import ZeroProducts
+from deploykit.importers.variable_updates.updated_variables import Carried, Held, changes_answers
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, split
+from deploykit.transforms.ir.stateful_ops import FILLED_OPS
+from deploykit.transforms.ir.tensors import DType
+from deploykit.transforms.layers.affine import FUSED_BATCH_NORM_OPS
+from deploykit.transforms.layers.random_ops import draw_without_seeds
+
+logger = logging.getLogger("deploykit")
+
+
+@dataclass
+class Updates:
+    """What became of the updates of a graph's variables and tables."""
+
+    states: dict[str, DType] = field(default_factory=dict)
+    """Nodes that stand for a variable behind an update, and its type."""
+    idle: set[tuple[str, str]] = field(default_factory=set)
+    """Updates inside functions that no answer needs, each by its function and its node."""
+    carried: list[Carried] = field(default_factory=list)
+
+    times_zero: list[Carried] = field(default_factory=list)
+    """Those that answers read only as factors of products by 0."""
+    factors: list[str] = field(default_factory=list)
+    """These factors: a product by 0 is NaN where they are not finite."""
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The tensors that `check_settled` compares from call to call."""
+        return (*(each.left for each in (*self.carried, *self.times_zero)), *self.factors)
+
+    def check_settled(self, graph: Graph) -> None:
+        """Raise GraphError if answers of a filled graph would change from call to call for good."""
+        if not self.kept:
+            return
+        graph.outputs = tuple(tensor for tensor in graph.outputs if tensor not in self.kept)
+        left = {each.variable: each.left for each in (*self.carried, *self.times_zero)}
+        try:
+            variables, factors = repeat_calls(graph, left, self.factors)
+        except GraphError:
+            if not self.times_zero:
+                raise
+            raise _changes(self.times_zero[0], graph) from None
+        for each, history in zip(self.carried, variables, strict=False):
+            if not settles(history):
+                raise _changes(each, graph)
+            logger.warning(
+                "variable '%s' changes at each call until it settles; the frozen graph answers as "
+                "the first call does",
+                each.variable,
+            )
+        if not all(map(stays_finite, factors)):
+            raise _changes(self.times_zero[0], graph)
+
+
+def _changes(carried: Carried, graph: Graph) -> GraphError:
+    return changes_answers(carried.update, carried.variable, graph)
+
+
+def settle_updates(graph: Graph) -> Updates:
+    """Take the updates of variables and tables out of a graph whose calls are inlined.
+
+    GraphError: an answer depends on what an earlier call left behind.
+    """
+    held = _updated(graph)
+    if draw_without_seeds(graph, [each.node.name for each in held if each.updates]):
+        held = _updated(graph)
+    lifting = Lifting(graph)
+    if any(each.updates_inside for each in held):
+        held = _lifted(graph, held, lifting)
+    found = Updates()
+    waiting, reached = held, _reached(graph, lifting) if held else set()
+    while now := [each for each in waiting if each.is_needed(reached)]:
+        waiting = [each for each in waiting if each not in now]
+        for each in now:
+            found.states |= each.let_read_updates()
+        reached = _reached(graph, lifting)  # what was put in may come from others that are updated
+    if held:
+        _note_carried(graph, held, lifting, found)
+    for each in held:
+        each.drop_updates()
+        found.idle |= {(function, node.name) for function, node in each.updates_inside}
+    graph.outputs = (*graph.outputs, *found.kept)
+    return found
+
+
+def _note_carried(graph: Graph, held: Sequence[Held], lifting: Lifting, found: Updates) -> None:
+    """Note what a call leaves behind for the next one's answers, also as factors beside a 0."""
+    zeros = ZeroProducts(graph)
+    needed = _reached(graph, lifting, ends=zeros.names)
+    multiplied = _reached(graph, lifting, ends=zeros.certain)
+    factors_of: set[str] = set()
+    for each in held:
+        if each.is_needed(needed):
+            each.check_may_settle()
+            found.carried.append(each.carried())
+        elif each.is_needed(multiplied):
+            found.times_zero.append(each.carried())
+            products = multiplied & zeros.names - zeros.certain
+            factors_of |= {p for p in products if each.is_needed(graph.ancestors([p]))}
+    found.factors = zeros.watched(factors_of)
+
+
+def _lifted(graph: Graph, held: list[Held], lifting: Lifting) -> list[Held]:
+    """Lift updates that answers need out of functions; return what is updated then."""
+    tried: set[str] = set()
+    while True:
+        needed = [each for each in held if each.is_needed(_reached(graph, lifting, held))]
+        waiting = [
+            each.node
+            for each in needed
+            if each.updates_inside and each.node.op == "VarHandleOp" and each.node.name not in tried
+        ]
+        if not waiting:
+            return held
+        tried.add(waiting[0].name)
+        if lifting.lift(waiting[0]):
+            held = _updated(graph)
+            for each in held:
+                each.origins = lifting.origins
+
+
+def _updated(graph: Graph) -> "list[Held]":
+    """Return the variables and tables that something updates."""
+    functions = FunctionUses(graph)
+    held = [Held(graph, node, functions) for node in graph if node.op in FILLED_OPS]
+    return [each for each in held if each.updates or each.updates_inside]
+
+
+def _reached(
+    graph: Graph, lifting: Lifting, held: Sequence[Held] = (), ends: Collection[str] = ()
+) -> set[str]:
+    """Return the names of the nodes that the graph's outputs are computed from.
+
+    The updates of what is `held` count as outputs if an output needs it. What the nodes `ends` are
+    computed from does not count.
+    """
+    found: set[str] = set()
+    needs = Needs(graph)
+    waiting, seen = list(graph.outputs), set(graph.outputs)
+    while waiting:
+        name, port = split(waiting.pop())
+        found.add(name)
+        if name in ends:
+            continue
+        node = graph[name]
+        inputs = _inputs_of(node, port)
+        if name in lifting.nodes:
+            inputs = tuple(node.data_inputs[i] for i in needs.of_node(node, port))
+        new = set(inputs) - seen
+        seen |= new
+        waiting += new
+        for each in held if not waiting else ():
+            if each.is_needed(found):
+                waiting += [name for name in each.updates if name not in found]
+    return found
+
+
+def _inputs_of(node: Node, port: int) -> tuple[str, ...]:
+    """Return the data inputs that an output of a node depends on.
+
+    A batch norm in training mode normalises with the statistics of the batch; it reads the moving
+    averages only to update them, in its outputs 1 and 2.
+    """
+    if node.op in FUSED_BATCH_NORM_OPS and node.attr("is_training", True) and port not in (1, 2):
+        return node.data_inputs[:3]
+    return node.data_inputs

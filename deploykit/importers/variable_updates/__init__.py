@@ -1,0 +1,3 @@
+"""Variables and tables that a model updates while it runs, and what remains of the updates in a
+frozen graph.
+"""

@@ -1,0 +1,203 @@
+"""Updates inside the functions of branches and loops, whose bodies are edited as graphs."""
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from deploykit.importers.variables import FUNCTION_OPS, state_shape
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.functions import Callee, Library, functions_in
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, split, tensor_name
+from deploykit.transforms.ir.node_index import reached
+from deploykit.transforms.ir.ops import op_defs, output_references
+from deploykit.transforms.ir.protos import FunctionDef, NodeDef
+from deploykit.transforms.ir.stateful_ops import UNTOUCHED_READS, is_update, passed_ports
+from deploykit.transforms.ir.tensors import DType, type_number
+
+
+def graph_of(library: Library, callee: Callee, graph: Graph) -> Graph:
+    """Return a function's body: its arguments are placeholders, its results outputs.
+
+    The body shares the library of `graph`. GraphError: an argument or result is a list.
+    """
+    function, body = library[callee.name], library.body(callee)
+    names = [argument.name for argument in function.signature.input_arg]
+    if (body.arguments, len(body.results)) != (len(names), len(function.signature.output_arg)):
+        raise GraphError("function-with-lists", function=callee.name)
+
+    def named(tensor: str) -> str:
+        name, port = split(tensor)
+        return tensor_name(names[int(name[1:])], port) if name[:1] == "@" else tensor
+
+    nodes = [Node(name, "Placeholder") for name in names]
+    nodes += [replace(node, inputs=tuple(map(named, node.inputs))) for node in body.nodes]
+    results = [named(tensor) for tensor in body.results]
+    found = Graph(nodes, outputs=results, versions=graph.versions)
+    found.library = graph.library
+    return found
+
+
+def written(body: Graph, name: str, value: tuple[int, DType], changed: int | None) -> str:
+    """Add a function with a body to the library of the body; return its name.
+
+    It is as the function `name`, but takes a value of a type at an argument. The result `changed`,
+    which may be one more, has that type, too.
+    """
+    library, (argument, dtype) = Library(body), value
+    found = FunctionDef()
+    found.CopyFrom(library[name])
+    number = len(library.functions)
+    while f"{name}_lifted_{number}" in library.functions:
+        number += 1
+    signature = found.signature
+    signature.name = f"{name}_lifted_{number}"
+    state_shape(found, argument)
+    found.resource_arg_unique_id.pop(argument, None)
+    arguments, results = signature.input_arg, signature.output_arg
+    if len(body.outputs) > len(results):
+        results.add(name=f"lifted_{number}")
+    for each in (arguments[argument], *(results[i] for i in (changed,) if i is not None)):
+        each.type = type_number(dtype)
+        each.ClearField("handle_data")
+    references = _body_references(body, library, [each.name for each in arguments])
+    del found.node_def[:]
+    for node in body:
+        if node.name not in references:
+            raise GraphError("node-not-known", node=node.name, op=node.op)
+        if references[node.name] != [node.name]:
+            inputs = tuple(_reference(references, each) for each in node.inputs)
+            found.node_def.add().CopyFrom(_proto(node, [each for each in inputs if each]))
+    found.ret.clear()
+    for result, tensor in zip(results, body.outputs, strict=True):
+        found.ret[result.name] = _reference(references, tensor)
+    body.library.function.append(found)
+    return str(signature.name)
+
+
+def _proto(node: Node, inputs: list[str]) -> NodeDef:
+    proto = replace(node, inputs=()).to_proto()
+    proto.input.extend(inputs)
+    return proto
+
+
+def _body_references(body: Graph, library: Library, arguments: list[str]) -> dict[str, list[str]]:
+    """Return how a function refers to each output of each node."""
+    found = {name: [name] for name in arguments}
+    for node in body:
+        op_def = library.op_def(node.op)
+        if node.name not in found and op_def is not None:
+            found[node.name] = output_references(node, op_def)
+    return found
+
+
+def _reference(references: dict[str, list[str]], tensor: str) -> str:
+    """Return how a function refers to a tensor; "": it waits for an argument, which is there."""
+    name, port = split(tensor)
+    if port < 0:
+        return "" if references[name] == [name] else tensor
+    return references[name][port]
+
+
+@dataclass
+class Uses:
+    """What functions do with a variable or table."""
+
+    updates: list[tuple[str, Node]] = field(default_factory=list)
+    """Each with its function."""
+    is_read: bool = False
+    """Whether its value leaves a function; what only updates it again does not count."""
+
+
+class _Body:
+    """A function's nodes, and which of them read a tensor."""
+
+    def __init__(self, function: FunctionDef) -> None:
+        self.arguments = [argument.name for argument in function.signature.input_arg]
+        self.returned = set(function.ret.values())
+        self.nodes = [Node.from_proto(proto) for proto in function.node_def]
+        self.inputs = [tuple(proto.input) for proto in function.node_def]
+        self.readers: dict[str, list[int]] = {}
+        for index, inputs in enumerate(self.inputs):
+            for tensor in dict.fromkeys(inputs):
+                self.readers.setdefault(tensor, []).append(index)
+
+
+class FunctionUses:
+    """What the functions of a graph do with what they are given."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Index the graph's library; a function is looked into when it is asked for."""
+        self._library = Library(graph)
+        self._bodies: dict[str, _Body] = {}
+
+    def of(self, call: Node, port: int) -> Uses:
+        """Return what the functions that a node calls do with what it has at a port."""
+        callees = [(name, argument) for name, argument, _ in _callees(call, port)]
+        if self._updating.isdisjoint(name for name, _ in callees):
+            return Uses(is_read=bool(callees))
+        uses = Uses()
+        reached(callees, lambda callee: self._follow(*callee, uses))
+        return uses
+
+    @functools.cached_property
+    def _updating(self) -> frozenset[str]:
+        """The functions that hold an update, or name one that does."""
+        return self._library.reaching(lambda node: is_update(node.op))
+
+    def _body(self, name: str) -> _Body:
+        if name not in self._bodies:
+            self._bodies[name] = _Body(self._library[name])
+        return self._bodies[name]
+
+    def _follow(self, name: str, argument: int, uses: Uses) -> Iterator[tuple[str, int]]:
+        """Note what a function does with an argument, and yield whom it hands it on to."""
+        body = self._body(name)
+        waiting = [body.arguments[argument]]
+        handles, reads, updates = set(waiting), [], set()
+        while waiting:
+            tensor = waiting.pop()
+            for index in body.readers.get(tensor, ()):
+                node = body.nodes[index]
+                for port in [p for p, each in enumerate(body.inputs[index]) if each == tensor]:
+                    references = _references(node)
+                    passed = [references[output] for output in passed_ports(node, port)]
+                    callees = list(_callees(node, port))
+                    if any(is_loop_body for _, _, is_loop_body in callees):
+                        passed.append(references[port])
+                    yield from ((callee, place) for callee, place, _ in callees)
+                    if port == 0 and is_update(node.op):
+                        uses.updates.append((name, node))
+                        updates.add(index)
+                    elif not passed and not callees and node.op not in UNTOUCHED_READS:
+                        reads.append(index)
+                    new = [each for each in passed if each not in handles]
+                    handles.update(new)
+                    waiting += new
+        uses.is_read |= any(_leaves(body, index, updates) for index in reads)
+
+
+def _callees(node: Node, port: int) -> Iterator[tuple[str, int, bool]]:
+    """Yield the functions that get what is at a port, as which argument, and if as a loop body."""
+    if node.op not in FUNCTION_OPS:
+        return
+    _, roles, before = FUNCTION_OPS[node.op]
+    for role in roles:
+        for function in functions_in(node.attrs[role]) if port >= before else ():
+            yield function.name, port - before, role == "body"
+
+
+def _leaves(body: _Body, start: int, ends: set[int]) -> bool:
+    """Say whether a node's values leave its function, other than into the nodes at `ends`."""
+
+    def given(index: int) -> list[str]:
+        return _references(body.nodes[index])
+
+    def readers(index: int) -> list[int]:
+        return [i for tensor in given(index) for i in body.readers.get(tensor, ()) if i not in ends]
+
+    return any(tensor in body.returned for i in reached([start], readers) for tensor in given(i))
+
+
+def _references(node: Node) -> list[str]:
+    return output_references(node, op_defs()[node.op]) if node.op in op_defs() else []

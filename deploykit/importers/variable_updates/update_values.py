@@ -1,0 +1,120 @@
+"""The value that an update leaves in a variable, and products by zero whose other factor must
+stay finite.
+"""
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.ops import FEEDABLE_OPS
+from deploykit.transforms.ir.tensors import DType
+from deploykit.transforms.shapes.static_shapes import Shapes
+
+_SUMS = {"AssignAdd": "AddV2", "AssignSub": "Sub"}
+_SCATTER = re.compile(r"(?:Resource)?Scatter(Nd)?(Update|Add|Sub|Min|Max)")
+_SLICES = ("ResourceStridedSliceAssign", "StridedSliceAssign")
+_MASKS = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask")
+
+
+def reads_value_before(update: Node) -> bool:
+    """Say whether an update leaves a part of what the variable held before."""
+    return _assigned(update) != "Assign"
+
+
+def value_behind(graph: Graph, update: Node, before: str, dtype: DType) -> str | None:
+    """Add the node that has the value behind an update; return its name, or None for other updates.
+
+    `before` is the tensor that has the variable's value before; an Assign does not read it.
+    """
+    assigned = _assigned(update)
+    given = update.data_inputs[1:]
+    if assigned == "Assign":
+        return _add(graph, update, "Identity", given[:1], T=dtype)
+    if assigned in _SUMS:
+        return _add(graph, update, _SUMS[assigned], (before, *given), T=dtype)
+    if update.op in _SLICES:
+        kept = {name: update.attr(name) for name in (*_MASKS, "Index") if name in update.attrs}
+        return _add(graph, update, "TensorStridedSliceUpdate", (before, *given), T=dtype, **kept)
+    return _scattered(graph, update, before, dtype)
+
+
+def _scattered(graph: Graph, update: Node, before: str, dtype: DType) -> str | None:
+    match = _SCATTER.fullmatch(update.op)
+    if match is None:
+        return None
+    indices, values = update.data_inputs[1:3]
+    index_type = update.attr("Tindices")
+    if not match[1]:  # whole rows, which one value alone may fill
+        if not Shapes(graph).shape(values):
+            return None
+        axis = Node.constant(graph.unique_name(f"{update.name}/axis"), np.array(-1, np.int32))
+        graph.add(axis)
+        rows = Node(graph.unique_name(f"{update.name}/rows"), "ExpandDims", (indices, axis.name))
+        indices = graph.add(rows.with_attrs(T=index_type, Tdim=DType("int32"))).name
+    op = f"TensorScatter{match[2]}"
+    return _add(graph, update, op, (before, indices, values), T=dtype, Tindices=index_type)
+
+
+def _add(graph: Graph, update: Node, op: str, inputs: tuple[str, ...], **attrs: object) -> str:
+    name = graph.unique_name(f"{update.name}/value")
+    return graph.add(Node(name, op, tuple(inputs)).with_attrs(**attrs)).name
+
+
+def _assigned(update: Node) -> str:
+    return update.op.removesuffix("VariableOp")
+
+
+def is_zero(graph: Graph, tensor: str) -> bool:
+    """Say whether all values of a tensor are 0, whatever is fed."""
+    node = graph.producer(tensor)
+    if node.op in FEEDABLE_OPS or graph.is_input(node.name):
+        return False
+    if node.op == "ZerosLike":
+        return True
+    source = node.data_inputs[1] if node.op == "Fill" else tensor
+    constant = graph.constant(source)
+    return constant is not None and constant.attr("dtype") != "string" and not constant.value.any()
+
+
+_PRODUCTS = frozenset({"Mul", "MulNoNan"})
+
+
+class ZeroProducts:
+    """The products of a graph of which a factor is 0, whatever is fed.
+
+    Infinity and NaN times 0 are NaN, other than in integers and where MulNoNan has the 0 as its
+    second input.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        """Look at all products."""
+        self._graph = graph
+        self._factors = {
+            node.name: factors
+            for node in graph
+            if node.op in _PRODUCTS
+            for factors in [[each for each in node.data_inputs if not is_zero(graph, each)]]
+            if len(factors) < len(node.data_inputs)
+        }
+        self.names = frozenset(self._factors)
+        self.certain = frozenset(name for name in self.names if self._is_certain(graph[name]))
+        """Those that are 0 whatever the other factor is."""
+
+    def _is_certain(self, product: Node) -> bool:
+        if product.op == "MulNoNan":
+            return is_zero(self._graph, product.data_inputs[1])
+        return str(product.attr("T")).startswith(("int", "uint"))
+
+    def watched(self, products: Iterable[str]) -> list[str]:
+        """Add a node with each factor of products that must be finite; return their names."""
+        graph = self._graph
+        found = []
+        for product in sorted(products):
+            for factor in self._factors[product]:
+                name = graph.unique_name(f"{product}/factor")
+                node = Node(name, "Identity", (factor,)).with_attrs(T=graph[product].attrs["T"])
+                found.append(graph.add(node).name)
+        return found

@@ -1,0 +1,169 @@
+"""A variable or table that is updated, with all nodes that read or update it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from deploykit.importers.variable_updates.function_updates import FunctionUses
+from deploykit.importers.variable_updates.update_values import reads_value_before, value_behind
+from deploykit.importers.variables import needs_variable
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.control_flow import pass_on
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name, tensor_name
+from deploykit.transforms.ir.ops import FEEDABLE_OPS, REF_VARIABLE_OPS, VARIABLE_OPS, input_types
+from deploykit.transforms.ir.stateful_ops import UNTOUCHED_READS, is_update, passed_ports
+from deploykit.transforms.ir.tensors import DType
+
+_LOOP_OPS = frozenset({"StatelessWhile", "While"})  # what goes into their body comes out of it
+_DRAWING = re.compile("Stateless(Random|Truncated|Parameterized|Multinomial|Shuffle)")
+EPSILON = {"bfloat16": 2**-7, "float16": 2**-10, "float32": 2**-23, "float64": 2**-52}
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A variable that a call leaves behind changed, though the next call's answers read it."""
+
+    variable: str
+    update: Node
+    left: str
+    """The tensor of what a call leaves behind."""
+
+
+class Held:
+    """A variable or table, and what works on it."""
+
+    def __init__(self, graph: Graph, node: Node, functions: FunctionUses) -> None:
+        """Follow its handle to all that work on it, also inside functions."""
+        self._graph = graph
+        self.node = node
+        self.updates: list[str] = []
+        self.updates_inside: list[tuple[str, Node]] = []
+        self._reads: list[str] = []
+        self.origins: Mapping[str, Node] = {}
+        """The updates inside functions that updates of the graph stand for, for messages."""
+        self.left = ""  # what the last update leaves behind
+        self.handles = {node.name}
+        waiting = [node.name]
+        while waiting:
+            tensor = waiting.pop()
+            for reader in graph.readers(producer_name(tensor)):
+                for port, each in enumerate(reader.data_inputs):
+                    if each == tensor:
+                        waiting += self._follow(reader, port, functions)
+
+    def _follow(self, reader: Node, port: int, functions: FunctionUses) -> list[str]:
+        """Note what a node does with the handle at a port; return where the handle goes on."""
+        is_value = self.node.op in REF_VARIABLE_OPS and not reader.op.startswith("Ref")
+        passed = [] if is_value else passed_ports(reader, port)
+        if reader.op in _LOOP_OPS:
+            passed = [port]
+        handles = [tensor_name(reader.name, output) for output in passed]
+        uses = functions.of(reader, port)
+        self.updates_inside += uses.updates
+        if port == 0 and is_update(reader.op):
+            self.updates.append(reader.name)
+        elif uses.is_read or not (passed or uses.updates or reader.op in UNTOUCHED_READS):
+            self._reads.append(reader.name)
+        new = [each for each in handles if each not in self.handles]
+        self.handles.update(new)
+        return new
+
+    def is_needed(self, needed: set[str]) -> bool:
+        """Say whether an answer depends on what this holds, at first or behind an update."""
+        return not needed.isdisjoint((*self._reads, *self.updates))
+
+    def let_read_updates(self) -> dict[str, DType]:
+        """Let what reads this behind an update read the new value; return the nodes that have it.
+
+        GraphError: the order or the value cannot be told.
+        """
+        if self.updates_inside:
+            raise self._refusal(self.updates_inside[0][1])
+        graph, conditional = self._graph, self._graph.conditional_names()
+        before = {name: graph.ancestors([name]) for name in self.updates}
+        behind = {name: graph.descendants([name]) for name in self.updates}
+        order = sorted(self.updates, key=lambda name: len(before[name]))
+        states = {}
+        reads = tuple(self._reads)  # without the one that an update of a part adds
+        for place, name in enumerate(order):
+            is_ordered = before[name].issuperset(order[:place])
+            if not is_ordered or name in conditional or self.node.op not in VARIABLE_OPS:
+                raise self._refusal(graph[name])
+            states[name] = self.left = self._value_behind(graph[name])
+        for read in reads:
+            passed = [name for name in order if read in behind[name]]
+            unordered = set(order).difference(passed, (n for n in order if read in before[n]))
+            if unordered or (passed and read in conditional):
+                raise self._refusal(graph[(passed or sorted(unordered))[-1]])
+            if passed:
+                self._reads.remove(read)
+                node, state = graph[read], states[passed[-1]]
+                inputs = [state if i in self.handles else i for i in node.data_inputs]
+                graph.replace(node, node.with_data_inputs(*inputs))
+        graph.redirect(states)
+        dtype = DType(self.node.attr("dtype"))
+        return dict.fromkeys(states.values(), dtype)
+
+    def _value_behind(self, update: Node) -> str:
+        """Add the node that has the value behind an update; return its name."""
+        dtype = DType(self.node.attr("dtype"))
+        before = self.left
+        if not before and reads_value_before(update):
+            before = self._first_read(dtype)
+        found = value_behind(self._graph, update, before, dtype)
+        if found is None:
+            raise self._refusal(update)
+        return found
+
+    def _first_read(self, dtype: DType) -> str:
+        """Add a node that reads what the variable holds when a call begins; return its name."""
+        name = self._graph.unique_name(f"{self.node.name}/before")
+        node = Node(name, "ReadVariableOp", (self.node.name,)).with_attrs(dtype=dtype)
+        if self.node.op in REF_VARIABLE_OPS:
+            node = Node(name, "Identity", (self.node.name,)).with_attrs(T=dtype)
+        self._reads.append(self._graph.add(node).name)
+        return name
+
+    def carried(self) -> Carried:
+        """Return what a call leaves behind for the next."""
+        update = self._graph[self.updates[-1]]
+        return Carried(self.node.name, self._origin(update), self.left)
+
+    def check_may_settle(self) -> None:
+        """Raise GraphError if what a call leaves behind depends on the inputs, or is no float."""
+        graph = self._graph
+        sources = {graph[name].op for name in graph.ancestors([self.left])}
+        if not sources.isdisjoint(FEEDABLE_OPS) or self.node.attr("dtype") not in EPSILON:
+            raise self._refusal(graph[self.updates[-1]])
+
+    def drop_updates(self) -> None:
+        """Put a node that does nothing in the place of each update whose result nobody reads."""
+        graph, conditional = self._graph, self._graph.conditional_names() if self.updates else set()
+        for name in self.updates:
+            node = graph[name]
+            if graph.readers(name):
+                continue  # filling refuses it by name
+            ports = [p for p, tensor in enumerate(node.data_inputs) if tensor not in self.handles]
+            tensors = [node.data_inputs[port] for port in ports] if name in conditional else []
+            types = [(input_types(node) or [])[port] for port in ports] if tensors else []
+            idle = pass_on(name, tensors, types, node.control_inputs, node.device)
+            graph.replace(node, idle)
+
+    def _refusal(self, update: Node) -> GraphError:
+        return changes_answers(self._origin(update), self.node.name, self._graph)
+
+    def _origin(self, update: Node) -> Node:
+        return self.origins.get(update.name, update)
+
+
+def changes_answers(update: Node, variable: str, graph: Graph) -> GraphError:
+    """Return the error for an update that answers depend on."""
+    read = graph.descendants([variable], control=False)
+    why = f"it changes '{variable}' at each call, and the answers depend on that"
+    if any(_DRAWING.match(graph[name].op) for name in read):
+        why = (
+            f"it advances the seed '{variable}', and the answers depend on what is drawn with it, "
+            "as in training"
+        )
+    return needs_variable(update, graph, f" ({why})")

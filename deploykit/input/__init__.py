@@ -1,1 +1,0 @@
-"""Data -> model in three styles: fed by Python, through queues, through tf.data; and a verdict."""

@@ -1,1 +1,0 @@
-"""What limits a run behind its input, and what to try next."""

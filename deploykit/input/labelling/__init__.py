@@ -1,1 +1,0 @@
-"""Labels that name classes become the numbers by which a model knows them."""

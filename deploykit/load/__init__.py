@@ -1,1 +1,0 @@
-"""Loads: calls that arrive whether others are answered or not."""

@@ -1,0 +1,1 @@
+"""Pipelines of transforms on a graph: transform, optimize, int8, with proof that outputs match."""

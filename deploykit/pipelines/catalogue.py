@@ -1,0 +1,64 @@
+"""What the transforms say of themselves: their docstrings and their parameters."""
+
+import inspect
+import re
+import typing
+from typing import Any
+
+from deploykit.transforms.ir import pipeline
+from deploykit.transforms.ir.user_functions import value_type
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Return a transform's name, summary, text and parameters (name, type, default, help).
+
+    An alias has those of the transforms that it stands for. PipelineError: there is none such.
+    """
+    if name in pipeline.ALIASES:
+        return _describe_alias(name)
+    docstring = inspect.getdoc(pipeline.function(name)) or ""
+    text, _, arguments = docstring.partition("\nArgs:\n")
+    helps = _arguments(arguments)
+    return {
+        "name": name,
+        "summary": text.strip().split("\n\n")[0].replace("\n", " "),
+        "text": text.strip(),
+        "parameters": [
+            {
+                "name": parameter,
+                "type": value_type(type_).__name__,
+                "repeatable": typing.get_origin(type_) is tuple,
+                "default": None if default is inspect.Parameter.empty else default,
+                "required": default is inspect.Parameter.empty,
+                "help": helps.get(parameter, ""),
+            }
+            for parameter, (type_, default) in pipeline.parameters(name).items()
+        ],
+    }
+
+
+def _describe_alias(name: str) -> dict[str, Any]:
+    meant = [describe(each) for each in pipeline.ALIASES[name]]
+    text = f"Another name for {', then '.join(each['name'] for each in meant)}."
+    parameters = {p["name"]: p for each in meant for p in each["parameters"]}
+    return {
+        "name": name,
+        "summary": text,
+        "text": text,
+        "parameters": list(parameters.values()),
+    }
+
+
+def _arguments(text: str) -> dict[str, str]:
+    """Return the help of each parameter from the `Args:` section of a docstring."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines():
+        start = re.match(r"(?:    )?(\w+): (.*)", line)
+        if start is not None and not line.startswith(" " * 8):
+            name, found[start.group(1)] = start.group(1), start.group(2)
+        elif name and line.startswith(" " * 8):
+            found[name] += " " + line.strip()
+        else:
+            break
+    return found

@@ -1,0 +1,227 @@
+"""A graph that was frozen of a Keras model against the live model, called eagerly.
+
+Keras can trace a model into something else than it computes: a graph that was frozen of the trace
+agrees with the trace. So the live model runs as well, at two batch sizes and lengths.
+"""
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from deploykit.importers.graph_files import parse_graph_def
+from deploykit.importers.keras.keras_files import caller, load_model, package_of
+from deploykit.importers.keras.layer_calls import differing_layer, variables_restored
+from deploykit.importers.live_models import is_keras
+from deploykit.importers.open_model import OpenedModel
+from deploykit.storage.files import read_bytes
+from deploykit.transforms.common.errors import GraphError, UnverifiedError, VerificationError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.child_process import call
+from deploykit.transforms.runtime.differences import QualityBar, compare
+from deploykit.transforms.runtime.session import Session
+from deploykit.transforms.untrusted.files import MOST_TEXT
+from deploykit.verification.synthetic.sample_inputs import Shaped, made_up_feeds, type_and_shape
+from deploykit.verification.tolerance import default_tolerance
+from deploykit.verification.verify import Verification
+
+logger = logging.getLogger("deploykit")
+
+Feed = Sequence[Array]
+"""Values of all inputs, in their order."""
+
+SLACK = 10
+"""Times the tolerance of a rewrite: an eager call may take other kernels than a graph."""
+
+
+@dataclass(frozen=True)
+class KerasFile:
+    """A model in a file, loaded where it runs."""
+
+    path: str
+    architecture: bytes | None = None
+
+
+@dataclass(frozen=True)
+class LiveModel:
+    """A model of Keras, and what errors call it."""
+
+    name: str
+    model: Any
+    """The `keras.Model` in this process, or a `KerasFile`."""
+
+
+@dataclass(frozen=True)
+class FrozenFile:
+    """The file of a frozen graph, and its ends in the order of the model's."""
+
+    path: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+
+
+@dataclass(frozen=True)
+class LiveComparison:
+    """How the outputs of a graph differ from those of the live model."""
+
+    failure: str = ""
+    """The first difference above the tolerance; an empty string: there is none."""
+    layer: str = ""
+    """The layer whose traced call gives other values than its eager one."""
+    not_possible: str = ""
+    """Why the live model was not run."""
+
+
+def live_model(model: OpenedModel) -> LiveModel | None:
+    """Return the Keras model that a graph was frozen of as a whole; None: there is none."""
+    source = model.requested
+    if source.inputs or source.outputs or source.pins or source.signature:
+        return None
+    if model.files is not None and model.files.kind == "keras":
+        architecture = None
+        if source.graph is not None:
+            architecture = read_bytes(Path(source.graph), MOST_TEXT, "description")
+        return LiveModel(model.source, KerasFile(str(model.files.location.path), architecture))
+    if is_keras(source.model) and getattr(source.model, "inputs", None):
+        return LiveModel(model.source, source.model)
+    return None
+
+
+def checked_against_live(
+    found: Verification,
+    live: LiveModel,
+    graph: Graph,
+    path: Path,
+    feeds: Sequence[Feed],
+    strict: bool,
+) -> Verification:
+    """Return what was found of a frozen graph's file, once it also agrees with the live model.
+
+    VerificationError: it differs from the Keras model that it was made of. UnverifiedError: the
+    model cannot run eagerly on the feeds. If not `strict`, a warning says so.
+    """
+    try:
+        _check(live, graph, str(path), feeds)
+    except VerificationError as error:
+        if strict:
+            raise type(error)("nothing-written", reason=error) from None
+        logger.warning("%s", error)
+        is_verified = not isinstance(error, UnverifiedError)
+        return replace(found, verified=is_verified, passed=False, reason=str(error))
+    return found
+
+
+def _check(live: LiveModel, graph: Graph, path: str, feeds: Sequence[Feed]) -> None:
+    tolerance = SLACK * default_tolerance(graph)
+    frozen = FrozenFile(path, graph.inputs, graph.outputs)
+    if isinstance(live.model, KerasFile):
+        name = "deploykit.pipelines.live_keras:compare_file"
+        forced = {"KERAS_BACKEND": "tensorflow"}
+        found = call(name, live.model, frozen, feeds, tolerance, forced=forced, kept=True)
+    else:
+        name = "deploykit.pipelines.live_keras:compare_outputs"
+        try:
+            expected = _eager(live.model, feeds)
+        except GraphError as error:
+            found = LiveComparison(not_possible=str(error))
+        else:
+            found = call(name, frozen, feeds, expected, tolerance)
+        if found.failure:
+            found = _with_layer(live.model, feeds, found, tolerance)
+    if found.not_possible:
+        raise UnverifiedError("keras-not-compared", source=live.name, reason=found.not_possible)
+    if found.failure:
+        where = f" (layer '{found.layer}')" if found.layer else ""
+        raise VerificationError(
+            "keras-differs", source=live.name, where=where, reason=found.failure
+        )
+
+
+def compare_file(
+    file: KerasFile, frozen: FrozenFile, feeds: Sequence[Feed], tolerance: float
+) -> LiveComparison:
+    """Compare a graph with a Keras file; this is done in a child process."""
+    model = load_model(file.path, file.architecture)
+    try:
+        expected = _eager(model, feeds)
+    except GraphError as error:
+        return LiveComparison(not_possible=str(error))
+    found = compare_outputs(frozen, feeds, expected, tolerance)
+    return _with_layer(model, feeds, found, tolerance) if found.failure else found
+
+
+def compare_outputs(
+    frozen: FrozenFile, feeds: Sequence[Feed], expected: Sequence[Sequence[Array]], tolerance: float
+) -> LiveComparison:
+    """Compare a graph with what the live model gave; this is done in a child process."""
+    session, bar = Session(parse_graph_def(frozen.path)), QualityBar(tolerance)
+    for feed, values in zip(feeds, expected, strict=False):
+        named = dict(zip(frozen.inputs, feed, strict=True))
+        try:
+            found, again = (session.run(list(frozen.outputs), named) for _ in range(2))
+        except GraphError as error:
+            return LiveComparison(f"the graph cannot be run: {error}")
+        if any(bar.failure(difference) for difference in compare(found, again)):
+            return LiveComparison(not_possible="the model draws random numbers")
+        if len(found) != len(values):
+            return LiveComparison(f"{len(found)} outputs instead of {len(values)}")
+        for name, difference in zip(frozen.outputs, compare(values, found), strict=True):
+            if failure := bar.failure(replace(difference, output=name)):
+                sizes = ", ".join(str(list(array.shape)) for array in feed)
+                return LiveComparison(f"{failure}, for inputs of shape {sizes}")
+    return LiveComparison()
+
+
+def _eager(model: Any, feeds: Sequence[Feed]) -> list[list[Array]]:
+    """Return the model's outputs for each feed, up to the first after the first that it refuses.
+
+    GraphError: it refuses the first.
+    """
+    import tensorflow as tf
+
+    run, found = caller(model), list[list[Array]]()
+    for feed in feeds:
+        try:
+            with variables_restored(model):
+                parts = run([tf.constant(array) for array in feed])
+        except GraphError:
+            if not found:
+                raise
+            break
+        found.append([each.numpy() for part in parts for each in part])
+    return found
+
+
+def _with_layer(
+    model: Any, feeds: Sequence[Feed], found: LiveComparison, tolerance: float
+) -> LiveComparison:
+    """Return a comparison with the layer whose trace differs, where one does."""
+    for feed in feeds:
+        with contextlib.suppress(Exception):  # Keras raises whatever the model happens to cause
+            layer = differing_layer(package_of(model), model, caller(model), feed, tolerance)
+            if layer:
+                return replace(found, layer=layer)
+    return found
+
+
+def live_feeds(graph: Graph, input_range: tuple[float, float], shapes: Shaped) -> list[Feed]:
+    """Return synthetic values of the inputs in their order, for two batch sizes and lengths."""
+    made, _ = made_up_feeds(graph, input_range, shapes)
+    if not made:
+        return []
+    first, others = made[0], dict(shapes)
+    for tensor, array in first.items():
+        declared = type_and_shape(graph, tensor)[1]
+        if declared is not None and min(declared, default=0) < 0 and tensor not in shapes:
+            sizes = zip(declared, array.shape, strict=True)
+            others[tensor] = [_other(size) if d < 0 else size for d, size in sizes]
+    second = made_up_feeds(graph, input_range, others)[0][:1] if others != shapes else []
+    return [[feed[tensor] for tensor in graph.inputs] for feed in (first, *second)]
+
+
+def _other(size: int) -> int:
+    """Return another size for an open dimension; half of it keeps below limits of a length."""
+    return size // 2 if size > 3 else size + 1

@@ -1,0 +1,132 @@
+"""Loads and runs the written file, and compares its outputs with those of the model as it was
+read.
+"""
+
+import contextlib
+import logging
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from deploykit.importers.graph_files import write_graph
+from deploykit.importers.open_model import OpenedModel
+from deploykit.transforms.common.errors import (
+    GraphError,
+    LimitError,
+    LoadError,
+    UnverifiedError,
+    VerificationError,
+)
+from deploykit.transforms.ir.graph import Graph
+from deploykit.verification.verify import ADVICE, CHANGES, IN_MEMORY, Stored, Verification
+
+logger = logging.getLogger("deploykit")
+
+
+class Compare(Protocol):
+    """Compares two graphs."""
+
+    def __call__(self, reference: Graph, result: Graph, stored: Stored = IN_MEMORY) -> Verification:
+        """Return what was found; where they are stored, the files are run."""
+
+
+def by_calibration(error: UnverifiedError) -> UnverifiedError:
+    """Return an error that names the option by which some commands take samples."""
+    error.fields = {
+        name: value.replace("--data", "--calibration") if isinstance(value, str) else value
+        for name, value in error.fields.items()
+    }
+    return error
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How a graph is compared with the model that it was made of, and what follows from that."""
+
+    model: OpenedModel
+    reference: Graph
+    """The model as it was read, or as near to that as it can be run."""
+    compare: Compare
+    allow_unverified: bool = False
+    """Whether a graph is written also where nothing could be compared."""
+    stops_at_doubt: bool = False
+    """Whether nothing is written where the model's own answers on given samples cannot be right."""
+    is_same: bool = False
+    """Whether what is written is the reference, which then needs no file of its own."""
+
+    def of(self, result: Graph, path: Path | None = None) -> Verification:
+        """Compare a graph, or the file that holds it, with the model as it was read.
+
+        UnverifiedError: nothing was compared, or the model's answers cannot be right. LimitError:
+        it took too much time or memory.
+        """
+        try:
+            found = self._compared(result, path)
+        except LimitError as error:
+            if not self.allow_unverified:
+                raise LimitError(
+                    "not-compared-limit", source=self.model.source, reason=error
+                ) from None
+            found = Verification(False, False, "", str(error), not_possible=str(error))
+        except GraphError as error:
+            if not self.allow_unverified or isinstance(error, LoadError):
+                raise
+            found = Verification(False, False, "", str(error), not_possible=str(error))
+        if not found.verified:
+            self._tell(found.reason)
+        elif found.doubt:
+            self._doubt(found)
+        return found
+
+    def _compared(self, result: Graph, path: Path | None) -> Verification:
+        """Run the reference, from its file or a new one, and the graph or its file."""
+        if path is None:
+            return self.compare(self.reference, result)
+        if self.is_same and self.model.original is not None:
+            with contextlib.suppress(GraphError):
+                found = self.compare(self.reference, result, Stored(self.model.original, str(path)))
+                if not found.not_possible:
+                    return found
+        file = str(path) if self.is_same else self.model.file_of(self.reference)
+        with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+            if file is None:  # memory holds the model once as it is
+                file = str(Path(folder, "reference.pb"))
+                write_graph(self.reference, file)
+            return self.compare(self.reference, result, Stored(file, str(path)))
+
+    def checked(self, result: Graph, path: Path | None = None) -> Verification:
+        """Compare likewise. VerificationError, too: the result differs from the model."""
+        found = self.of(result, path)
+        if found.differs:
+            raise VerificationError("result-differs", source=self.model.source, reason=found.reason)
+        return found
+
+    def _tell(self, reason: str) -> None:
+        """Warn that nothing was compared, or raise UnverifiedError."""
+        if not self.allow_unverified:
+            advice = self._pins() if reason == CHANGES else ADVICE
+            raise UnverifiedError(
+                "not-verified-unwritten", source=self.model.source, reason=reason, advice=advice
+            )
+        logger.warning("%s: not verified: %s", self.model.source, reason)
+
+    def _pins(self) -> str:
+        """Return what helps where a model draws random numbers."""
+        graph = self.reference
+        switches = [
+            node.name
+            for node in graph
+            if node.op == "PlaceholderWithDefault" and not graph.is_input(node.name)
+        ]
+        pins = ", ".join(f"--pin {name}=VALUE" for name in switches[:3])
+        pinned = f"Turn its random ops off ({pins}), or accept" if pins else "Accept"
+        return f"{pinned} an unverified result with --allow-unverified."
+
+    def _doubt(self, found: Verification) -> None:
+        """Warn that the model's own answers cannot be right, or raise UnverifiedError."""
+        if self.stops_at_doubt and found.is_classifier:
+            raise UnverifiedError(
+                "outputs-doubtful", source=self.model.source, doubt=found.doubt[:-1]
+            )
+        logger.warning("%s: %s", self.model.source, found.doubt)

@@ -1,1 +1,0 @@
-"""Quantize a quantization-aware model by the scales that its fake-quants state."""

@@ -1,0 +1,314 @@
+"""int8 from quantization-aware models: layers and scales from fake-quant ops, missing ranges
+from samples.
+"""
+
+import contextlib
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from deploykit.pipelines.int8 import (
+    FakeQuantGraph,
+    read_fake_quants,
+    stated_codes_graph,
+    stated_int8_graph,
+)
+from deploykit.quantization.accuracy import Judge
+from deploykit.quantization.calibration import calibrate
+from deploykit.quantization.quantize_options import (
+    MIN_SQNR_DB,
+    QuantizeOptions,
+    refuse_quantized,
+    refuse_unknown_layers,
+)
+from deploykit.quantization.result import LayerOutcome, Quantized
+from deploykit.quantization.scoring import Judgement
+from deploykit.quantization.search_task import DEPTHS
+from deploykit.quantization.sensitivity import JUDGED, STEPS, Sensitivity, rank_each
+from deploykit.quantization.target import IN_OPENVINO, IN_TENSORFLOW, EngineTarget
+from deploykit.quantization.timing.speed import INT8, faster
+from deploykit.rendering.progress import Work, unseen
+from deploykit.rendering.templates import listed
+from deploykit.transforms.engines.engines import OPENVINO, TENSORFLOW, lacking
+from deploykit.transforms.int8.affine_codes import Form
+from deploykit.transforms.int8.fake_quant.grids import VARS
+from deploykit.transforms.int8.fake_quant.planner import place_fake_quants
+from deploykit.transforms.int8.int8_kernels import sums_exactly
+from deploykit.transforms.int8.plan import Plan
+from deploykit.transforms.int8.ranges import Ranges, TensorRange
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, normal, producer_name
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.layers import LAYER_OPS
+from deploykit.verification.samples import Dataset, samples_in
+
+
+def stated_layers(stated: FakeQuantGraph, planned: Plan) -> tuple[LayerOutcome, ...]:
+    """Return the outcome of each layer, in execution order."""
+    outcomes = []
+    for node in map(stated.graph.__getitem__, stated.graph.order()):
+        if node.op in LAYER_OPS:
+            chain = planned.chains.get(node.name)
+            form = None if chain is None else planned.forms.get(chain.nodes[-1].name)
+            range_ = None if form is None else _range(form)
+            outcomes.append(
+                LayerOutcome(node.name, node.op, planned.reasons.get(node.name, ""), range_)
+            )
+    return tuple(outcomes)
+
+
+def _range(form: Form) -> tuple[float, float]:
+    return form.offset, form.top * form.step + form.offset
+
+
+def rounding_notes(stated: FakeQuantGraph, planned: Plan, isa: str) -> list[str]:
+    """Return a note on layers whose int8 codes `isa` cannot sum, so which are rounded again."""
+    names = stated.rounded_again(planned, isa)
+    if not names:
+        return []
+    return [
+        f"the weights of {len(names)} layers are rounded to fewer levels than the model states, as "
+        f"AVX2 sums pairs of products in 16 bits: {listed(sorted(names), 3)}; --isa vnni keeps them"
+    ]
+
+
+_NAMED = 3  # tensors in a note
+
+
+def with_missing_ranges(
+    stated: FakeQuantGraph, feeds: Sequence[Mapping[str, Array]]
+) -> tuple[FakeQuantGraph, list[str]]:
+    """Return the graph with a fake-quant where a layer with stated weights has none, and notes.
+
+    Layers whose weights have no fake-quant are kept in float32. GraphError: as in `calibrate`.
+    """
+    read, made = stated.missing()
+    if not read and not made:
+        return stated, []
+    ranges = calibrate(stated.graph, feeds).ranges
+    work, added = stated.graph.copy(), list[str]()
+    for tensor, readers in read.items():
+        if tensor not in made and _add(work, tensor, ranges, readers):
+            added.append(tensor)
+    place_fake_quants(work)
+    for tensor in replace(stated, graph=work).missing()[1]:
+        readers = [node.name for node in work.readers(tensor)]
+        if _add(work, tensor, ranges, readers):
+            added.append(tensor)
+    note = (
+        f"the model states no range of {len(added)} tensors, so they are calibrated: "
+        f"{listed(added, _NAMED)}"
+    )
+    return replace(stated, graph=work), [note] if added else []
+
+
+def _add(graph: Graph, tensor: str, ranges: Ranges, readers: Collection[str]) -> bool:
+    """Put a fake-quant between a tensor and nodes that read it, if its range is known."""
+    found = ranges.tensors.get(normal(tensor))
+    if found is None or not found.min < found.max:
+        return False
+    maker = graph.producer(tensor)
+    name = graph.unique_name(f"{producer_name(tensor)}/calibrated")
+    values = {"min": min(found.min, 0.0), "max": max(found.max, 0.0)}
+    free = replace(maker, device="")
+    ends = [
+        graph.constant_beside(free, np.array(value, np.float32), f"{name}/{end}").name
+        for end, value in values.items()
+    ]
+    node = Node(name, VARS, (tensor, *ends), device=maker.device)
+    graph.add(node.with_attrs(num_bits=8, narrow_range=False))
+    for reader in map(graph.__getitem__, readers):
+        inputs = [name if each == tensor else each for each in reader.data_inputs]
+        graph.replace(reader, reader.with_data_inputs(*inputs))
+    return True
+
+
+def stated_sensitivity(
+    graph: Graph, samples: Dataset, isa: str = "auto", work: Work | None = None
+) -> Sensitivity:
+    """Rank the layers of a quantization-aware graph: each alone is int8, by the stated scales.
+
+    GraphError: as in `calibrate` and `Judge`.
+    """
+    work = work or unseen("sensitivity", *STEPS)
+    with samples.named():
+        calibrating, held_out, note, _ = samples.split()
+        feeds, judged = calibrating.feeds(), held_out.spread(JUDGED).feeds()
+    work.begin("calibrate")
+    stated, notes = with_missing_ranges(read_fake_quants(graph), feeds)
+    planned, ranking, together = stated.plan(), [], None
+    if planned.chains:
+        with Judge(graph, judged) as judge:
+            together = judge.judge(stated_int8_graph(stated, isa))
+            ranking = rank_each(
+                {layer: stated.graph[layer].op for layer in planned.chains},
+                lambda layer: stated_int8_graph(stated, isa, planned.chains.keys() - {layer}),
+                judge.judge,
+                advance=work.begin("rank"),
+            )
+    ranges = {e.layer: e.range for e in stated_layers(stated, planned)}
+    return Sensitivity(
+        tuple(ranking),
+        together,
+        planned.reasons,
+        {layer: TensorRange(*ends) for layer, ends in ranges.items() if ends is not None},
+        (calibrating.count, samples_in(judged)),
+        tuple(filter(None, [note, *notes])),
+    )
+
+
+Feeds = Sequence[Mapping[str, Array]]
+
+
+@dataclass(frozen=True)
+class StatedData:
+    """On what an int8 graph is compared with its quantization-aware model."""
+
+    feeds: Feeds = ()
+    """Dataset, batch by batch; empty: nothing is compared."""
+    calibrating: Feeds = ()
+    """Samples on which ranges are measured that the model does not state; empty: none are."""
+    evaluation: Dataset | None = None
+    """Samples with labels, by which the metric is taken."""
+    timed_with: Dataset | None = None
+    """What engines are timed with; None: synthetic inputs."""
+
+
+def quantize_fake_quants(
+    graph: Graph, data: StatedData, how: QuantizeOptions, work: Work | None = None
+) -> Quantized:
+    """Return the int8 form of a quantization-aware graph, by the scales that it states.
+
+    Args:
+        graph: frozen, with fake-quants.
+        data: what it is compared on.
+        how: `engine`, `isa`, `keep_float`, `min_sqnr`, and `metric` with `max_drop` count.
+        work: to be told how far it is.
+
+    The result is float32 where no layer can run in int8 or the outputs differ too much.
+    GraphError: the graph is in int8 already, there is no layer of a name in `keep_float`, or the
+    engine cannot be had.
+    """
+    work = work or unseen("quantize")
+    refuse_quantized(graph)
+    work("read fake-quants", 0)
+    stated, notes = read_fake_quants(graph), list[str]()
+    if data.calibrating:
+        stated, notes = with_missing_ranges(stated, data.calibrating)
+    refuse_unknown_layers(stated.graph, how.keep_float)
+    search = _Search(graph, stated, data, how, work, tuple(notes))
+    return search.run()
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What is quantized, and how."""
+
+    graph: Graph
+    stated: FakeQuantGraph
+    data: StatedData
+    how: QuantizeOptions
+    work: Work
+    notes: tuple[str, ...]
+
+    def run(self) -> Quantized:
+        """Build the int8 graph for each engine, compare them, and return the best."""
+        planned = self.stated.plan(self.how.keep_float)
+        isa = "vnni" if sums_exactly(self.how.isa) else "avx2"
+        notes = (*self.notes, *rounding_notes(self.stated, planned, self.how.isa))
+        result = Quantized(
+            self.stated.graph,
+            True,
+            "no layer can run in int8",
+            stated_layers(self.stated, planned),
+            isa=isa,
+            samples=samples_in(self.data.calibrating) if self.data.calibrating else 0,
+            notes=notes,
+        )
+        if not planned.chains:
+            return result
+        targets, why = self._targets()
+        if all(target.missing() for target in targets):
+            missing = ", ".join(sorted(targets[-1].missing()))
+            return replace(result, reason=f"this TensorFlow lacks the ops {missing}")
+        built = {target: self._built(target) for target in targets}
+        target, said = self._fastest(built)
+        result = replace(result, use=target.use, engine_reason=why or said)
+        return self._judged(result, target, built[target])
+
+    def _targets(self) -> tuple[list[EngineTarget], str]:
+        """Return the engines to build for, and why another is not among them."""
+        if self.how.engine == OPENVINO:
+            return [IN_OPENVINO], ""
+        if self.how.engine == TENSORFLOW:
+            return [IN_TENSORFLOW], ""
+        if why := lacking(OPENVINO):
+            return [IN_TENSORFLOW], f"TensorFlow is to compute the graph: {why}"
+        return [IN_OPENVINO, IN_TENSORFLOW], ""
+
+    def _built(self, target: EngineTarget) -> Graph:
+        build = stated_int8_graph if target.is_tensorflow else stated_codes_graph
+        return build(self.stated, self.how.isa, self.how.keep_float)
+
+    def _fastest(self, built: Mapping[EngineTarget, Graph]) -> tuple[EngineTarget, str]:
+        """Return the engine that runs its int8 graph fastest, and by how much."""
+        if len(built) == 1:
+            return next(iter(built)), ""
+        self.work("compare engines", 0)
+        entrants = [
+            target.entrants(self.stated.graph, {INT8: graph}, self.how.settings, True)
+            for target, graph in built.items()
+        ]
+        other, own = faster(
+            self.stated.graph, entrants, data=self.data.timed_with, depth=DEPTHS[-1]
+        )
+        verdict = other.beside(own)
+        chosen = IN_OPENVINO if verdict.wall.value > 1 else IN_TENSORFLOW
+        return chosen, (
+            f"{IN_OPENVINO.title} is {verdict.wall.in_words()} as fast as TensorFlow: "
+            f"{chosen.title} runs it"
+        )
+
+    def _judged(self, result: Quantized, target: EngineTarget, int8: Graph) -> Quantized:
+        """Return the result with the int8 graph, if that is near the quantization-aware one."""
+        self.work("compare", 0)
+        bar = MIN_SQNR_DB if self.how.min_sqnr is None else self.how.min_sqnr
+        judgement = evaluation = None
+        if self.data.feeds:
+            judgement = self._judgement(self.data.feeds, target, int8)
+        if (labelled := self.data.evaluation) is not None:
+            evaluation = self._judgement(labelled.feeds(), target, int8, labelled)
+        result = replace(result, judgement=judgement, evaluation=evaluation)
+        if judgement is not None and not judgement.sqnr_db >= bar:
+            return replace(
+                result,
+                reason=f"int8 is too inaccurate: SQNR {judgement.sqnr_db:.1f} dB, expected at "
+                f"least {bar:g} dB",
+            )
+        drop = None if evaluation is None else evaluation.drop
+        if drop is not None and drop > self.how.max_drop:
+            return replace(
+                result,
+                reason=f"int8 is too inaccurate: {self.how.metric} drops by {drop:.4g}, expected "
+                f"at most {self.how.max_drop:g}",
+            )
+        return replace(result, graph=int8, is_float=False, reason=_reason(result))
+
+    def _judgement(
+        self, feeds: Feeds, target: EngineTarget, int8: Graph, labelled: Dataset | None = None
+    ) -> Judgement:
+        labels = None if labelled is None else labelled.labels_of(labelled.feeds())
+        metric = self.how.metric if labelled is not None else "top1"
+        with contextlib.closing(Judge(self.graph, feeds, labels, metric)) as judge:
+            return target.judged(judge, int8)
+
+
+def _reason(result: Quantized) -> str:
+    """Return why int8 is kept, in one sentence."""
+    found = result.judgement
+    if found is None:
+        return "the model states its int8 scales"
+    ratio = f"{found.sqnr_db:.1f} dB" if math.isfinite(found.sqnr_db) else "no noise"
+    return f"the model states its int8 scales; SQNR {ratio} against the model with its fake-quants"

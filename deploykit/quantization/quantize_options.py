@@ -1,0 +1,243 @@
+"""QuantizeOptions, and the preconditions of a model for int8 with calibration."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, ClassVar, Literal
+
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.quantization.accuracy import Judge
+from deploykit.transforms.common.errors import GraphError, VerificationError, nearest
+from deploykit.transforms.common.flag import Flag
+from deploykit.transforms.engines.engines import MOST_BATCH, check_engine
+from deploykit.transforms.int8.int8_kernels import Isa
+from deploykit.transforms.int8.plan import OPS
+from deploykit.transforms.int8.stored_codes import holds_codes
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.layers import LAYER_OPS
+from deploykit.verification.confidence import GroupCloseness, worst_group
+from deploykit.verification.coverage import doubt
+
+QuantizationMode = Literal["auto", "static", "weights", "nodes"]
+MIN_SQNR_DB = 24.0  # int8.md, rule 8
+PREFERENCES = {"accuracy": MIN_SQNR_DB, "speed": 18.0}
+"""What answers have to keep at least, in dB, where nothing else is asked of them."""
+MAX_DROP = 0.01
+MINUTES = 4
+_CALIBRATED = ("prefer", "keep_float", "isa", "engine", "batch", "threads", "budget", "group_by",
+               "whole_tokens")  # fmt: skip
+_SEARCHED = ("prefer", "group_by")
+_BY_LABELS = ("metric", "max_drop")
+_WEIGHTS = ("minimum_size", "skip")
+
+
+@dataclass(frozen=True)
+class QuantizeOptions:
+    """What an 8-bit graph has to be."""
+
+    HEADING: ClassVar = "With --calibration"
+
+    mode: Annotated[QuantizationMode, Flag(heading="Quantization")] = "auto"
+    """static: layers run in int8; weights: weights are stored in int8, and layers run in float32;
+    nodes: as in the Graph Transform Tool; auto: static with `calibration` or for a
+    quantization-aware model, else weights."""
+    min_sqnr: Annotated[float | None, Flag(metavar="DB", heading="Quantization")] = None
+    """Smallest signal-to-noise ratio of the outputs; noisier results are not written. With
+    `calibration`, noisy layers are kept in float32 to reach it [default: 15; with `calibration`,
+    that of `prefer`]."""
+    prefer: Literal["accuracy", "speed"] = "accuracy"
+    """accuracy: at least 24 dB; speed: at least 18 dB, with more int8 layers. With `evaluation`,
+    `max_drop` applies instead."""
+    metric: Annotated[str, Flag(metavar="NAME|MODULE:FUNCTION")] = "top1"
+    """What `max_drop` limits: top1, top5, mae, or your own function of the outputs by name and the
+    labels."""
+    max_drop: Annotated[float, Flag(at_least=0)] = MAX_DROP
+    """Largest loss of the metric allowed."""
+    keep_float: Annotated[Sequence[str], Flag(metavar="NODE")] = ()
+    """Keep this layer in float32; may be repeated."""
+    isa: Isa = "auto"
+    """Instruction set of the target machine; auto: that of this machine."""
+    engine: Literal["auto", "tensorflow", "openvino"] = "tensorflow"
+    """Execution engine of the int8 model. openvino: layers are chosen by noise and time in
+    OpenVINO; the result still runs in TensorFlow. auto: openvino if it is installed, matches
+    TensorFlow, and is faster."""
+    batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None
+    """Batch size to optimize for [default: 1]."""
+    threads: Annotated[tuple[int, int] | None, Flag(format="thread pair")] = None
+    """Threads per op x concurrent ops to optimize for [default: TensorFlow's]."""
+    budget: Annotated[float, Flag(metavar="MINUTES", above=0)] = MINUTES
+    """Time limit of the command. If that is too short, deploykit reports the minimum during the
+    run."""
+    whole_tokens: bool = False
+    """Never split the tokens of an encoder into two parallel parts. By default they are split if
+    that is significantly faster for one request at a time."""
+    group_by: Annotated[str | None, Flag(metavar="NAME")] = None
+    """Also report SQNR and agreement per group of held-out or `evaluation` samples. NAME is an
+    array, column or feature with one text or integer per sample, or `folder` for images. [default:
+    `group`, or image folders that are not the classes]"""
+    allow_low_accuracy: bool = False
+    """Continue if the predictions of the float32 model cannot be right: all of one class, or no
+    better than chance."""
+    allow_float: Annotated[bool, Flag(heading="Quantization")] = False
+    """If int8 is significantly slower, too inaccurate or not possible, write the optimized float32
+    graph and exit 0 [default: write nothing and exit 5]."""
+    minimum_size: Annotated[int, Flag(heading="Without --calibration")] = 1024
+    """Keep weights with fewer elements in float32."""
+    skip: Annotated[Sequence[str], Flag(metavar="NODE", heading="Without --calibration")] = ()
+    """Keep this constant in float32; may be repeated."""
+
+    @property
+    def settings(self) -> RunConfig:
+        """The batch and the threads for which it is to be fast."""
+        return RunConfig(batch=self.batch, threads=self.threads)
+
+    def resolved_mode(
+        self, is_calibrated: bool, is_evaluated: bool, states_scales: bool = False
+    ) -> str:
+        """Return static, weights or nodes.
+
+        `states_scales`: the model has fake-quants, so static needs no calibration data.
+        GraphError: something is set that does nothing without data that are not given, or with
+        those that are.
+        """
+        mode = self.mode
+        if mode == "auto":
+            mode = "static" if is_calibrated or states_scales else "weights"
+        is_stated = states_scales and mode == "static"
+        if mode == "static" and not is_calibrated and not is_stated:
+            raise GraphError("option-needs", option="--mode static", needed="--calibration DATA")
+        if mode != "static" and is_calibrated:
+            raise GraphError("only-for", option="--calibration", what=f"--mode static, not {mode}")
+        if not is_calibrated and is_evaluated:
+            raise GraphError("option-needs", option="--evaluation", needed="--calibration DATA")
+        if is_stated:
+            self._refuse(_WEIGHTS, "is for --mode weights")
+            self._refuse(_SEARCHED, "does nothing for a model that states its int8 scales")
+        elif is_calibrated:
+            self._refuse(_WEIGHTS, "is for quantizing without --calibration")
+        else:
+            self._refuse((*_BY_LABELS, *_CALIBRATED), "needs --calibration DATA")
+        if is_calibrated and not is_evaluated:
+            self._refuse(_BY_LABELS, "needs --evaluation DATA")
+        if is_evaluated:
+            self._refuse(("prefer",), "is for a search without --evaluation; --max-drop says it")
+        if self.min_sqnr is not None:
+            self._refuse(("prefer",), "does nothing beside --min-sqnr, which says it")
+        if self.engine != "auto":
+            check_engine(self.engine)
+        return mode
+
+    def _refuse(self, names: Sequence[str], why: str) -> None:
+        """Raise GraphError where one of these is set, as it would do nothing."""
+        defaults = {field.name: field.default for field in fields(self)}
+        for name in names:
+            value = getattr(self, name)
+            if value != defaults[name] and value not in ([], ()):
+                raise GraphError("option-reason", option=name.replace("_", "-"), reason=why)
+
+
+DEFAULT = QuantizeOptions()
+
+
+logger = logging.getLogger("deploykit")
+
+NAMED = 3  # layers in a message
+AGREEMENT = 0.95  # below this, what is in 8 bits often answers otherwise
+EIGHT_BIT_OPS = frozenset({*OPS.values(), "Dequantize", "QuantizeV2", "QuantizedConv2D",
+                           "QuantizedMatMul", "Requantize"})  # fmt: skip
+
+
+def refuse_quantized(graph: Graph) -> None:
+    """Raise GraphError where a graph is in 8 bits already."""
+    if holds_codes(graph):
+        raise GraphError("quantized-already", sign="in codes, for OpenVINO")
+    found = next((node for node in graph if node.op in EIGHT_BIT_OPS), None)
+    if found is not None:
+        raise GraphError("quantized-already", sign=f"node '{found.name}' is a {found.op}")
+
+
+def is_quantized(graph: Graph) -> bool:
+    """Return whether anything of a graph is stored in int8, or runs in it."""
+    return holds_codes(graph) or any(
+        node.op in EIGHT_BIT_OPS or node.op.startswith("Quantized") for node in graph
+    )
+
+
+def refuse_unknown_layers(graph: Graph, names: Iterable[str]) -> None:
+    """Raise GraphError where a name is not that of a layer."""
+    layers = [node.name for node in graph if node.op in LAYER_OPS]
+    for name in names:
+        if name not in layers:
+            what = (
+                f"node '{name}' is a {graph[name].op}, not a layer"
+                if name in graph
+                else (f"there is no layer '{name}'")
+            )
+            hint = nearest(name, layers)
+            if not hint and layers:
+                hint = f"; layers are {', '.join(layers[:NAMED])}"
+            raise GraphError("inside-with-hint", reason=what, hint=hint)
+
+
+def has_layers(graph: Graph) -> bool:
+    """Say whether there is a layer in float32, or in a function, where its type may be open."""
+    return any(node.op in LAYER_OPS and node.attr("T") == "float32" for node in graph) or any(
+        node.op in LAYER_OPS for function in graph.library.function for node in function.node_def
+    )
+
+
+def doubts(judge: Judge, labels: Array | None, how: QuantizeOptions) -> list[str]:
+    """Return what speaks against the answers of a judge's float graph, as notes; it is warned of.
+
+    Answers are classes where a Softmax or a Sigmoid makes them, or where labels are class numbers;
+    elsewhere they may be coordinates, of which the same one is always the highest.
+
+    VerificationError: something does, answers are classes, and it is not allowed.
+    """
+    found = judge.answers()
+    said = "" if found is None else doubt(found.numbers, found.classes, labels)
+    if found is None or not said:
+        return []
+    if not how.allow_low_accuracy and (found.are_sure or labels is not None):
+        raise VerificationError("outputs-doubtful", doubt=said[:-1])
+    return warned([said])
+
+
+def few_agree(agreement: float | None) -> list[str]:
+    """Return a note where few answers in 8 bits are those in float; it is warned of."""
+    if agreement is None or agreement >= AGREEMENT:
+        return []
+    return warned(
+        [
+            f"only {100 * agreement:.1f} % of the answers on held-out samples are those of the "
+            "float model; a higher --min-sqnr keeps more layers float"
+        ]
+    )
+
+
+def below_in_group(groups: Iterable[GroupCloseness], bar: float) -> list[str]:
+    """Return a note that names the worst group, where its bound is below what is requested.
+
+    `bar` is what outputs have to keep, in dB; it is warned of.
+    """
+    worst = worst_group(groups)
+    if worst is None or worst.sqnr_db is None or worst.sqnr_low_db is None:
+        return []
+    if worst.sqnr_low_db >= bar:
+        return []
+    return warned(
+        [
+            f"group '{worst.name}' keeps {worst.sqnr_db:.1f} dB on {worst.samples} samples, and "
+            f"its 95 % lower bound, {worst.sqnr_low_db:.1f} dB, is below the requested {bar:g} "
+            "dB: add such samples to the calibration data"
+        ]
+    )
+
+
+def warned(notes: Iterable[str]) -> list[str]:
+    """Return notes, and warn of each."""
+    notes = list(notes)
+    for note in notes:
+        logger.warning("%s", note)
+    return notes

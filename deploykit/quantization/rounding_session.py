@@ -1,0 +1,270 @@
+"""Rounds layers in a child process, each on the outputs of the int8 layers before it."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from deploykit.transforms.int8.gptq import InputMoments
+from deploykit.transforms.int8.weights import RoundedLayer, restored, rounded_weights
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, normal, producer_name
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.affine import mean_output
+from deploykit.transforms.layers.layers import channel_axes
+from deploykit.transforms.runtime.session import Session, full_name
+from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
+from deploykit.verification.samples import samples_in
+
+CONTROL_FLOW = frozenset(
+    {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "RefEnter", "RefExit", "RefMerge",
+     "RefNextIteration", "RefSwitch", "Switch"}
+)  # fmt: skip
+"""Ops whose results cannot be stored and fed again."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What runs between two layers: the nodes that lead to what the next one reads."""
+
+    source: str
+    """The tensor that the layer reads."""
+    layers: tuple[int, ...]
+    """Earlier layers that run in this segment, by their index."""
+    stored: tuple[str, ...]
+    """Tensors that this segment makes, and that later ones read."""
+    dropped: tuple[str, ...]
+    """Stored tensors that no later segment reads."""
+
+
+def segments(graph: Graph, layers: Sequence[str]) -> list[Segment] | None:
+    """Return the segment before each layer, in execution order.
+
+    None: a node that depends on an input is control flow of TensorFlow 1, which cannot be cut.
+    """
+    inputs = {producer_name(each) for each in graph.inputs}
+    depends = graph.descendants(inputs)
+    if any(graph[name].op in CONTROL_FLOW for name in depends):
+        return None
+    sources = [normal(graph[layer].data_inputs[0]) for layer in layers]
+    place = {layer: number for number, layer in enumerate(layers)}
+    ran = _when(graph, sources, depends, inputs)
+    last_use = _last_uses(graph, sources, ran)
+    stored, dropped = defaultdict(list), defaultdict(list)
+    for tensor, number in last_use.items():
+        made = ran.get(producer_name(tensor))
+        if made is not None and number > made:
+            stored[made].append(tensor)
+            dropped[number].append(tensor)
+    runs = defaultdict(list)
+    for name, number in ran.items():
+        if name in place:
+            runs[number].append(place[name])
+    return [
+        Segment(source, tuple(runs[number]), tuple(stored[number]), tuple(dropped[number]))
+        for number, source in enumerate(sources)
+    ]
+
+
+def _when(
+    graph: Graph, sources: Sequence[str], depends: Collection[str], inputs: Collection[str]
+) -> dict[str, int]:
+    """Return in which segment each node runs that leads from an input to a layer."""
+    found: dict[str, int] = {}
+    for number, source in enumerate(sources):
+        waiting = [producer_name(source)]
+        while waiting:
+            name = waiting.pop()
+            if name in found or name in inputs or name not in depends:
+                continue
+            found[name] = number
+            waiting += map(producer_name, graph[name].inputs)
+    return found
+
+
+def _last_uses(graph: Graph, sources: Sequence[str], ran: dict[str, int]) -> dict[str, int]:
+    """Return the last segment that reads each tensor."""
+    found: dict[str, int] = {}
+    for name, number in ran.items():
+        for tensor in map(normal, graph[name].data_inputs):
+            found[tensor] = max(number, found.get(tensor, 0))
+    for number, source in enumerate(sources):
+        found[source] = max(number, found.get(source, 0))
+    return found
+
+
+_SPREAD = 0.3  # of the standard deviation between samples: a shift below that is left
+MOST_STORED = 1 << 30  # bytes; beyond, batches are left out
+
+
+@dataclass(frozen=True)
+class LayerToRound:
+    """A layer of a graph in codes, and the tensors that are fed to change its weights and bias."""
+
+    layer: Node
+    """As it is in the float graph."""
+    weights: Array
+    """float32."""
+    float_output: str
+    """What it makes with its bias in the float graph."""
+    channel_means: Array
+    """float64 [channels]: of its input in the float graph."""
+    output: str
+    """What it makes with its bias in the graph in codes."""
+    weights_tensor: str
+    """What it multiplies with there."""
+    bias_tensor: str
+    bias: Array
+    """float32 [output channels]: what `bias_tensor` holds, for the nearest codes."""
+    nearest: Array
+    """float32: the weights that the graph in codes holds; empty where `of_zero` is 0."""
+    of_zero: float
+    """What is taken from each value of the input, and given back by the bias."""
+    exact_sums: bool
+    reads_sign: bool
+
+
+class RoundingSession:
+    """A graph in codes that is run segment by segment. GraphError: TensorFlow refuses it."""
+
+    def __init__(
+        self,
+        codes: bytes,
+        floats: bytes,
+        feeds: Sequence[Mapping[str, Array]],
+        layers: Sequence[LayerToRound],
+        segments: Sequence[Segment],
+    ) -> None:
+        """Run the float graph for the mean inputs of layers, and load the graph in codes.
+
+        Args:
+            codes: the GraphDef that `quantize_codes` wrote, in which every layer has a bias.
+            floats: the float GraphDef.
+            feeds: arrays by input name, batch by batch.
+            layers: in execution order.
+            segments: of the graph in codes, one before each layer.
+        """
+        self._layers, self._segments = layers, segments
+        expected = Session(floats)
+        fetches = _means(expected, [each.float_output for each in layers])
+        self._sizes = [samples_in([feed]) for feed in feeds]
+        self._expected = [
+            [_by_sample(means, size) for means in expected.run(fetches, feed)]
+            for feed, size in zip(feeds, self._sizes, strict=True)
+        ]
+        """By batch and layer: the means of output channels in the float graph."""
+        del expected
+        self._session = Session(codes)
+        self._outputs = _means(self._session, [each.output for each in layers])
+        self._batches: list[dict[str, Array]] = [dict(feed) for feed in feeds]
+        self._rounded: list[RoundedLayer] = []
+
+    def next_layer(self, known: RoundedLayer | None = None) -> RoundedLayer:
+        """Return the next layer, rounded on what it reads, unless that was done before.
+
+        GraphError: the graph cannot be run.
+        """
+        number = len(self._rounded)
+        layer, segment = self._layers[number], self._segments[number]
+        moments = InputMoments.of(layer.layer, layer.weights.shape, len(self._batches))
+        read = self._run(segment)
+        for values in read if known is None else ():
+            moments.add(values)
+        found = self._chosen(number, moments, read) if known is None else known
+        self._rounded.append(found)
+        return found
+
+    def _run(self, segment: Segment) -> list[Array]:
+        """Run a segment on all batches; return what the layer behind it reads."""
+        fed = dict[str, Array]()
+        for number in segment.layers:
+            fed |= _fed(self._layers[number], self._rounded[number])
+        is_stored = segment.source in self._batches[0]
+        fetches = [*segment.stored, *([] if is_stored else [segment.source])]
+        found: list[Array] = []
+        for batch in self._batches:
+            made = self._session.run(fetches, batch | fed) if fetches else []
+            batch |= dict(zip(segment.stored, made, strict=False))
+            found.append(batch[segment.source] if is_stored else made[-1])
+            for tensor in segment.dropped:
+                del batch[tensor]
+        self._leave_out()
+        return found[: len(self._batches)]
+
+    def _leave_out(self) -> None:
+        """Drop the last batches where what is stored takes too much memory."""
+        while len(self._batches) > 1:
+            stored = sum(array.nbytes for batch in self._batches for array in batch.values())
+            if stored <= MOST_STORED:
+                return
+            self._batches.pop()
+
+    def _chosen(self, number: int, moments: InputMoments, read: Sequence[Array]) -> RoundedLayer:
+        """Return codes of least output error, and the bias with which the mean output stays."""
+        layer = self._layers[number]
+        node, weights, kernel = layer.layer, layer.weights, (layer.exact_sums, layer.reads_sign)
+        codes, steps = rounded_weights(node, weights, moments, *kernel)
+        lost = mean_output(node, weights - restored(node, codes, steps), layer.channel_means)
+        own_bias = np.zeros(len(steps)) if lost is None else lost
+        found = RoundedLayer(codes, steps, np.zeros(len(steps)), own_bias, *kernel)
+        fed = _fed(layer, found)
+        off = [
+            expected[number] - _by_sample(self._output(number, values, fed), size)
+            for expected, values, size in zip(self._expected, read, self._sizes, strict=False)
+        ]
+        finite = [each for each in off if np.isfinite(each).all()]
+        if not finite:
+            return replace(found, bias=own_bias)
+        return replace(found, bias=_shrunk(np.concatenate(finite), own_bias))
+
+    def _output(self, number: int, read: Array, fed: Mapping[str, Array]) -> Array:
+        """Return the mean outputs of a layer that reads values, with what else is fed."""
+        source = self._segments[number].source
+        given = {source: read, **fed}
+        (output,) = self._session.run([self._outputs[number]], given)
+        return np.asarray(output)
+
+
+def _by_sample(means: Array, samples: int) -> Array:
+    """Return means [rows, channels] as float64 [samples, channels]; [1, channels] if unclear."""
+    rows = samples if samples and len(means) % samples == 0 else 1
+    found: Array = means.reshape(rows, -1, means.shape[-1]).mean(1, dtype=np.float64)
+    return found
+
+
+def _shrunk(off: Array, own: Array) -> Array:
+    """Return how much to add to a bias, for the mean error of each sample, float64 [n, channels].
+
+    What earlier int8 layers shift is taken back as far as samples agree on it: large areas of one
+    color, in a few pictures, would shift all others. Source: W. James, C. Stein, Estimation with
+    Quadratic Loss, 1961.
+    """
+    shift = off.mean(0) - own
+    spread = off.std(0) * _SPREAD
+    safe = np.maximum(shift**2, np.finfo(np.float64).tiny)
+    result: Array = own + shift * np.maximum(0.0, 1 - spread**2 / safe)
+    return result
+
+
+def _fed(layer: LayerToRound, rounded: RoundedLayer) -> dict[str, Array]:
+    """Return the weights and the bias of a rounded layer, by the tensors of the graph in codes."""
+    weights = restored(layer.layer, rounded.codes, rounded.steps)
+    bias = layer.bias + rounded.bias
+    if layer.of_zero:
+        axes = tuple(n for n in range(weights.ndim) if n not in channel_axes(layer.layer))
+        sums = (weights - layer.nearest.astype(np.float64)).sum(axes, dtype=np.float64)
+        bias = bias + layer.of_zero * sums.reshape(-1)
+    return {layer.weights_tensor: weights, layer.bias_tensor: bias.astype(np.float32)}
+
+
+def _means(session: Session, tensors: Sequence[str]) -> list[str]:
+    """Return the names of tensors [n, channels] of means over the axes between."""
+    parts = start_tensorflow()
+    with session.graph.as_default():
+        found = []
+        for tensor in tensors:
+            value = session.graph.get_tensor_by_name(full_name(tensor))
+            axes = parts.math.range(1, parts.arrays.rank(value) - 1)
+            found.append(parts.math.reduce_mean(value, axes).name)
+    return found

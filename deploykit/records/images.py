@@ -1,0 +1,307 @@
+"""Folders of image files as records, the check that a file is complete, and decoded pixels."""
+
+import csv
+import logging
+import os
+import re
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deploykit.records.examples import Feature
+from deploykit.records.record_source import (
+    Problem,
+    Problems,
+    SourcePart,
+    facts_of,
+    none_found,
+    numbered,
+    split_items,
+)
+from deploykit.storage.files import read_bytes
+from deploykit.storage.image_files import too_large
+from deploykit.transforms.common.errors import FileError, GraphError, LimitError
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.child_process import Worker
+from deploykit.transforms.untrusted.files import read_text
+
+
+class Decoder:
+    """What decodes images; it lives in a child process, where TensorFlow starts."""
+
+    def decode(self, contents: Sequence[bytes], channels: int = 0) -> list[Array | str]:
+        """Return the pixels of each image, uint8 [height, width, channels], or what is wrong.
+
+        With 0 channels, as many as the file has. Of an animation, the first image is taken.
+        """
+        import tensorflow as tf
+
+        found: list[Array | str] = []
+        for content in contents:
+            if refused := too_large(content):
+                found.append(str(refused))
+                continue
+            try:
+                image = tf.io.decode_image(content, channels, expand_animations=False)
+                found.append(image.numpy())
+            except tf.errors.ResourceExhaustedError as error:
+                raise LimitError("image-too-large", reason=error.message.splitlines()[0]) from None
+            except tf.errors.OpError as error:
+                reason = error.message.splitlines()[0] if error.message else "no reason given"
+                found.append(f"it cannot be decoded: {reason}")
+        return found
+
+
+ENDS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")  # among coefficients: neither stuffed nor RST
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # markers that begin with sizes
+_ALONE = {0x01, *range(0xD0, 0xD8)}  # markers without a segment
+_SCAN, _END = 0xDA, 0xD9
+
+
+def image_problem(content: bytes) -> str:
+    """Say in a phrase what is wrong with the bytes of a JPEG, PNG, BMP or GIF file, or nothing."""
+    if not content:
+        return "the file is empty"
+    if refused := too_large(content):
+        return str(refused)
+    if content.startswith(b"\xff\xd8\xff"):
+        return _jpeg_problem(content)
+    if content.startswith(_PNG):
+        return _png_problem(content)
+    if content.startswith(b"GIF8"):
+        whole = content.rstrip(b"\0").endswith(b"\x3b") and len(content) > 13
+        return "" if whole else "the GIF is cut short"
+    if content.startswith(b"BM"):
+        size = struct.unpack_from("<I", content, 2)[0] if len(content) > 54 else len(content) + 1
+        return "" if size <= len(content) else "the BMP is cut short"
+    return "this is no JPEG, PNG, BMP or GIF image"
+
+
+def _jpeg_problem(content: bytes) -> str:
+    place, sized = 2, False
+    while True:
+        marker = content[place + 1 : place + 2]
+        if content[place : place + 1] != b"\xff":
+            return _cut("JPEG", place, content) or f"the JPEG has no marker at byte {place}"
+        if not marker:
+            return "the JPEG is cut short"
+        code = marker[0]
+        if code == 0xFF:  # a filler
+            place += 1
+        elif code in _ALONE:
+            place += 2
+        elif code == _END:
+            return "" if sized else "the JPEG has no size"
+        else:
+            if len(content) < place + 4:
+                return "the JPEG is cut short"
+            length = struct.unpack_from(">H", content, place + 2)[0]
+            if code in _FRAMES and length >= 8 and len(content) > place + 9:
+                height, width = struct.unpack_from(">HH", content, place + 5)
+                sized = height > 0 and width > 0
+            place += 2 + length
+            if place > len(content) or length < 2:
+                return "the JPEG is cut short" if length >= 2 else "the JPEG has a broken segment"
+            if code == _SCAN:
+                found = _MARKER.search(content, place)
+                if found is None:
+                    return "the JPEG is cut short: it has no end marker"
+                place = found.end() - 2
+
+
+def _png_problem(content: bytes) -> str:
+    place = len(_PNG)
+    while place + 12 <= len(content):
+        length = struct.unpack_from(">I", content, place)[0]
+        end = place + 8 + length
+        if end + 4 > len(content):
+            break
+        kind = content[place + 4 : place + 8]
+        if zlib.crc32(content[place + 4 : end]) != struct.unpack_from(">I", content, end)[0]:
+            return f"the PNG has a wrong checksum at byte {place}"
+        if place == len(_PNG) and kind != b"IHDR":
+            return "the PNG has no header"
+        if kind == b"IEND":
+            return ""
+        place = end + 4
+    return "the PNG is cut short"
+
+
+def _cut(kind: str, place: int, content: bytes) -> str:
+    return f"the {kind} is cut short" if place >= len(content) else ""
+
+
+logger = logging.getLogger("deploykit")
+
+DECODER = "deploykit.records.images:Decoder"
+
+_HERE = os.curdir  # the folder itself, as its relative path
+
+
+class Images:
+    """Image files and their labels, in the order of their names."""
+
+    def __init__(self, folder: Path, labels: Path | None = None, raw: bool = False) -> None:
+        """List the images. FileError, GraphError: there are none, or their labels make no sense."""
+        found, tops = _listed(str(folder))
+        self.classes: tuple[str, ...] = ()
+        numbers: list[int | None] | None = None
+        if labels is not None:
+            found, numbers, self.classes = _labelled(str(folder), found, labels)
+        elif set(tops) - {_HERE}:
+            numbers, self.classes = _by_folder(str(folder), found, tops)
+        if not found:
+            raise none_found([folder], f"expected images ({', '.join(ENDS)})")
+        self.files = facts_of([*found, str(labels)] if labels is not None else found)
+        self._images = found
+        self._labels = numbers
+        self._labels_file = labels
+        self._decoder: Worker | None = None
+        self._shape: tuple[int, ...] = ()
+        self.features = {"image": Feature("string", (), "image")}
+        if raw:
+            self._shape = _first_shape(found)
+            self.features = {"pixels": Feature("uint8", self._shape, "raw")}
+        if numbers is not None:
+            self.features["label"] = Feature("int64")
+
+    def parts(self) -> list[SourcePart]:
+        """Return runs of images."""
+        pixels = 1
+        for size in self._shape:
+            pixels *= size
+        if self._shape:
+            return split_items(pixels for _ in self._images)
+        return split_items(self.files[path][0] for path in self._images)
+
+    def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
+        """Yield the file or the pixels of each image, and its label."""
+        whole = []
+        for number in range(part.start, part.stop):
+            path = self._images[number]
+            try:
+                content = read_bytes(path)
+                reason = image_problem(content)
+            except FileError as error:
+                reason = str(error).removeprefix(f"{path}: ")
+            if self._labels is not None and self._labels[number] is None:
+                reason = reason or f"the image has no label in {self._labels_file}"
+            if reason:
+                problems.take(Problem(path, reason))
+            else:
+                whole.append((number, content))
+        if self._shape:
+            yield from self._decoded(whole, problems)
+            return
+        for number, content in whole:
+            yield {"image": content, **self._label(number)}
+
+    def _decoded(
+        self, whole: Sequence[tuple[int, bytes]], problems: Problems
+    ) -> Iterator[Mapping[str, Any]]:
+        if self._decoder is None:
+            self._decoder = Worker(DECODER)
+        contents = [content for _, content in whole]
+        images = self._decoder.ask("decode", contents, self._shape[2])
+        for (number, _), image in zip(whole, images, strict=True):
+            reason = image if isinstance(image, str) else ""
+            if not reason and image.shape != self._shape:
+                reason = (f"the image is {_sizes(image.shape)}, but the first one is "
+                          f"{_sizes(self._shape)}; without --raw, sizes may differ")  # fmt: skip
+            if reason:
+                problems.take(Problem(self._images[number], reason))
+            else:
+                yield {"pixels": image, **self._label(number)}
+
+    def _label(self, number: int) -> dict[str, Any]:
+        return {} if self._labels is None else {"label": self._labels[number]}
+
+
+def _listed(folder: str) -> tuple[list[str], list[str]]:
+    """Return the images below a folder, and the folder directly below it in which each lies.
+
+    Both are in the order of the names; hidden files are left out. Paths are strings: objects for
+    ten thousand of them would take longer than reading the files.
+    """
+    found: list[str] = []
+    tops: list[str] = []
+    others = 0
+    for where, folders, names in os.walk(folder, onerror=_unreadable):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        visible = sorted(name for name in names if not name.startswith("."))
+        images = [name for name in visible if name.lower().endswith(ENDS)]
+        inside = os.path.join(where, "")  # once: the processes wait for this list
+        found += [inside + name for name in images]
+        tops += [os.path.relpath(where, folder).split(os.sep)[0] if images else ""] * len(images)
+        others += len(visible) - len(images)
+    if others:
+        logger.info("%s: %d files that are no images by their names are left out", folder, others)
+    return found, tops
+
+
+def _unreadable(error: OSError) -> None:
+    raise FileError("file-error", source=error.filename, reason=error.strerror or error)
+
+
+def _by_folder(
+    folder: str, found: Sequence[str], tops: Sequence[str]
+) -> tuple[list[int | None], tuple[str, ...]]:
+    """Return the class of each image: the folder directly below, also where that is empty."""
+    if _HERE in tops:
+        raise GraphError("image-without-class", source=found[tops.index(_HERE)])
+    with os.scandir(folder) as listed:
+        classes = sorted(e.name for e in listed if e.is_dir() and not e.name.startswith("."))
+    places = {name: number for number, name in enumerate(classes)}
+    for name in sorted(set(classes) - set(tops)):
+        logger.warning("%s: there is no image of this class", os.path.join(folder, name))
+    return [places[top] for top in tops], tuple(classes)
+
+
+def _labelled(
+    folder: str, found: Sequence[str], labels: Path
+) -> tuple[list[str], list[int | None], tuple[str, ...]]:
+    """Return all images, those that only the CSV file names as well, and labels and classes."""
+    given: dict[str, str] = {}
+    try:
+        text = read_text(labels, "CSV file of labels")
+        rows = list(csv.reader(text.splitlines(), strict=True))
+    except csv.Error as error:
+        raise GraphError("not-a", source=labels, what="a CSV file", reason=error) from None
+    for number, row in enumerate(rows, 1):
+        if not row or (number == 1 and not row[0].lower().endswith(ENDS)):
+            continue  # a blank line, or the header
+        if len(row) != 2 or not row[1].strip():
+            raise GraphError("labels-line", source=labels, number=number, got=",".join(row)[:80])
+        path = os.path.normpath(os.path.join(folder, row[0].strip()))
+        if path in given:
+            raise GraphError("labels-line-twice", source=labels, number=number, file=row[0])
+        given[path] = row[1].strip()
+    numbers, classes = numbered(list(given.values()))
+    by_path = dict(zip(given, numbers, strict=True))
+    images = sorted({*found, *given})
+    return images, [by_path.get(path) for path in images], classes
+
+
+def _first_shape(images: Sequence[str]) -> tuple[int, ...]:
+    """Return the shape of the first image that can be decoded."""
+    worker = Worker(DECODER)
+    try:
+        for path in images:
+            try:
+                (found,) = worker.ask("decode", [read_bytes(path)])
+            except FileError:
+                continue
+            if not isinstance(found, str):
+                return tuple(found.shape)
+    finally:
+        worker.close()
+    raise GraphError("images-all-damaged", source=os.path.dirname(images[0]))
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,1 @@
+"""Results, tables and progress as text for terminals, notebooks and files."""

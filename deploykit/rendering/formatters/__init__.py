@@ -1,0 +1,1 @@
+"""Formatters of the values that the public functions return."""

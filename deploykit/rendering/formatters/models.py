@@ -1,0 +1,202 @@
+"""Models that were read, written and compared, their transforms, and the placement of their
+nodes.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from deploykit.importers.open_model import OpenedModel
+from deploykit.inspection.engine_placement import DEVICE, EnginePlacement
+from deploykit.inspection.placement import Copy, Placement
+from deploykit.pipelines.rewrite import Rewriting
+from deploykit.pipelines.transform import StepReport
+from deploykit.rendering.tables import Table, constant, facts, table
+from deploykit.rendering.templates import counted, listed, said
+from deploykit.transforms.engines.engines import TITLES
+from deploykit.transforms.ir.graph import Graph
+from deploykit.verification.verify import Verification
+
+File = tuple[str, int | None, int | None]
+"""A name, bytes, and the number of nodes."""
+
+
+def files_table(
+    title: str, files: Iterable[File], inputs: Sequence[str], outputs: Sequence[str]
+) -> Table:
+    """Return the table of files that were read and written."""
+    ends = f"inputs: {', '.join(inputs) or '-'}   outputs: {', '.join(outputs) or '-'}"
+    return table(files, {title: "{0}", "size": "{1:size}", "nodes": "{2}"}, ends)
+
+
+def steps_table(steps: Sequence[StepReport]) -> Table:
+    """Return the table of transforms that ran."""
+    return table(
+        steps,
+        {
+            "transform": "{transform}",
+            "seconds": "{seconds:.2f}",
+            "nodes": "{nodes}",
+            "skipped": lambda step: str(len(step.skipped) or ""),
+        },
+    )
+
+
+def verification_lines(found: Verification) -> Iterator[str]:
+    """Yield the outcome of a comparison in words."""
+    if not found.verified:
+        yield f"not verified: {found.reason}"
+        return
+    if found.is_unchanged:
+        yield "verification: passed, as no node has changed (so large a graph is not run)"
+        return
+    if found.seconds:
+        yield f"run on {found.run} in {found.seconds:.1f} s"
+    if found.differences:
+        is_finite = found.sqnr_db is not None and math.isfinite(found.sqnr_db)
+        noise = ", SQNR {sqnr_db:.1f} dB" if is_finite else ""
+        yield from said(
+            found, f"largest difference {{max_relative_error:.2g}} of the largest value{noise}"
+        )
+    yield from said(
+        found,
+        "accuracy on {samples} samples: {accuracy.0:share} before, {accuracy.1:share} after",
+        "verification against {bar}: " + ("passed" if found.passed else "FAILED: {reason}"),
+    )
+
+
+def graph_text(graph: Graph) -> Iterator[str | Table]:
+    """Yield what is in a graph, and how it was made where its report says so."""
+    from deploykit.quantization.result import Quantized  # it takes longer than the other tables
+    from deploykit.quantization.weights_only import WeightsInt8
+    from deploykit.rendering.formatters import quantization
+
+    made = graph.report
+    files: list[File] = [("graph", getattr(made, "bytes", None), len(graph))]
+    if getattr(made, "model", None) is not None:
+        files.insert(0, (made.model.source, made.model.bytes, made.nodes))
+    yield from _graph(files, graph)
+    if isinstance(made, Quantized):
+        yield from quantization.lines(made)
+    if isinstance(made, Rewriting):
+        if made.steps:
+            yield steps_table(made.steps)
+        if made.verification is not None:
+            yield from verification_lines(made.verification)
+    if isinstance(made, WeightsInt8):
+        yield from quantization.weight_lines(made)
+
+
+def opened_text(model: OpenedModel) -> Iterator[str | Table]:
+    """Yield what is in a model that was opened."""
+    yield from _graph([(model.source, model.bytes, len(model.graph))], model.graph)
+
+
+def _graph(files: Iterable[File], graph: Graph) -> Iterator[str | Table]:
+    yield files_table("model", files, graph.inputs, graph.outputs)
+    ops = Counter(node.op for node in graph).most_common()
+    yield "ops: " + (", ".join(f"{count} {op}" for op, count in ops) or "none")
+
+
+def transform_lines(found: Any) -> Iterator[str | Table]:
+    """Yield one transform with everything about it, or a line for each of several."""
+    described = found.transforms
+    if len(described) > 1:
+        yield facts(None, constant({row["name"]: row["summary"] for row in described}))
+        return
+    for transform in described:
+        yield f"{transform['name']}\n\n{transform['text']}"
+        for parameter in transform["parameters"]:
+            default = "required" if parameter["required"] else f"default {parameter['default']!r}"
+            repeatable = ", may be repeated" if parameter["repeatable"] else ""
+            yield f"\n  {parameter['name']} ({parameter['type']}, {default}{repeatable})"
+            yield from said(parameter, "      {help}")
+
+
+_LOCAL = "/job:localhost/replica:0/task:0/device:"
+_SHOWN = 10  # names in a line of text; --json lists them all
+
+
+def lines(found: Placement) -> Iterator[str | Table]:
+    """Yield the placement of TensorFlow."""
+    yield table(
+        (node for node in found.executed if node.op != "Const"),
+        {
+            "node": "{name}",
+            "op": "{op}",
+            "requested": lambda node: _requested(node.asked),
+            "placed on": lambda node: _short(node.got) + "  <- fell back" * node.fell_back,
+        },
+    )
+    if found.copies:
+        yield table(
+            found.copies,
+            {
+                "copied": "{tensor}",
+                "from": lambda copy: _short(copy.source),
+                "to": lambda copy: _short(copy.target) + " (host memory)" * copy.to_host,
+                "type and shape": _type,
+                "bytes per run": _bytes,
+            },
+        )
+    yield from _fallback_lines(found)
+    for device, ops in found.ops_by_device.items():
+        yield f"{_short(device)}: {_by_count(ops, 'node')}"
+    unknown = sum(copy.bytes is None for copy in found.copies)
+    yield (
+        f"copies between devices: {len(found.copies)}, {found.copied_bytes:,} bytes per run"
+        + (f" and {unknown} of unknown size" if unknown else "")
+    )
+    yield (
+        f"{len(found.folded)} of the model's {found.model_nodes} nodes are folded or fused before "
+        "execution"
+    )
+
+
+def engine_lines(found: EnginePlacement) -> Iterator[str | Table]:
+    """Yield the ops that another runtime made of a model, with precision and layer."""
+    yield table(found.executed, {"op": "{kind}", "precision": "{precision}", "layer": "{layer}"})
+    yield f"{TITLES[found.engine]} {found.version}: one device, the {DEVICE}, runs all ops"
+    for precision, kinds in found.by_precision.items():
+        yield f"{precision}: {_by_count(kinds, 'op')}"
+    yield f"int8 layers: {found.in_8_bits} of {len(found.layers)}"
+    yield f"conversions: {found.conversions}"
+
+
+def _fallback_lines(found: Placement) -> Iterator[str]:
+    """Yield a line for each pair of a requested device and the one used instead."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for node in sorted(found.fallbacks, key=lambda node: node.op == "Const"):  # constants last
+        key = (node.asked or "", node.got, found.why(node))
+        groups.setdefault(key, []).append(f"{node.name} ({node.op})")
+    for (asked, got, why), names in groups.items():
+        yield (
+            f"fell back from {asked} to {_short(got)}, {why}: {counted(len(names), 'node')}: "
+            f"{listed(names, _SHOWN)}"
+        )
+
+
+def _requested(device: str | None) -> str | None:
+    return "(made by TensorFlow)" if device is None else _short(device)
+
+
+def _type(copy: Copy) -> str:
+    shape = "?" if copy.shape is None else f"[{','.join(map(str, copy.shape))}]"
+    return f"{copy.type} {shape}"
+
+
+def _bytes(copy: Copy) -> str:
+    size = "unknown" if copy.bytes is None else f"{copy.bytes:,}"
+    if copy.times is None or copy.times == 1:
+        return size
+    return f"{size} ({copy.times} times)" if copy.times else f"{size} (not in this run)"
+
+
+def _by_count(ops: Mapping[str, int], noun: str) -> str:
+    names = ", ".join(f"{count} {op}" for op, count in ops.items())
+    return counted(sum(ops.values()), noun) + (f": {names}" if names else "")
+
+
+def _short(device: str) -> str:
+    return device.removeprefix(_LOCAL)

@@ -1,0 +1,127 @@
+"""Exported versions, and the result of ship: metrics before and after, stages, next commands."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from deploykit.exporting.export import Exported
+from deploykit.rendering.progress import clock_time
+from deploykit.rendering.tables import Table, constant, facts, table
+from deploykit.rendering.templates import between, size
+from deploykit.serving.protocol.signatures import photos_in_words, sizes, tensor_of
+
+Document = Mapping[str, Any]
+_SUFFIX = {"share": " %", "ms": " ms", "ms/item": " ms", "items/s": "/s"}
+
+
+def lines(document: Document) -> Iterator[str | Table]:
+    """Yield what a shipped folder holds, or the plan of one."""
+    if "plan" in document:
+        yield from _plan(document)
+        return
+    yield from precision_line(document)
+    yield table(
+        document["figures"].values(),
+        {
+            "metric": lambda row: row["title"].replace(" of the model alone", ",\nmodel alone"),
+            "before": lambda row: _value(row["before"], row["unit"]),
+            "after": lambda row: _value(row["after"], row["unit"]),
+            "improvement": _improvement,
+        },
+        "below each value: its confidence interval",
+    )
+    verdict = verdict_of(document)
+    yield verdict
+    marks = filter(None, (row.get("loaded") for row in document["figures"].values()))
+    yield from (mark for mark in dict.fromkeys(marks) if mark not in verdict)
+    for stage in document["stages"]:
+        if stage["outcome"] != "done" or stage["why"]:
+            outcome = "" if stage["outcome"] == "done" else f"{stage['outcome']}: "
+            yield f"{stage['stage']}: {outcome}{stage['why'] or 'done'}"
+    commands = document["commands"]
+    yield facts(None, constant({row["what"]: row["command"] for row in commands}))
+
+
+def precision_line(document: Document) -> list[str]:
+    """Return why float32 is shipped, as a line; none: int8 is shipped."""
+    if document.get("precision") != "float32":
+        return []
+    return [f"{document['name']} is shipped in float32: {document['reason']}"]
+
+
+def verdict_of(document: Document) -> str:
+    """Return the verdict without the precision where `precision_line` states it already."""
+    verdict = str(document["verdict"])
+    if not precision_line(document):
+        return verdict
+    rest = verdict.removeprefix(f"{document['name']} is shipped in float32, ")
+    return verdict if rest == verdict else rest[:1].upper() + rest[1:]
+
+
+def _improvement(row: Document) -> str | None:
+    """Return how much better a metric became; below it, its interval and remarks."""
+    ratio = row.get("ratio")
+    if ratio is None:
+        is_known = row.get("change") is not None or row["before"] is None
+        return str(row["verdict"]).replace(" (", "\n(") if is_known else None
+    low, high = ratio["low"], ratio["high"]
+    if low is None or high is None:
+        return "inconclusive"
+    lines = [f"{ratio['value']:.2f}x"]
+    if low != high:
+        lines.append(between((low, high), "{:.2f}".format))
+        lines += ["inconclusive"] * (low <= 1 <= high) + ["loaded machine"] * bool(
+            row.get("loaded")
+        )
+    return "\n".join(lines)
+
+
+def _value(value: Document | None, unit: str) -> str | None:
+    """Return a value with its unit; below it, its interval."""
+    if value is None:
+        return None
+
+    def form(end: float) -> str:
+        if unit == "bytes":
+            return size(int(end))
+        if unit == "share":
+            return f"{100 * end:.1f}"
+        return f"{end:.3g}" if end < 1000 else f"{end:.0f}"
+
+    text, low, high = form(value["value"]), value.get("low"), value.get("high")
+    ends = "" if low is None or high is None else f"\n{between((low, high), form)}"
+    return f"{text}{_SUFFIX.get(unit, '')}{ends}"
+
+
+def _plan(document: Document) -> Iterator[str | Table]:
+    yield table(
+        document["plan"],
+        {
+            "stage": "{stage}",
+            "action": "{act}[[: {why}]]",
+            "about": lambda row: clock_time(row["seconds"]) if row["act"] == "run" else None,
+        },
+    )
+    total = sum(row["seconds"] for row in document["plan"])
+    yield f"about {clock_time(total)} in total; nothing was run (--dry-run)"
+
+
+def exported_lines(result: Exported) -> Iterator[str]:
+    """Yield the signatures and the folder of the version."""
+    for name, each in sorted(result.signatures.items()):
+        yield f"{name} ({each.method_name})"
+        for side, infos in (("input", each.inputs), ("output", each.outputs)):
+            for alias, tensor in sorted((alias, tensor_of(info)) for alias, info in infos.items()):
+                images = photos_in_words(tensor)
+                described = f"{tensor.dtype} {_sizes(sizes(tensor))}{images and ', '}{images}"
+                yield f"  {side} {alias}: {described}"
+    yield from result.engine.lines()
+    if result.manifests:
+        yield f"written next to it: {', '.join(path.name for path in result.manifests)}"
+    warm = f", {result.warm_up_requests} warm-up requests" if result.warm_up_requests else ""
+    yield f"{result.folder}: {size(result.bytes)}{warm}"
+
+
+def _sizes(shape: Sequence[int | None] | None) -> str:
+    if shape is None:
+        return "of any shape"
+    return f"[{', '.join('any' if size is None else str(size) for size in shape)}]"

@@ -1,0 +1,153 @@
+"""Speed: two benchmarks side by side, and the settings that tuning recommends."""
+
+from collections.abc import Iterator
+from math import isfinite
+from typing import Any
+
+from deploykit.benchmarking.comparing import Speedups
+from deploykit.benchmarking.results import thread_lines
+from deploykit.benchmarking.run_config import CONFIDENCE, RunConfig
+from deploykit.benchmarking.statistics import summary
+from deploykit.benchmarking.tuning.recommendation import Recommendation
+from deploykit.benchmarking.tuning.search import GOALS
+from deploykit.rendering.tables import Table, facts, table
+from deploykit.rendering.templates import filled, for_each, said
+from deploykit.transforms.common.messages import shell_word
+
+_SEARCHED = {
+    "onednn": "oneDNN",
+    "caller_thread": "the caller's thread",
+    "keep_memory": "the memory of the C library",
+    "threads": "threads",
+    "allocator": "the allocator",
+}
+_TITLES = {
+    "default": "default",
+    "latency": "lowest latency",
+    "throughput": "highest throughput",
+}
+
+
+def lines(found: Recommendation) -> Iterator[str | Table]:
+    """Yield the recommended settings, and what limits the search."""
+    yield _table(found)
+    if found.throughput is None:
+        lowest = min(summary(each).p99 for each in found.final.measurements)
+        yield (
+            f"no settings keep p99 within {found.latency_limit:g} ms; the lowest p99 here is "
+            f"{lowest:.3g} ms"
+        )
+    for goal in GOALS:
+        chosen = getattr(found, goal)
+        if chosen is not None and chosen is not found.default:
+            yield f"{_TITLES[goal]}: {chosen.settings}"
+            yield usage(found.model.source, chosen.settings)
+    if found.latency is found.throughput is found.default:
+        yield "no difference: no settings are significantly faster than the defaults"
+    if found.undecided:
+        yield (
+            f"inconclusive: {'; '.join(found.undecided)}: allow more minutes (--budget) or use an "
+            "idle machine"
+        )
+    yield from said(found, "{final.conditions.busy}; results on an idle machine are more precise")
+    yield from thread_lines(found.final)
+    yield from said(found, "unstable: {impossible}", "recommended: {settings}")
+    for name, given in found.kept.items():
+        yield f"not searched: {_SEARCHED[name]} ({', '.join(given)} is set)"
+    yield from for_each(found.lacking.items(), "not searched: {0}: {1}")
+    yield from for_each(found.trials, "failed: {settings}: {failure}")
+    if not found.complete:
+        yield f"the search used up its time after {len(found.trials)} trials (--budget)"
+
+
+def settings_lines(settings: RunConfig) -> list[str | Table]:
+    """Return settings, and how to use them."""
+    return [str(settings), usage("MODEL", settings)]
+
+
+def usage(model: str, settings: RunConfig) -> Table:
+    """Return settings as variables, session options, and options of commands."""
+    given = {name: value for name, value in settings.environment.items() if value is not None}
+    session = "intra_op_parallelism_threads={threads.0}\ninter_op_parallelism_threads={threads.1}"
+    serve = (
+        "deploykit serve --engine {engine} --slots {concurrency}"
+        "[[ --tensorflow_intra_op_parallelism={threads.0}]]"
+    )
+    return facts(
+        settings,
+        {
+            "environment": lambda _: " ".join(f"{name}={value}" for name, value in given.items()),
+            "server": serve,
+            "ConfigProto": session if settings.engine is None else lambda _: None,
+            "benchmark": lambda _: f"deploykit benchmark {shell_word(model)} {options(settings)}",
+        },
+    )
+
+
+def options(settings: RunConfig) -> str:
+    """Return settings as options of `deploykit benchmark`."""
+    template = "[[ --engine {engine}]][[ --batch {batch}]][[ --threads {threads.0}x{threads.1}]]"
+    for name in ("onednn", "caller_thread", "keep_memory"):
+        template += f"[[ --{name.replace('_', '-')} {{{name}:on}}]]"
+    if settings.concurrency > 1:
+        template += " --concurrency {concurrency}"
+    template += "[[ --executor {executor}]][[ --allocator {allocator}]]"
+    return "".join(said(settings, template)).strip()
+
+
+def _table(found: Recommendation) -> Table:
+    rows = {goal: getattr(found, goal) for goal in ("default", *GOALS)}
+    loaded = "".join(said(found, "[[, loaded machine{final.conditions.busy:.0s}]]"))
+
+    def gain(row: Any) -> str | None:
+        goal, _, chosen = row
+        if goal == "default":
+            return None
+        if chosen is found.default:
+            return "no improvement"
+        verdict = found.faster(chosen) if goal == "latency" else found.more(chosen)
+        kind = "" if verdict.significant else f", {verdict.kind}"
+        ratio = (
+            f"{{wall.value:.2f}}x ({100 * CONFIDENCE:g} % CI {{wall.low:.2f}}-{{wall.high:.2f}})"
+        )
+        return "".join(said(verdict, ratio)) + kind + loaded
+
+    return table(
+        [(goal, summary(chosen), chosen) for goal, chosen in rows.items() if chosen is not None],
+        {
+            "tune": lambda row: _TITLES[row[0]],
+            "p50 ms": "{1.p50:.4g}",
+            "p99 ms": "{1.p99:.4g}",
+            "CPU ms": "{1.cpu_ms:.4g}",
+            "items/s": "{1.items_per_second:.4g}",
+            "vs the defaults": gain,
+        },
+        "vs the defaults: speed for the lowest latency, items/s for the highest throughput",
+    )
+
+
+def speedup_lines(found: Speedups) -> Iterator[str | Table]:
+    """Yield a comparison for people."""
+    if found.is_first:
+        yield f"{found.a}: baseline written, nothing compared"
+        return
+    yield table(
+        found.pairs,
+        {
+            "measurement": "{name}",
+            "p50 a": lambda pair: f"{summary(pair.a).p50:.4g} ms",
+            "p50 b": lambda pair: f"{summary(pair.b).p50:.4g} ms",
+            "CPU a": "{a.cpu_ms:.4g} ms",
+            "CPU b": "{b.cpu_ms:.4g} ms",
+            "speed": "{ratio.value:.3f}x",
+            f"{100 * found.confidence:g} % CI": lambda pair: (
+                filled("{ratio.low:.3f}-{ratio.high:.3f}", pair)
+                if isfinite(pair.ratio.high)
+                else None
+            ),
+        },
+    )
+    yield from for_each(found.pairs, "{name}: {judgement.verdict}")
+    yield from for_each(found.only_a, "only in a: {}")
+    yield from for_each(found.only_b, "only in b: {}")
+    yield from for_each(found.warnings, "warning: {}")

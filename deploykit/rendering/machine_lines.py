@@ -1,0 +1,78 @@
+"""The machine as `deploykit doctor` reports it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from deploykit.rendering.tables import Cell, Table, constant, facts
+from deploykit.rendering.templates import filled, for_each, said, size
+
+_WITHOUT = {
+    "ptxas": "XLA cannot compile for a GPU without it",
+    "libdevice": "XLA cannot compile exp, tanh and similar functions for a GPU without it",
+    "CUPTI": "profiles have no times of GPU kernels without it",
+}
+_MACHINE: Mapping[str, Cell] = {
+    "platform": "{machine.platform}",
+    "CPU": "{machine.cpu}",
+    "CPUs": "{machine.cpus}[[, {machine.cores} cores]][[, allowed here: {machine.affinity}]]"
+    "[[, control group: {machine.cpu_limit:g} CPUs]][[, governor {machine.governor}]]",
+    "CPU flags": lambda row: " ".join(row["machine"]["flags"]) or "-",
+    "memory": "{machine.memory_bytes:size}, {machine.memory_available_bytes:size} available"
+    "[[, control group: {machine.memory_limit_bytes:size}]]",
+    "load": lambda row: ", ".join(f"{load:g}" for load in row["machine"]["load"]),
+}
+_THREADS = "{threads.intra} per op, {threads.inter} ops in parallel"
+_LIMITED = "; more than the {machine.cpu_limit:g} CPUs of the control group: set --threads"
+
+
+def lines(found: Mapping[str, Any]) -> Iterator[str | Table]:
+    """Yield the document of a machine; the last line is about the GPU."""
+    versions = found["machine"]["versions"].items()
+    extras = {has: [k for k, v in found["extras"].items() if v is has] for has in (True, False)}
+    limit = found["machine"]["cpu_limit"]
+    too_many = limit is not None and limit < found["threads"]["intra"]
+    yield facts(
+        found,
+        {
+            **_MACHINE,
+            **constant({k: v or "not installed" for k, v in versions if k != "tensorflow"}),
+            "extras": lambda _: ", ".join(extras[True]) or "-",
+            "extras missing": lambda _: ", ".join(extras[False]) or "-",
+            "tensorflow": lambda _: _tensorflow(found["tensorflow"]),
+            "oneDNN": "" if "error" in found["tensorflow"] else "{onednn.on:on} ({onednn.why})",
+            "threads": _THREADS + _LIMITED * too_many,
+            **constant(found["environment"]),
+            **constant(_gpu(found["gpu"])),
+        },
+    )
+    yield from for_each(
+        found["gpu"]["seen"],
+        "TensorFlow sees {name}: {model}, compute capability {compute_capability}",
+    )
+    yield from said(found["gpu"], "{refusal}")
+
+
+def _tensorflow(found: Mapping[str, Any]) -> str | None:
+    if "error" in found:
+        return f"does not start: {found['error']}"
+    built = "for CUDA {cuda_version}, cuDNN {cudnn_version}"
+    built = built if found["cuda_build"] else "without CUDA"
+    return filled(f"{{version}} ({{git_version}}), built {built}", found)
+
+
+def _gpu(found: Mapping[str, Any]) -> dict[str, str]:
+    """Return the driver, boards, libraries and tools of the GPU."""
+    driver, cupti, libraries = found["driver"], found["cupti"], found["libraries"]
+    cuda = filled("NVIDIA[[ {version}]], CUDA {cuda}, {devices} devices", driver)
+    boards = [f"{b['model']}, {size(b['memory_bytes'])}" for b in driver.get("boards", ())]
+    loads = {k: "loads" if v is None else f"does not load: {v}" for k, v in libraries.items()}
+    if "error" in loads:
+        loads["libraries"] = loads.pop("error")
+    tools = {name: path or f"not found: {_WITHOUT[name]}" for name, path in found["tools"].items()}
+    return {
+        "driver": cuda or driver.get("missing") or driver["error"],
+        "board": "\n".join(boards),
+        **loads,
+        **tools,
+        "CUPTI": "loads" if cupti is None else f"does not load ({_WITHOUT['CUPTI']}): {cupti}",
+    }

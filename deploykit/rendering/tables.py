@@ -1,0 +1,175 @@
+"""Tables as data, and how a terminal shows them. `html.py` shows the same tables in a notebook.
+
+A result declares its columns: `table(shards, {"shard": "{file}", "size": "{bytes:size}"})`.
+"""
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deploykit.rendering.templates import filled
+from deploykit.transforms.common.messages import escaped
+
+NARROW = 20
+"""Columns of a terminal that a column of text keeps, however narrow the terminal is."""
+_GAP = 3
+Cell = str | Callable[[Any], str | None]
+"""A template, or a function, of the text of a cell."""
+
+
+@dataclass
+class Table:
+    """Text in rows and columns."""
+
+    headings: tuple[str, ...]
+    """Empty: the rows are facts, each with a name and a value."""
+    rows: list[tuple[str, ...]]
+    texts: tuple[int, ...] = (0,)
+    """Indices of columns that are aligned to the left and may be folded."""
+    caption: str = ""
+    has_total: bool = False
+    """Whether the last row is set apart."""
+
+    def lines(self, width: int | None = None) -> Iterator[str]:
+        """Yield the table, no wider than `width` if folded text makes that possible.
+
+        Where numbers do not fit, their columns follow below, again with the first column. Facts are
+        never folded.
+        """
+        width = width if self.headings else None  # a terminal copies commands as one line
+        for columns in self._parts(width):
+            yield ""
+            yield from self._of_columns(columns)._rendered(width)
+        yield ""
+        if self.caption:
+            yield self.caption
+
+    def _parts(self, width: int | None) -> list[list[int]]:
+        """Return the indices of the columns that are drawn side by side."""
+        if width is None:
+            return [[*self._columns]]
+        needed = [self._width(n, NARROW if n in self.texts else None) for n in self._columns]
+        parts = [[0]]
+        for n in self._columns[1:]:
+            taken = sum(needed[each] + _GAP for each in parts[-1])
+            if taken + needed[n] > width and len(parts[-1]) > 1:
+                parts.append([0])
+            parts[-1].append(n)
+        return parts
+
+    @property
+    def _columns(self) -> range:
+        return range(len(self.rows[0]) if self.rows else len(self.headings))
+
+    def _width(self, column: int, most: int | None = None) -> int:
+        from rich.cells import cell_len
+
+        cells = [row[column] for row in (self.headings, *self.rows) if row]
+        whole = max(cell_len(line) for cell in cells for line in cell.split("\n"))
+        return whole if most is None else min(whole, most)
+
+    def _of_columns(self, columns: Sequence[int]) -> "Table":
+        return replace(
+            self,
+            headings=tuple(self.headings[n] for n in columns) if self.headings else (),
+            rows=[tuple(row[n] for n in columns) for row in self.rows],
+            texts=tuple(place for place, n in enumerate(columns) if n in self.texts),
+        )
+
+    def _rendered(self, width: int | None) -> list[str]:
+        """Return it as lines of plain text; without `width`, nothing is folded."""
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        widths = [self._width(n) for n in self._columns]
+        least = [min(each, NARROW) if n in self.texts else each for n, each in enumerate(widths)]
+        gaps = _GAP * (len(widths) - 1)
+        room = sum(widths) + gaps if width is None else max(sum(least) + gaps, width)
+        drawing = RichTable(
+            box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, show_header=bool(self.headings)
+        )
+        for n, narrow in enumerate(least):
+            side: Any = (
+                {"justify": "left"} if n in self.texts else {"justify": "right", "no_wrap": True}
+            )
+            heading = escaped(self.headings[n], keep="\n") if self.headings else ""
+            drawing.add_column(Text(heading), overflow="fold", min_width=narrow, **side)
+        for n, row in enumerate(self.rows):
+            is_set_apart = self.has_total and n == len(self.rows) - 2
+            cells = (Text(escaped(cell, keep="\n")) for cell in row)
+            drawing.add_row(*cells, end_section=is_set_apart)
+        console = Console(
+            force_terminal=False,  # whatever FORCE_COLOR and TERM say: this is no terminal
+            file=io.StringIO(),
+            width=max(room, 1),
+            color_system=None,
+            force_jupyter=False,
+        )
+        with console.capture() as capture:
+            console.print(drawing)
+        return [line.rstrip() for line in capture.get().removesuffix("\n").split("\n")]
+
+
+def table(
+    rows: Iterable[Any],
+    columns: Mapping[str, Cell],
+    caption: str = "",
+    *,
+    more: Iterable[tuple[str, Cell]] = (),
+    has_total: bool = False,
+) -> Table:
+    """Return a table of rows; columns are templates or functions of a row, by heading.
+
+    Of the columns in `more`, several may have the same heading. A column without any value is left
+    out. Numbers are aligned to the right.
+    """
+    rows, pairs = list(rows), (*columns.items(), *more)
+    cells = [(heading, [_text(cell, row) for row in rows]) for heading, cell in pairs]
+    shown = [(heading, column) for heading, column in cells if any(column) or not rows]
+    return Table(
+        tuple(heading for heading, _ in shown),
+        [tuple(text or "-" for text in row) for row in zip(*(c for _, c in shown), strict=True)],
+        tuple(n for n, (_, column) in enumerate(shown) if not n or not _is_numeric(column)),
+        caption,
+        has_total,
+    )
+
+
+def facts(row: Any, cells: Mapping[str, Cell]) -> Table:
+    """Return names and values of one result, as a table without headings; none is empty."""
+    found = {name: _text(cell, row) for name, cell in cells.items()}
+    return Table((), [(name, text) for name, text in found.items() if text], (0, 1))
+
+
+def constant(texts: Mapping[str, str]) -> dict[str, Cell]:
+    """Return cells that are the same for all rows."""
+
+    def cell(text: str) -> Cell:
+        return lambda _: text
+
+    return {name: cell(text) for name, text in texts.items()}
+
+
+def _text(cell: Cell, row: Any) -> str | None:
+    return filled(cell, row) if isinstance(cell, str) else cell(row)
+
+
+def _is_numeric(cells: Iterable[str | None]) -> bool:
+    return all(cell.lstrip("+-<")[:1].isdigit() for cell in cells if cell)
+
+
+def drawn(text: Iterable[str | Table], width: int | None = None) -> Iterator[str]:
+    """Yield lines as they are, and tables as lines, with an empty line around each table.
+
+    There are no empty lines at either end, and no two in a row.
+    """
+    has_begun = has_gap = False
+    for each in text:
+        for line in [each] if isinstance(each, str) else each.lines(width):
+            if line:
+                yield from [""] * (has_begun and has_gap)
+                yield line
+            has_begun, has_gap = has_begun or bool(line), not line

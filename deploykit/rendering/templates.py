@@ -1,0 +1,145 @@
+"""Sentences and cells as templates, filled with values as people read them.
+
+`"{rows:n row} of [[{parts} parts, ]]{bytes:size}"` has fields with a format each, and a part in
+double brackets that is left out where a value in it is missing or empty.
+"""
+
+import math
+import re
+import string
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from typing import Any
+
+from deploykit.rendering.progress import clock_time
+
+_OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
+
+
+def filled(template: str, row: Any) -> str | None:
+    """Return a template with values of a row; None: a value is missing or empty.
+
+    Fields are paths of attributes, keys and indices; `{}` is the row. Formats are those of
+    Python, `n NOUN` for a count, `list N` for the first of a list, and the names in `FORMS`. Two
+    numbers are the ends of an interval.
+    """
+    parts = _OPTIONAL.split(template)
+    texts = [_filled(part, row) for part in parts]
+    if None in texts[::2]:
+        return None
+    return "".join(text or "" for text in texts)
+
+
+def said(row: Any, *templates: str) -> Iterator[str]:
+    """Yield the templates that can be filled, as lines."""
+    for template in templates:
+        if (text := filled(template, row)) is not None:
+            yield text
+
+
+def for_each(rows: Iterable[Any], template: str) -> Iterator[str]:
+    """Yield a line for each row whose template can be filled."""
+    for row in rows:
+        yield from said(row, template)
+
+
+def _filled(template: str, row: Any) -> str | None:
+    found = []
+    for literal, path, form, _ in string.Formatter().parse(template):
+        found.append(literal)
+        if path is not None:
+            value = _at(row, path)
+            if value is None or (isinstance(value, Sized) and not len(value)):
+                return None
+            found.append(_formatted(value, form or ""))
+    return "".join(found)
+
+
+def _at(value: Any, path: str) -> Any:
+    while path and value is not None:
+        if isinstance(value, Mapping) and path in value:
+            return value[path]
+        name, _, path = path.partition(".")
+        if isinstance(value, Mapping):
+            value = value.get(name)
+        else:
+            value = value[int(name)] if name.isdigit() else getattr(value, name)
+    return value
+
+
+def _formatted(value: Any, form: str) -> str:
+    if form.startswith("n "):
+        return counted(value, form[2:])
+    if form.startswith("list "):
+        return listed([*map(str, value)], int(form[5:]))
+    one = FORMS.get(form, lambda number: format(number, form))
+    if isinstance(value, list | tuple):
+        numbers = len(value) == 2 and not isinstance(value[0], str)
+        return between(value, one) if form and numbers else ", ".join(map(str, value))
+    return one(value)
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes as people read it: 812 B, 4.9 MB."""
+    if count is None:
+        return "-"
+    if count < 1000:
+        return f"{count} B"
+    for unit in ("kB", "MB"):
+        count_in_unit = count / 1000
+        if count_in_unit < 1000:
+            return (
+                f"{count_in_unit:.3g} {unit}"
+                if count_in_unit < 100
+                else f"{count_in_unit:.0f} {unit}"
+            )
+        count = round(count_in_unit)
+    return f"{count / 1000:.3g} GB"
+
+
+def number(value: float) -> str:
+    """Return a number with three significant digits, and no exponent."""
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    exponent = int(f"{value:.2e}".partition("e")[2])  # of what it is rounded to
+    return f"{value:.{max(0, 2 - exponent)}f}"
+
+
+def decibels(ratio: float) -> str:
+    """Return a noise ratio: 26.0 dB; `equal` where there is no noise."""
+    return "equal" if ratio == math.inf else f"{ratio:.1f} dB"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: 1 row, 1,200 rows."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def between(ends: Sequence[float], form: Callable[[float], str] = number) -> str:
+    """Return the ends of an interval: 1.14-1.95, or -0.5 to 0.3 where an end has a sign."""
+    low, high = map(form, ends)
+    unit = " %" if low.endswith(" %") and high.endswith(" %") else ""
+    return f"{low.removesuffix(unit)}{' to ' if low[:1] in '-+' else '-'}{high}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return names separated by commas; of more than `most`, the first and how many follow."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def sentence(text: str) -> str:
+    """Return a text that begins with a capital, unless a name may be its first word."""
+    first = text.split(maxsplit=1)[0].rstrip(",:;") if text.strip() else ""
+    return f"{text[0].upper()}{text[1:]}" if first.isalpha() else text
+
+
+FORMS: Mapping[str, Callable[[Any], str]] = {
+    "size": size,
+    "number": number,
+    "share": lambda value: f"{100 * value:.1f} %",
+    "percent": lambda value: f"{100 * value:.0f} %",
+    "dB": decibels,
+    "time": clock_time,
+    "on": lambda value: "on" if value else "off",
+    "yes": lambda value: "yes" if value else "no",
+}

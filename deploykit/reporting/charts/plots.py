@@ -1,0 +1,115 @@
+"""Charts as files, for the option --plot of commands."""
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deploykit.benchmarking.results import BenchmarkResult
+from deploykit.benchmarking.tables import machine_line
+from deploykit.rendering.progress import date
+from deploykit.rendering.templates import number
+from deploykit.reporting.charts.bars import gains
+from deploykit.reporting.charts.chart import WIDTH, Chart, lay_out, new_figure
+from deploykit.reporting.charts.curves import loads, replicas, throughput, varied
+from deploykit.reporting.charts.strips import latencies, warm_ups
+from deploykit.reporting.charts.style import INK, MUTED, SMALL, TEXT, in_style, shortened
+from deploykit.transforms.common.errors import GraphError
+
+if TYPE_CHECKING:
+    from deploykit.reporting.charts.chart import FigureLike
+
+_METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}}
+_DPI = 120
+_TITLE, _TITLE_LINE, _HEADING, _GAP = 14.0, 20.0, 24.0, 30.0  # points
+
+Column = Sequence[tuple[str, Chart]]
+"""Charts from the top down, each with its heading."""
+
+
+def check_plot(file_name: str) -> None:
+    """Raise GraphError now for a plot that could not be drawn after a long run."""
+    _kind(file_name)
+
+
+def plot(result: BenchmarkResult, file_name: str) -> bytes:
+    """Return a picture of the result, as PNG or SVG by the end of the file's name.
+
+    It has the latencies of each measurement, throughput over latency where batches or calls in
+    flight vary, how fast each is beside the first, and the warm-ups. GraphError: the name has
+    another end.
+    """
+    along, ratios = varied(result.measurements), gains(result)
+    left = [("Latencies", latencies(result))]
+    if ratios:
+        left.append(("Beside the first of its load", ratios))
+    right = [(f"Throughput over latency, by {along}", throughput(result))] if along else []
+    right.append(("Warm-up", warm_ups(result)))
+    title = f"deploykit benchmark, {date(result.started)}"
+    return picture(title, machine_line(result), [left, right], file_name)
+
+
+def plot_loads(found: Mapping[str, Any], file_name: str) -> bytes:
+    """Return a picture of throughput over latency, with a point for each load.
+
+    `found` is the document of a load test. GraphError: the name ends with neither .png nor .svg.
+    """
+    drawn = loads(found)
+    line = "" if drawn else "no call was answered"
+    title = f"{found['model']} at {found['address']}"
+    return picture(title, line, [[("", drawn)] if drawn else []], file_name)
+
+
+def plot_plan(found: Mapping[str, Any], file_name: str) -> bytes:
+    """Return a picture of p99 over the calls that each replica gets, and of the plan in it.
+
+    `found` is the document of a plan. GraphError: the name ends with neither .png nor .svg.
+    """
+    limit = f"p99 within {number(found['p99_limit_ms'])} ms"
+    count, cores = found["replicas"], found["cores"]
+    answer = f"{count} replica{'s' * (count != 1)} of {cores} core{'s' * (cores != 1)}"
+    title = f"{found['model']}: {number(found['rate'])} calls/s with {limit}"
+    return picture(title, found["problem"] or answer, [[("", replicas(found))]], file_name)
+
+
+def picture(title: str, line: str, columns: Sequence[Column], file_name: str) -> bytes:
+    """Return columns of charts under a title and a line, as PNG or SVG by the end of the name.
+
+    GraphError: the name has another end.
+    """
+    kind, file = _kind(file_name), io.BytesIO()
+    lines = [(title, _TITLE, INK), *([(line, SMALL, MUTED)] if line else [])]
+    top = _TITLE_LINE * len(lines) + 10
+    with in_style():
+        heights = [sum(_HEADING * bool(h) + chart.height for h, chart in each) for each in columns]
+        width = WIDTH * len(columns) + _GAP * (len(columns) - 1)
+        height = top + max(*heights, 1.0)
+        figure = new_figure(width, height)
+        for place, (text, size, colour) in enumerate(lines, 1):
+            figure.text(8 / width, 1 - _TITLE_LINE * place / height,
+                        shortened(text, size, width - 16), fontsize=size, color=colour)  # fmt: skip
+        body = figure.subfigures(2, 1, height_ratios=[top, height - top], squeeze=False)[1, 0]
+        parts = body.subfigures(1, len(columns), wspace=_GAP / WIDTH, squeeze=False)[0]
+        for part, column, used in zip(parts, columns, heights, strict=True):
+            _draw_column(part, column, height - top - used)
+        lay_out(figure)
+        figure.savefig(file, format=kind, dpi=_DPI, metadata=_METADATA[kind])
+    return file.getvalue()
+
+
+def _draw_column(figure: "FigureLike", column: Column, rest: float) -> None:
+    """Draw charts one below another, and leave the rest of the height empty, in points."""
+    ratios = [_HEADING * bool(heading) + chart.height for heading, chart in column]
+    parts = figure.subfigures(len(column) + 1, 1, height_ratios=[*ratios, max(rest, 0.01)],
+                              squeeze=False)[:, 0]  # fmt: skip
+    for part, (heading, chart) in zip(parts, column, strict=False):
+        if heading:
+            part.suptitle(heading, x=0.01, ha="left", fontsize=TEXT, fontweight="bold", color=INK)
+        chart.draw_into(part)
+
+
+def _kind(file_name: str) -> str:
+    kind = Path(file_name).suffix.lower().removeprefix(".")
+    if kind not in _METADATA:
+        raise GraphError("plot-ending", source=file_name)
+    return kind

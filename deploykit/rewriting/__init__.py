@@ -1,1 +1,0 @@
-"""Transforms run on a graph, and what is said of them."""

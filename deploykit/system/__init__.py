@@ -1,0 +1,1 @@
+"""The machine: CPU, memory, GPU, and what TensorFlow finds on it."""

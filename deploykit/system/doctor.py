@@ -1,0 +1,285 @@
+"""What a model would run on here: the machine, TensorFlow's build and settings, and why no GPU."""
+
+import ctypes
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import site
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, TypedDict
+
+from deploykit.system.machine import environment, machine, versions
+from deploykit.transforms.common.errors import Error
+from deploykit.transforms.engines.packages import installed_extras
+from deploykit.transforms.runtime.child_process import Worker, limits
+
+LIBRARIES = (
+    "libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11",
+    "libcusolver.so.11", "libcusparse.so.12", "libcudnn.so.9",
+)  # fmt: skip
+"""TensorFlow opens these when it looks for a GPU, and shows none if one of them is missing."""
+DRIVER = "libcuda.so.1"
+CUPTI = "libcupti.so.12"
+"""Traces what runs on a GPU; TensorFlow runs models without it."""
+PTXAS, LIBDEVICE = "ptxas", "libdevice"
+_PLACES = {PTXAS: "bin/ptxas", LIBDEVICE: "nvvm/libdevice/libdevice.10.bc"}
+_SYSTEM = Path("/usr/local")
+_DATA_DIR = re.compile(r"--xla_gpu_cuda_data_dir=(\S+)")
+_CODES = {
+    100: "no device",
+    101: "a device that is not valid",
+    803: "a driver too old for this CUDA library",
+    804: "a CUDA library too new for this hardware",
+    999: "an unknown error",
+}
+_ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+
+
+class MachineFacts(TypedDict):
+    """What models run on, as `deploykit doctor --json` shows it."""
+
+    machine: dict[str, Any]
+    extras: dict[str, bool]
+    tensorflow: dict[str, Any]
+    onednn: dict[str, Any]
+    threads: dict[str, int]
+    environment: dict[str, str]
+    gpu: dict[str, Any]
+
+
+def examine() -> MachineFacts:
+    """Return the machine, TensorFlow, the settings in force and the GPU, as plain data."""
+    tensorflow = _in_child("tensorflow_facts")
+    driver = _in_child("driver_facts")
+    libraries = _in_child("load", LIBRARIES, _pip_folders())
+    cupti = _in_child("load", (CUPTI,), _pip_folders())
+    tools = xla_tools(_pip_folders(), os.environ, tensorflow.get("cuda_version"))
+    found = machine()
+    threads = len(found["affinity"] or ()) or found["cpus"]
+    return {
+        "machine": found,
+        "extras": installed_extras(),
+        "tensorflow": tensorflow,
+        "onednn": {
+            "on": tensorflow.get("onednn"),
+            "why": f"{_ONEDNN}={os.environ[_ONEDNN]}" if _ONEDNN in os.environ else "default",
+        },
+        "threads": {
+            "intra": _number("TF_NUM_INTRAOP_THREADS") or threads,
+            "inter": _number("TF_NUM_INTEROP_THREADS") or threads,
+        },
+        "environment": environment(),
+        "gpu": {
+            "seen": tensorflow.get("gpus", []),
+            "driver": driver,
+            "libraries": libraries,
+            "tools": tools,
+            "cupti": cupti.get(CUPTI, cupti.get("error")),
+            "refusal": refusal(tensorflow, driver, libraries, os.environ, versions()),
+        },
+    }
+
+
+def _number(variable: str) -> int:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() else 0
+
+
+def gpu_refusal() -> str | None:
+    """Return why TensorFlow sees no GPU, with the way out; None: it sees one."""
+    tensorflow = _in_child("tensorflow_facts")
+    if tensorflow.get("gpus"):
+        return None
+    driver = _in_child("driver_facts")
+    libraries = _in_child("load", LIBRARIES, _pip_folders())
+    return refusal(tensorflow, driver, libraries, os.environ, versions())
+
+
+def refusal(
+    tensorflow: Mapping[str, Any],
+    driver: Mapping[str, Any],
+    libraries: Mapping[str, str | None],
+    variables: Mapping[str, str],
+    installed: Mapping[str, str | None],
+) -> str | None:
+    """Return a sentence made of what was found: the first thing that has to be put right."""
+    if tensorflow.get("gpus"):
+        return None
+    wheel = installed["wheel"] or "tensorflow"
+    version = installed["tensorflow"] or tensorflow.get("version")
+    with_cuda = f"pip install 'tensorflow[and-cuda]=={version}'"
+    visible = variables.get("CUDA_VISIBLE_DEVICES")
+    missing = [name for name in LIBRARIES if libraries.get(name) is not None]
+    if "error" in tensorflow:
+        return f"TensorFlow sees no GPU: it does not start: {tensorflow['error']}"
+    if not tensorflow["cuda_build"]:
+        why = f"{wheel} {version} is built without CUDA; pip uninstall {wheel}, then {with_cuda}"
+    elif driver.get("missing"):
+        why = (
+            f"there is no NVIDIA driver ({DRIVER} does not load); install it, or start the "
+            "container with its GPU (docker run --gpus all)"
+        )
+    elif visible is not None and (not visible.strip() or visible.strip().startswith("-1")):
+        why = f"CUDA_VISIBLE_DEVICES={visible} hides every GPU; unset it"
+    elif driver.get("status"):
+        code = driver["status"]
+        why = (
+            f"the NVIDIA driver does not start: cuInit gave {code} "
+            f"({_CODES.get(code, 'see the CUDA driver API')})"
+        )
+    elif driver.get("error"):
+        why = f"the NVIDIA driver does not start: {driver['error']}"
+    elif not driver.get("devices"):
+        why = "the NVIDIA driver shows no device"
+    elif int(driver["cuda"].split(".")[0]) < int(tensorflow["cuda_version"].split(".")[0]):
+        why = (
+            f"the NVIDIA driver is made for CUDA {driver['cuda']}, but {wheel} {version} for "
+            f"{tensorflow['cuda_version']}; install a newer driver"
+        )
+    elif missing:
+        do = "do" if len(missing) > 1 else "does"
+        why = f"{', '.join(missing)} {do} not load; {with_cuda}"
+    else:
+        why = "its driver and its libraries load; deploykit doctor --debug shows TensorFlow's log"
+    return f"TensorFlow sees no GPU: {why}"
+
+
+def xla_tools(
+    libraries: Sequence[str], variables: Mapping[str, str], cuda: str | None = None
+) -> dict[str, str | None]:
+    """Return where the assembler and the maths library of XLA are; None: nowhere.
+
+    Without them TensorFlow sees its GPUs and runs models, until XLA is to compile one.
+
+    They are looked for where XLA looks: in the folder that its flag names, in NVIDIA's wheels,
+    whose folders of `libraries` are given, in /usr/local/cuda of TensorFlow's version `cuda` and of
+    any, and the assembler in PATH. Source: XLA, CandidateCudaRoots.
+    """
+    named = _DATA_DIR.search(variables.get("XLA_FLAGS", ""))
+    roots = [Path(named[1])] if named else []
+    roots += sorted({Path(each).parent.parent / "cuda_nvcc" for each in libraries})
+    if cuda:
+        roots.append(_SYSTEM / f"cuda-{'.'.join(cuda.split('.')[:2])}")
+    roots.append(_SYSTEM / "cuda")
+    found: dict[str, str | None] = {}
+    for tool, place in _PLACES.items():
+        there = [root / place for root in roots if (root / place).is_file()]
+        found[tool] = str(there[0]) if there else None
+    found[PTXAS] = found[PTXAS] or shutil.which("ptxas", path=variables.get("PATH"))
+    return found
+
+
+def _in_child(function: str, *arguments: Any) -> Any:
+    """Return what a function of this module finds in a process that may die of it."""
+    forced = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES")}
+    if limits.show_log:  # each attempt to open a library
+        forced |= {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "dso_loader=2"}
+    with closing(
+        Worker(f"deploykit.system.doctor:{function}", *arguments, forced=forced)
+    ) as worker:
+        try:
+            return worker.created()
+        except Error as error:
+            return {"error": str(error)}
+
+
+def tensorflow_facts() -> dict[str, Any]:
+    """Start TensorFlow and return how it is built and which GPUs it sees."""
+    try:
+        import tensorflow as tf
+        from tensorflow.python.util import _pywrap_util_port as port
+    except ImportError as error:
+        return {"error": " ".join(str(error).split())[:300]}
+
+    build = tf.sysconfig.get_build_info()
+    gpus = []
+    for device in tf.config.list_physical_devices("GPU"):
+        details = tf.config.experimental.get_device_details(device)
+        capability = details.get("compute_capability")
+        gpus.append(
+            {
+                "name": device.name,
+                "model": details.get("device_name"),
+                "compute_capability": capability and ".".join(map(str, capability)),
+            }
+        )
+    return {
+        "version": tf.__version__,
+        "git_version": tf.version.GIT_VERSION,
+        "compiler": tf.version.COMPILER_VERSION,
+        "cuda_build": bool(tf.test.is_built_with_cuda()),
+        "cuda_version": build.get("cuda_version"),
+        "cudnn_version": build.get("cudnn_version"),
+        "compute_capabilities": list(build.get("cuda_compute_capabilities", ())),
+        "onednn": bool(port.IsMklEnabled()),
+        "gpus": gpus,
+    }
+
+
+def driver_facts() -> dict[str, Any]:
+    """Ask the NVIDIA driver what it is, and NVML for its devices where nvidia-ml-py is there."""
+    try:
+        driver = ctypes.CDLL(DRIVER)
+    except OSError as error:
+        return {"missing": str(error)}
+    status = driver.cuInit(0)
+    number, count = ctypes.c_int(), ctypes.c_int()
+    driver.cuDriverGetVersion(ctypes.byref(number))
+    if not status:
+        driver.cuDeviceGetCount(ctypes.byref(count))
+    return {
+        "status": status,
+        "cuda": f"{number.value // 1000}.{number.value % 1000 // 10}",
+        "devices": count.value,
+        **_nvml(),
+    }
+
+
+def _nvml() -> dict[str, Any]:
+    try:
+        pynvml: Any = importlib.import_module("pynvml")  # of nvidia-ml-py, where it is installed
+    except ImportError:
+        return {}
+    with suppress(pynvml.NVMLError):
+        pynvml.nvmlInit()
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        return {
+            "version": pynvml.nvmlSystemGetDriverVersion(),
+            "boards": [
+                {
+                    "model": pynvml.nvmlDeviceGetName(handle),
+                    "memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).total,
+                }
+                for handle in handles
+            ],
+        }
+    return {}
+
+
+def load(names: Sequence[str], folders: Sequence[str]) -> dict[str, str | None]:
+    """Load libraries from where the linker looks, or else from `folders`: None, or why not."""
+    found: dict[str, str | None] = {}
+    for name in names:
+        paths = [Path(folder, name) for folder in folders]
+        for path in (name, *(str(path) for path in paths if path.exists())):
+            try:
+                ctypes.CDLL(path)
+            except OSError as error:
+                found[name] = str(error)
+            else:
+                found[name] = None
+                break
+    return found
+
+
+def _pip_folders() -> list[str]:
+    """Return the folders of NVIDIA's wheels beside TensorFlow, where its own linker path leads."""
+    spec = importlib.util.find_spec("tensorflow")
+    roots = [str(Path(each).parent) for each in (spec and spec.submodule_search_locations) or ()]
+    roots += [*site.getsitepackages(), site.getusersitepackages(), *sys.path]
+    return sorted({str(f) for root in roots if root for f in Path(root).glob("nvidia/*/lib")})

@@ -1,0 +1,188 @@
+"""What a measurement ran on: CPU, limits, memory, load and versions, read without TensorFlow."""
+
+import ipaddress
+import math
+import os
+import platform
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from deploykit import __version__
+from deploykit.transforms.engines.packages import tensorflow_wheel
+
+FLAGS = (
+    "avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16",
+    "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16",
+    "asimd", "asimddp", "asimdhp", "i8mm", "bf16", "sve", "sve2",
+)  # fmt: skip
+"""Of a CPU: those that TensorFlow's kernels ask for."""
+_VARIABLES = (
+    "CUDA_", "DNNL_", "GLIBC_TUNABLES", "GOMP_", "KERAS_", "KMP_", "LD_LIBRARY_PATH", "LD_PRELOAD",
+    "MALLOC_", "NVIDIA_", "OMP_", "ONEDNN_", "TF_CPP_", "TF_CUDNN_", "TF_DISABLE_", "TF_ENABLE_",
+    "TF_FORCE_", "TF_GPU_", "TF_NUM_", "TF_ONEDNN_", "TF_USE_", "TF_XLA_", "XLA_",
+)  # fmt: skip
+_NO_LIMIT = 1 << 60  # the kernel writes a huge number instead of none
+
+
+def machine() -> dict[str, Any]:
+    """Return what is known of this machine, as plain data; None: it is not known, or no limit."""
+    cpu = _cpu()
+    limits = cgroup_limits()
+    memory = psutil.virtual_memory()
+    return {
+        "platform": platform.platform(),
+        "cpu": cpu["model"],
+        "cores": cpu["cores"],
+        "cpus": os.cpu_count(),
+        "affinity": affinity(),
+        "flags": cpu["flags"],
+        "governor": _text(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        "cpu_limit": limits["cpus"],
+        "memory_bytes": memory.total,
+        "memory_available_bytes": memory.available,
+        "memory_limit_bytes": limits["bytes"],
+        "load": [round(each, 2) for each in os.getloadavg()],
+        "versions": versions(),
+    }
+
+
+def affinity() -> list[int] | None:
+    """Return the CPUs that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
+def usable_cores() -> int:
+    """Return how many CPUs this process may use, by its affinity and its quota."""
+    cores, quota = len(os.sched_getaffinity(0)), cgroup_limits()["cpus"]
+    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+
+
+def cores_behind(address: str) -> int | None:
+    """Return how many cores the process may use that listens at `host:port`.
+
+    None: that is not known, as it is on another machine, or not of this user.
+    """
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or not _is_here(host.strip("[]")):
+        return None
+    try:
+        for each in psutil.net_connections("tcp"):
+            if each.status == psutil.CONN_LISTEN and each.laddr.port == int(port) and each.pid:
+                return len(psutil.Process(each.pid).cpu_affinity())
+    except (psutil.Error, OSError):
+        pass
+    return None
+
+
+def environment() -> dict[str, str]:
+    """Return the variables that change how TensorFlow runs, as they are set here."""
+    return {k: v for k, v in sorted(os.environ.items()) if k.startswith(_VARIABLES)}
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions of what is installed; `wheel` is the distribution with TensorFlow."""
+    wheel = tensorflow_wheel()
+    names = ("keras", "numpy", "protobuf", "grpcio")
+    return {
+        "python": platform.python_version(),
+        "tensorflow": wheel.version if wheel else None,
+        "wheel": wheel.name if wheel else None,
+        "deploykit": __version__,
+        **{name: _version(name) for name in names},
+    }
+
+
+def cgroup_limits(
+    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> dict[str, Any]:
+    """Return the CPUs and bytes that the control groups of this process leave to it.
+
+    Every group above the process's own may set a limit, and the smallest counts. Versions 1 and 2
+    of the interface are read; a container shows its own group as the root.
+    """
+    found: dict[str, list[float]] = {"cpus": [], "bytes": []}
+    for line in (_text(own) or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        names = controllers.split(",")
+        if not controllers:
+            for mount in (root, root / "unified"):
+                found["cpus"] += _each(mount, path, "cpu.max", _quota)
+                found["bytes"] += _each(mount, path, "memory.max", float)
+        if "memory" in names:
+            found["bytes"] += _each(root / "memory", path, "memory.limit_in_bytes", float)
+        if "cpu" in names:
+            found["cpus"] += _each(root / "cpu", path, "cpu.cfs_quota_us", float, _period)
+    cpus = min((each for each in found["cpus"] if each > 0), default=None)
+    size = min((int(each) for each in found["bytes"] if each < _NO_LIMIT), default=None)
+    return {"cpus": cpus, "bytes": size}
+
+
+def _each(
+    mount: Path,
+    path: str,
+    file: str,
+    read: Callable[[str], float],
+    unit: Callable[[Path], float] = lambda _: 1.0,
+) -> list[float]:
+    """Return what a file says in a group and in every group above it."""
+    group = mount / path.lstrip("/")
+    found = []
+    for folder in (group, *group.parents):
+        text = _text(folder / file)
+        if text is not None and text.split()[0] != "max":
+            found.append(read(text) / unit(folder))
+        if folder == mount:
+            break
+    return found
+
+
+def _quota(text: str) -> float:
+    quota, period = map(float, text.split())
+    return quota / period
+
+
+def _period(folder: Path) -> float:
+    return float(_text(folder / "cpu.cfs_period_us") or 100_000)
+
+
+def _cpu(path: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
+    """Return the CPU's name, its cores (not the threads they run), and the flags that matter."""
+    blocks = [_pairs(block) for block in (_text(path) or "").split("\n\n")]
+    first = blocks[0]
+    cores = {(each["physical id"], each["core id"]) for each in blocks if "core id" in each}
+    flags = first.get("flags", first.get("Features", "")).split()
+    return {
+        "model": first.get("model name") or platform.processor() or platform.machine(),
+        "cores": len(cores) or None,
+        "flags": [flag for flag in FLAGS if flag in flags],
+    }
+
+
+def _pairs(text: str) -> dict[str, str]:
+    lines = (line.partition(":") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, _, value in lines}
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip() or None
+    except OSError:
+        return None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,1 +1,0 @@
-"""What people read: tables, sizes, the machine in lines."""

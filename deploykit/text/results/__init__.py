@@ -1,1 +1,0 @@
-"""What functions of the API found, drawn for people."""

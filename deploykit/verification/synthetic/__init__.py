@@ -1,0 +1,1 @@
+"""Synthetic inputs that a graph accepts: shapes, values, strings, indices."""

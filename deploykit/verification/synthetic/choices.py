@@ -1,0 +1,127 @@
+"""Where a graph chooses: non-maximum suppression, the k highest, a threshold.
+
+The least noise in what is chosen from may put other boxes into the slots at the end, so noise is
+judged in front of a choice. What lies behind it is judged on the reference's own values.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from deploykit.transforms.ir.control_flow import conditional_depths
+from deploykit.transforms.ir.functions import Library, names_in
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import ENTER_OPS, SWITCH_OPS, Node, normal, producer_name
+from deploykit.transforms.layers.layers import FLOATS, LAYER_OPS
+from deploykit.verification.synthetic.sample_inputs import type_and_shape
+
+CHOOSING_OPS = frozenset(
+    {
+        "ApproxTopK", "ArgMax", "ArgMin", "Bucketize", "CTCBeamSearchDecoder", "CTCGreedyDecoder",
+        "CombinedNonMaxSuppression", "GenerateBoundingBoxProposals", "InTopK", "InTopKV2",
+        "LowerBound", "NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3",
+        "NonMaxSuppressionV4", "NonMaxSuppressionV5", "NonMaxSuppressionWithOverlaps", "NthElement",
+        "TopK", "TopKV2", "Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2",
+        "UpperBound", "Where",
+    }
+)  # fmt: skip
+# These count where no layer lies behind: some activations are made of them.
+_THRESHOLD_OPS = frozenset(
+    {
+        "Ceil", "Equal", "Floor", "Greater", "GreaterEqual", "Less", "LessEqual", "NotEqual",
+        "Rint", "Round", "Sign",
+    }
+)  # fmt: skip
+_HANDLE_OPS = ("TensorArray", "TensorList", "TensorMap", "EmptyTensorList")
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The edges into what follows a choice, and the outputs that do."""
+
+    edges: Mapping[tuple[str, int], str]
+    """A node, the number of its input, and the tensor that it reads there."""
+    outputs: frozenset[str]
+    nodes: frozenset[str] = frozenset()
+    """What follows a choice."""
+
+    @property
+    def tensors(self) -> list[str]:
+        """The tensors in front of the choices, each once."""
+        return list(dict.fromkeys(self.edges.values()))
+
+
+def choices(graph: Graph) -> Choices:
+    """Return where noise is judged in place of the outputs that follow a choice.
+
+    There is no such place where a loop or branch would have to be left for it.
+    """
+    none = Choices({}, frozenset())
+    live = graph.ancestors(map(producer_name, graph.outputs))
+    computed = live & graph.descendants(map(producer_name, graph.inputs), control=False)
+    depths = conditional_depths(graph)
+    behind = graph.descendants(_roots(graph, computed, depths), control=False) & live
+    outputs = frozenset(each for each in graph.outputs if producer_name(each) in behind)
+    fed = {normal(tensor) for tensor in graph.inputs}
+    edges: dict[tuple[str, int], str] = {}
+    waiting = list(behind)
+    while waiting:
+        name = waiting.pop()
+        for place, tensor in enumerate(graph[name].data_inputs):
+            producer = producer_name(tensor)
+            if producer not in computed or producer in behind or normal(tensor) in fed:
+                continue
+            if graph[producer].op.startswith(_HANDLE_OPS):  # its value is no array of numbers
+                behind.add(producer)
+                waiting.append(producer)
+                continue
+            if depths[producer]:
+                return none
+            edges[name, place] = normal(tensor)
+    return Choices(edges, outputs, frozenset(behind)) if edges and outputs else none
+
+
+def paired_choices(reference: Graph, result: Graph) -> tuple[list[tuple[str, str]], frozenset[str]]:
+    """Return the pairs of tensors in front of choices, and the outputs of the reference behind.
+
+    Both are empty where a result does not make its choices with the same nodes.
+    """
+    found = choices(reference)
+    pairs: dict[str, str] = {}
+    for (name, place), tensor in found.edges.items():
+        if name in result and result[name].op == reference[name].op:
+            other = normal(result[name].data_inputs[place])
+            if _type(result, other) == _type(reference, tensor):
+                pairs.setdefault(tensor, other)
+    if set(pairs) != set(found.tensors):
+        return [], frozenset()
+    return list(pairs.items()), found.outputs
+
+
+def _type(graph: Graph, tensor: str) -> str | None:
+    return type_and_shape(graph, tensor)[0]
+
+
+def _roots(graph: Graph, computed: Collection[str], depths: Mapping[str, int]) -> Iterator[str]:
+    """Yield the nodes at which choices begin; of those in a loop or branch, where that begins."""
+    library = Library(graph)
+    functions = library.reaching(lambda node: node.op in CHOOSING_OPS)
+    before_layers = graph.ancestors(node.name for node in graph if node.op in LAYER_OPS)
+    begins = ENTER_OPS | SWITCH_OPS
+    inside = False
+    for name in computed:
+        node = graph[name]
+        called = {node.op, *names_in(node.attrs.values())} if functions else set()
+        if _chooses(node, name in before_layers) or called & functions:
+            inside |= depths[name] > 0
+            if not depths[name]:
+                yield name
+    if inside:
+        yield from (name for name in computed if graph[name].op in begins)
+
+
+def _chooses(node: Node, is_before_layers: bool) -> bool:
+    if node.op in CHOOSING_OPS or is_before_layers:
+        return node.op in CHOOSING_OPS
+    if node.op == "Cast":
+        return node.attr("SrcT") in FLOATS and node.attr("DstT") not in FLOATS
+    return node.op in _THRESHOLD_OPS and node.attr("T") in FLOATS

@@ -1,0 +1,276 @@
+"""What a graph takes: type and shape of its inputs, and values made up for them.
+
+Shapes are what either graph of a comparison says, what is asked for, or what follows from the
+constants that an input meets (`open_sizes`); values are what its readers take (`whole_numbers`,
+`texts`).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from deploykit.transforms.common.errors import GraphError, unknown_name
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import split
+from deploykit.transforms.ir.ops import (
+    FEEDABLE_OPS,
+    LAST_VERSION_WITHOUT_SCALARS,
+    op_defs,
+    output_types,
+)
+from deploykit.transforms.ir.tensors import Array, numpy_type
+from deploykit.transforms.shapes.sizes import Shape
+from deploykit.transforms.shapes.static_shapes import Shapes, element_shapes
+from deploykit.verification.synthetic.input_uses import Use, uses
+from deploykit.verification.synthetic.integer_inputs import limits, whole_numbers
+from deploykit.verification.synthetic.open_sizes import OpenSizes
+from deploykit.verification.synthetic.texts import meaning, strings, table_keys
+
+BATCH = 4  # samples: one example would not show a mix-up of examples, and two may be alike
+LARGEST_BATCH = 64  # a first size above it is no number of samples
+FRAMES = 8  # of a Fourier transform that a signal of open length has
+UNKNOWN_SIZE = 96  # for sizes that nothing tells; the smallest that InceptionV3 takes
+
+Shaped = Mapping[str, Sequence[int]]
+
+_MOST = 1 << 32  # values of one input; nothing honest comes near
+
+
+def type_and_shape(graph: Graph, tensor: str) -> tuple[str, tuple[int, ...] | None, str]:
+    """Return type and shape of an input, and why it cannot be fed with made-up values."""
+    node, port = graph.producer(tensor), split(tensor)[1]
+    types = output_types(node) if node.op in op_defs() else None
+    if types is None or port >= len(types):
+        return "", None, f"the type of input '{tensor}' is not known"
+    shape = node.attr("shape") if node.op in ("Placeholder", "PlaceholderWithDefault") else None
+    if node.op == "Const":
+        shape = node.shape
+    elif elements := element_shapes(graph, node):
+        shape = elements[port]
+    return types[port].removesuffix("_ref"), shape, ""
+
+
+def made_up_feeds(
+    graph: Graph,
+    input_range: tuple[float, float],
+    shapes: Shaped | None = None,
+    other: Graph | None = None,
+    rounds: int = 1,
+) -> tuple[list[dict[str, Array]], str]:
+    """Return made-up feeds, of four samples or more together, and why there are none.
+
+    Args:
+        graph: what is fed.
+        input_range: the range of floats; whole numbers stay in the tables that they index.
+        shapes: sizes of inputs by name, where the graph leaves them open.
+        other: the second graph of a comparison, which may know shapes that the first does not.
+        rounds: how many times as many feeds are returned, each with other values.
+
+    Where a graph takes fewer samples than four at once, there are several feeds. GraphError:
+    `shapes` names no input, or contradicts the graph.
+    """
+    types = {}
+    for tensor in graph.inputs:
+        types[tensor], _, reason = type_and_shape(graph, tensor)
+        if reason or not can_be_made_up(types[tensor]):
+            return [], reason or _no_values(tensor, types[tensor])
+    sizes = made_up_shapes(graph, shapes or {}, other)
+    for tensor, shape in sizes.items():
+        if math.prod(shape) > _MOST:
+            return [], _too_large(tensor, shape)
+    values = MadeUp(graph, sizes, input_range)
+    at_once = next((shape[0] for shape in sizes.values() if shape), 1)
+    count = -(-BATCH // max(at_once, 1)) if sizes else 1
+    return [
+        {tensor: values.of(tensor, types[tensor], sizes[tensor]) for tensor in graph.inputs}
+        for _ in range(count * rounds)
+    ], ""
+
+
+def made_up_shapes(
+    graph: Graph, shapes: Shaped, other: Graph | None = None
+) -> dict[str, tuple[int, ...]]:
+    """Return a shape for each input of a graph; `made_up_feeds` says from what."""
+    wanted = asked_for(graph, shapes)
+    pairs = paired_inputs(graph, other) if other is not None else None
+    known = {t: wanted.get(t, _declared(graph, t)) for t in graph.inputs}
+    if other is not None and pairs:
+        theirs = OpenSizes(other, {t: _declared(other, t) for t in pairs.values()}).found()
+        for tensor, its in pairs.items():
+            known[tensor] = _either(known[tensor], theirs[its])
+    first = next((s[0] for s in known.values() if s and 0 < s[0] <= LARGEST_BATCH), BATCH)
+    frame = _longest_frame(graph)
+    if not frame or any(size >= frame for shape in known.values() for size in shape or ()):
+        return OpenSizes(graph, known).shapes(first, UNKNOWN_SIZE)
+    is_whole_signal = all(not shape or -1 not in shape[1:] for shape in known.values())
+    length = FRAMES * frame
+    return OpenSizes(graph, known).shapes(length if is_whole_signal else first, length)
+
+
+def _longest_frame(graph: Graph) -> int:
+    """Return how many samples of a signal the longest Fourier transform reads; 0: there is none."""
+    lengths = [graph.constant(n.data_inputs[1]) for n in graph if n.op in ("IRFFT", "RFFT")]
+    return max((int(each.value.max()) for each in lengths if each is not None), default=0)
+
+
+def asked_for(graph: Graph, shapes: Shaped) -> dict[str, tuple[int, ...]]:
+    """Return sizes by input. GraphError: a name is no input's, or sizes contradict the graph's."""
+    inputs = {tensor.removesuffix(":0"): tensor for tensor in graph.inputs}
+    found = {}
+    for name, given in shapes.items():
+        tensor = inputs.get(name.removesuffix(":0"))
+        if tensor is None:
+            raise unknown_name("input", name, inputs)
+        declared = type_and_shape(graph, tensor)[1]
+        if declared is not None and not (
+            len(given) == len(declared)
+            and all(d < 0 or d == g for d, g in zip(declared, given, strict=True))
+        ):
+            raise GraphError(
+                "input-size-fixed", name=name, shape=listed(declared, "?"), got=listed(given, "?")
+            )
+        found[tensor] = tuple(given)
+    return found
+
+
+def listed(sizes: Sequence[int], unknown: str) -> str:
+    """Return sizes as people write them."""
+    return ",".join(unknown if size < 0 else str(size) for size in sizes)
+
+
+def can_be_made_up(type_: str) -> bool:
+    """Say whether values of a type can be made outside of the graph."""
+    return type_ not in ("resource", "variant") and not type_.startswith("type")
+
+
+class MadeUp:
+    """Random values that the readers of a graph's inputs take."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        sizes: Mapping[str, Sequence[int]],
+        input_range: tuple[float, float] = (-1.0, 1.0),
+        seed: int = 0,
+    ) -> None:
+        """Take the graph and the shapes of its inputs."""
+        self._graph, self._sizes, self._range = graph, sizes, input_range
+        self._random = np.random.default_rng(seed)
+        self._inside = 0
+
+    def of(self, tensor: str, type_: str, sizes: Sequence[int]) -> Array:
+        """Return values for an input: floats over the range, ids that their tables have, words."""
+        if math.prod(sizes) > _MOST:
+            raise GraphError("input-too-large", reason=_too_large(tensor, sizes))
+        default = _default(self._graph, tensor)
+        return default if default is not None else self._of(self._graph, tensor, type_, sizes)
+
+    def _of(self, graph: Graph, tensor: str, type_: str, sizes: Sequence[int]) -> Array:
+        dtype, shape, random = numpy_type(type_), tuple(sizes), self._random
+        if dtype.kind == "b":
+            return random.integers(0, 2, shape).astype(dtype)
+        if dtype.kind == "c":
+            parts = random.uniform(*self._range, (2, *shape))
+            both: Array = (parts[0] + 1j * parts[1]).astype(dtype)
+            return both
+        reading = [] if self._inside > 1 else list(uses(graph, tensor))
+        if dtype.kind == "O":
+            self._inside += 1  # what is inside of an Example may hold no further one
+            found = strings(shape, meaning(reading, self._of), random)
+            self._inside -= 1
+            return found
+        bound = limits(reading, self._shape_of)
+        if dtype.kind in "iu":
+            keys = _keys(reading)
+            if keys is not None:
+                return random.choice(keys.ravel(), shape).astype(dtype)
+            most = int(np.iinfo(dtype).max)
+            bound = replace(bound, low=min(bound.low, most), high=min(bound.high, most))
+            return whole_numbers(shape, bound, random).astype(dtype)
+        if bound.is_bound and any(use.node.op == "Cast" for use in reading):
+            return whole_numbers(shape, bound, random).astype(dtype)
+        return random.uniform(*self._range, shape).astype(dtype)
+
+    def _shape_of(self, tensor: str) -> Shape | None:
+        return self._shapes.shape(tensor)
+
+    @cached_property
+    def _shapes(self) -> Shapes:
+        """The shapes of all tensors, now that those of the inputs are known."""
+        sized = self._graph.copy()
+        for tensor, sizes in self._sizes.items():
+            node = sized.producer(tensor)
+            if node.op in FEEDABLE_OPS:
+                sized.replace(node, node.with_attrs(shape=tuple(sizes)))
+        return Shapes(sized)
+
+
+def demanded_batch(graph: Graph) -> int | None:
+    """Return how many samples the inputs demand at once, or None where they leave it open."""
+    shapes = [type_and_shape(graph, tensor)[1] for tensor in graph.inputs]
+    return next((shape[0] for shape in shapes if shape and shape[0] > 0), None)
+
+
+def takes_scalars(graph: Graph) -> bool:
+    """Say whether every input is a scalar, so that a run takes one sample without a batch axis."""
+    shapes = [type_and_shape(graph, tensor)[1] for tensor in graph.inputs]
+    return bool(shapes) and all(shape == () for shape in shapes)
+
+
+def paired_inputs(reference: Graph, result: Graph) -> dict[str, str] | None:
+    """Return the inputs of the result by those of the reference, or None where they do not match.
+
+    The result may have fewer: what was pinned is not fed any more.
+    """
+    names, others = reference.inputs, result.inputs
+    if set(others) <= set(names):
+        return {name: name for name in others}
+    return dict(zip(names, others, strict=True)) if len(names) == len(others) else None
+
+
+def _no_values(tensor: str, type_: str) -> str:
+    return f"input '{tensor}' is of type {type_}, which cannot be made up"
+
+
+def _too_large(tensor: str, sizes: Sequence[int]) -> str:
+    return f"input '{tensor}' of shape {list(sizes)} is too large to be made up"
+
+
+def _declared(graph: Graph, tensor: str) -> Shape | None:
+    """Return the shape of an input, also of a default; None where the graph leaves it open."""
+    shape = type_and_shape(graph, tensor)[1]
+    node = graph.producer(tensor)
+    if node.op == "PlaceholderWithDefault" and shape is None:
+        default = graph.constant(node.data_inputs[0])
+        return None if default is None else default.shape
+    is_old = 0 < graph.versions.producer <= LAST_VERSION_WITHOUT_SCALARS
+    return None if shape == () and is_old and node.op == "Placeholder" else shape
+
+
+def _default(graph: Graph, tensor: str) -> Array | None:
+    """Return the number that an input has where nobody feeds it: a rate or a switch."""
+    node = graph.producer(tensor)
+    if node.op != "PlaceholderWithDefault":
+        return None
+    default = graph.constant(node.data_inputs[0])
+    return None if default is None or default.shape else default.value
+
+
+def _either(shape: Shape | None, other: Shape | None) -> Shape | None:
+    """Return what both know of a shape; the first is right where they contradict each other."""
+    if shape is None or other is None or len(shape) != len(other):
+        return shape if shape is not None else other
+    return tuple(b if a < 0 else a for a, b in zip(shape, other, strict=True))
+
+
+def _keys(reading: Sequence[Use]) -> Array | None:
+    """Return the whole numbers that a table knows in which a tensor is looked up."""
+    for use in reading:
+        if use.node.op in ("LookupTableFind", "LookupTableFindV2") and use.port == 1:
+            keys = table_keys(use)
+            if keys is not None and keys.value.dtype.kind in "iu" and keys.value.size:
+                return keys.value
+    return None

@@ -1,0 +1,186 @@
+"""Metrics of a server in Prometheus' format, under the names of TensorFlow Serving."""
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+
+ENTRYPOINT: ContextVar[str] = ContextVar("entrypoint", default="GRPC")
+"""By which protocol the calls of a thread come: `GRPC` or `REST`."""
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MAX_SERIES = 10_000  # of a metric: models come and go
+UNKNOWN = ""
+"""Stands for each name under which no model is served: none can be called so."""
+_PREFIX, _OWN_PREFIX = ":tensorflow:serving:", ":deploykit:serving:"
+_RUNTIME = "TF1"  # as TensorFlow Serving names a session
+
+
+def exponential(scale: float, growth: float, count: int) -> tuple[float, ...]:
+    """Return the limits of buckets; what is above the last is counted too."""
+    return tuple(scale * growth**power for power in range(count))
+
+
+class Counter:
+    """Numbers that only rise, by the values of labels."""
+
+    kind = "counter"
+
+    def __init__(self, name: str, *labels: str, prefix: str = _PREFIX) -> None:
+        """Name it, without the prefix, and its labels; without any it is there from the start."""
+        self.name, self.labels = prefix + name, labels
+        self._values: dict[tuple[str, ...], int] = {} if labels else {(): 0}
+        self._lock = threading.Lock()
+
+    def add(self, *values: str, count: int = 1) -> None:
+        """Count one more, or several, under these values of the labels."""
+        with self._lock:
+            key = _bounded(values, self._values)
+            self._values[key] = self._values.get(key, 0) + count
+
+    def lines(self) -> Iterable[str]:
+        """Yield the lines of the page."""
+        with self._lock:
+            values = sorted(self._values.items())
+        for key, value in values:
+            labels = f"{{{_labels(self.labels, key)}}}" if key else ""
+            yield f"{self.name}{labels} {value}"
+
+
+class Gauge:
+    """What holds now: each is values of labels, and stands on the page as 1."""
+
+    kind = "gauge"
+
+    def __init__(self, name: str, *labels: str) -> None:
+        """Name it, without our prefix, and its labels."""
+        self.name, self.labels = _OWN_PREFIX + name, labels
+        self._values: frozenset[tuple[str, ...]] = frozenset()
+        self._lock = threading.Lock()
+
+    def replace(self, begins: tuple[str, ...], values: Iterable[tuple[str, ...]]) -> None:
+        """Let these hold from now on, instead of those whose first values are `begins`."""
+        with self._lock:
+            others = {each for each in self._values if each[: len(begins)] != begins}
+            self._values = frozenset(others.union(values))
+
+    def lines(self) -> Iterable[str]:
+        """Yield the lines of the page."""
+        for values in sorted(self._values):
+            yield f"{self.name}{{{_labels(self.labels, values)}}} 1"
+
+
+class Histogram:
+    """How often a time in microseconds fell into each of several buckets, by values of labels."""
+
+    kind = "histogram"
+
+    def __init__(self, name: str, limits: tuple[float, ...], *labels: str) -> None:
+        """Name it, without the prefix, and its labels; `limits` are the buckets' upper ones."""
+        self.name, self.labels = _PREFIX + name, labels
+        self._limits = limits
+        self._series: dict[tuple[str, ...], list[float]] = {}  # a count a bucket, and the sum
+        self._lock = threading.Lock()
+
+    def add(self, seconds: float, *values: str) -> None:
+        """Count a time under these values of the labels."""
+        time = seconds * 1e6
+        with self._lock:
+            series = self._series.get(values)
+            if series is None:
+                key = _bounded(values, self._series)
+                series = self._series.setdefault(key, [0] * (len(self._limits) + 2))
+            series[bisect_left(self._limits, time)] += 1
+            series[-1] += time
+
+    def lines(self) -> Iterable[str]:
+        """Yield the lines of the page; a bucket counts all below its limit."""
+        with self._lock:
+            found = sorted((key, list(series)) for key, series in self._series.items())
+        limits = [f"{limit:g}" for limit in self._limits] + ["+Inf"]
+        for key, (*counts, total) in found:
+            labels = _labels(self.labels, key)
+            count = 0
+            for limit, more in zip(limits, counts, strict=True):
+                count += int(more)
+                yield f'{self.name}_bucket{{{labels},le="{limit}"}} {count}'
+            yield f"{self.name}_sum{{{labels}}} {total:.0f}"
+            yield f"{self.name}_count{{{labels}}} {count}"
+
+
+class Metrics:
+    """What a server counts."""
+
+    def __init__(self, known: Callable[[str], bool] = lambda name: True) -> None:
+        """Begin at nothing; `known` says whether a model is served under a name.
+
+        All calls about others count under one label, as callers can make up any name.
+        """
+        self._known = known
+        times = exponential(10, 1.8, 33)  # to 20 minutes
+        self.requests = Counter("request_count", "model_name", "status")
+        self.latency = Histogram("request_latency", times, "model_name", "API", "entrypoint")
+        self.runtime = Histogram("runtime_latency", times, "model_name", "API", "runtime")
+        self.warm_up = Histogram("model_warmup_latency", times, "model_path", "status")
+        self.queuing = Histogram(
+            "batching_session:queuing_latency", exponential(100, 1.2, 52), "thread_pool_name"
+        )
+
+        self.engines = Gauge("engine", "model_name", "model_version", "engine")
+        self.unlogged = Counter("access_log_dropped_lines", prefix=_OWN_PREFIX)
+
+    def observe(
+        self, model: str, method: str, code: str, seconds: float, run_seconds: float
+    ) -> None:
+        """Count a call: seconds in all and in the session. The data plane tells it of each."""
+        if not self._known(model):
+            model = UNKNOWN
+        self.requests.add(model, code)
+        if code != "OK":
+            return
+        entrypoint = ENTRYPOINT.get()
+        api = method.lower() if entrypoint == "REST" else method
+        self.latency.add(seconds, model, api, entrypoint)
+        self.runtime.add(run_seconds, model, method, _RUNTIME)
+
+    def warmed_up(self, path: str, code: str, seconds: float) -> None:
+        """Count the warm-up of a version in a folder."""
+        self.warm_up.add(seconds, path, code)
+
+    def loaded(self, model: str, version: int, engines: Iterable[str]) -> None:
+        """Say what computes a version from now on; nothing: it is gone."""
+        place = model, str(version)
+        self.engines.replace(place, [(*place, engine) for engine in engines])
+
+    def queued(self, name: str, seconds: float) -> None:
+        """Count the time that a call waited for its batch."""
+        self.queuing.add(seconds, name)
+
+    def not_logged(self, count: int) -> None:
+        """Count lines of the access log that could not be written."""
+        self.unlogged.add(count=count)
+
+    def page(self) -> bytes:
+        """Return the page."""
+        lines: list[str] = []
+        upstream = (self.latency, self.queuing, self.requests, self.runtime, self.warm_up)
+        for each in (*upstream, self.engines, self.unlogged):
+            lines += [f"# TYPE {each.name} {each.kind}", *each.lines()]
+        return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _bounded(key: tuple[str, ...], series: Mapping[tuple[str, ...], object]) -> tuple[str, ...]:
+    """Return a key, or one without names where there are too many series already."""
+    if key in series or len(series) < MAX_SERIES:
+        return key
+    return ("",) * len(key)
+
+
+def _labels(names: Iterable[str], values: Iterable[str]) -> str:
+    return ",".join(
+        f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True)
+    )
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

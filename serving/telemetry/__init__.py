@@ -1,1 +1,0 @@
-"""What a server tells of its work."""

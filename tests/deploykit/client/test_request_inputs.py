@@ -1,0 +1,31 @@
+"""What is given to a served model as a request becomes its inputs, or is refused."""
+
+import numpy as np
+import pytest
+
+from deploykit.client.request_inputs import arrays_from
+from deploykit.serving.protocol.signatures import Signature, Tensor
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.protos import SignatureDef
+from tests.support import raises
+
+VALUES = np.ones((4,), np.float32)
+
+
+def signature(*names):
+    tensors = {name: Tensor(f"{name}:0", "float32", (-1, 4)) for name in names}
+    return Signature("", tensors, {}, SignatureDef())
+
+
+@pytest.mark.parametrize("given", [["x.npy"], ["x=[1, 2, 3, 4]"], {"x": VALUES}])
+def test_preprocessing_without_an_image_is_refused(tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", VALUES)
+    assert arrays_from(given, signature("x"))[0]["x"].shape == (1, 4)
+    with raises(GraphError, "no-effect", option="--preprocess"):
+        arrays_from(given, signature("x"), "0..1")
+
+
+def test_preprocessing_of_an_input_that_is_none_is_refused():
+    with raises(GraphError, "unknown-name", name="y", known=["x"]):
+        arrays_from({"x": VALUES}, signature("x"), "y=0..1")

@@ -1,0 +1,101 @@
+"""Columns of CSV and Parquet files as the inputs of a model: by name, or as the only one."""
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from deploykit.batch_inference.reading.partitions import cut_parts
+from deploykit.batch_inference.reading.readers import reader_for
+from deploykit.data.data import open_data
+from deploykit.data.input_benchmark import pipeline_for
+from deploykit.data.reading import records
+from deploykit.data.samples import open_samples
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
+from tests.support import raises, says
+
+HOUSES = {"id": [1, 2, 3], "city": ["a", "bb", "c"], "price": [1.5, 2.0, -1.0], "rooms": [3, 4, 5]}
+
+
+def graph(**inputs: tuple[str, tuple[int, ...]]) -> Graph:
+    nodes = [
+        Node(name, "Placeholder").with_attrs(dtype=DType(type_), shape=shape)
+        for name, (type_, shape) in inputs.items()
+    ]
+    return Graph(nodes, list(inputs), list(inputs))
+
+
+MODEL = graph(city=("string", (-1, 1)), rooms=("float32", (-1, 1)), price=("float32", (-1,)))
+
+
+@pytest.fixture(params=["csv", "parquet"])
+def houses(request, tmp_path) -> str:
+    path = tmp_path / f"houses.{request.param}"
+    if request.param == "parquet":
+        pyarrow.parquet.write_table(pyarrow.table(HOUSES), path)
+    else:
+        rows = [",".join(map(str, row)) for row in zip(*HOUSES.values(), strict=True)]
+        path.write_text("\n".join([",".join(HOUSES), *rows]) + "\n")
+    return str(path)
+
+
+def test_columns_are_samples_by_name(houses):
+    found = open_samples(houses, MODEL).arrays
+    assert found["city"].tolist() == [[b"a"], [b"bb"], [b"c"]]
+    assert found["rooms"].tolist() == [[3.0], [4.0], [5.0]]
+    assert found["price"].tolist() == [1.5, 2.0, -1.0]
+
+
+def test_columns_are_read_in_parts_by_name(houses):
+    data = open_data(houses, None, MODEL)
+    pipeline = pipeline_for(data, MODEL, batch=2)
+    assert {name: each.shape for name, each in pipeline.features.items()} == {
+        "city": (1,), "rooms": (1,), "price": (),
+    }  # fmt: skip
+    (part,) = cut_parts(data, None)
+    batches = list(reader_for(data).batches(part, 2))
+    assert [batch.arrays["city"].tolist() for batch in batches] == [[[b"a"], [b"bb"]], [[b"c"]]]
+    np.testing.assert_array_equal(batches[1].arrays["price"], [-1.0])
+
+
+@pytest.mark.parametrize("name", ["review", "text"])
+def test_the_only_column_of_texts_is_taken(houses, name):
+    model = graph(**{name: ("string", (-1,))})
+    assert open_samples(houses, model).arrays[name].tolist() == [b"a", b"bb", b"c"]
+    pipeline = pipeline_for(open_data(houses, None, model), model, batch=2)
+    assert pipeline.steps[name].feature == "city"
+
+
+def test_a_value_that_is_not_whole_is_named(houses):
+    model = graph(price=("int32", (-1,)))
+    for read in (
+        lambda: open_samples(houses, model),
+        lambda: pipeline_for(open_data(houses, None, model), model, batch=2),
+    ):
+        with pytest.raises(GraphError, match=says("data-value-misfit", value=1.5, index=[0])):
+            read()
+
+
+def test_a_text_for_a_number_is_named(houses):
+    with raises(GraphError, "data-not-number", type="float32", got="a"):
+        open_samples(houses, graph(city=("float32", (-1,))))
+
+
+@pytest.mark.parametrize("name", ["zip", "other"])
+def test_numbers_that_an_input_takes_as_texts_are_the_cells(name, tmp_path):
+    """However they are read: whole, one by one, or in parts."""
+    path = tmp_path / "zips.csv"
+    path.write_text("zip,label\n01234,1\n00777,0\n")
+    model = graph(**{name: ("string", (-1,))})
+    expected = [b"01234", b"00777"]
+    assert open_samples(str(path), model).arrays[name].tolist() == expected
+    data = open_data(str(path), None, model)
+    assert pipeline_for(data, model, batch=2).features["zip"].dtype == "string"
+    (part,) = cut_parts(data, None)
+    (batch,) = reader_for(data).batches(part, 8)
+    assert batch.arrays["zip"].tolist() == expected
+    found = [each["zip"] for _, each in records(data, ("zip",))]
+    assert found == expected

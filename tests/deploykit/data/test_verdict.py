@@ -1,0 +1,207 @@
+"""What limits a run follows from its rates and the cores in use."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from deploykit.data.bottleneck import (
+    BEYOND,
+    COMPUTE,
+    INPUT,
+    SHARING,
+    Rates,
+    ReadingCost,
+    undecided,
+    verdict,
+)
+from deploykit.transforms.common.documents import document
+from tests.support import Containing
+
+
+def rates(both, compute, input, cpu=0.5, cores=2.0, **more):  # noqa: A002  the field's name
+    return Rates(both, compute, input, cpu, cores, **more)
+
+
+def said(style, kind, found, computes="cpu"):
+    each = verdict(style, kind, found, computes)
+    return f"{each.limit}: {each.reason}; {each.advice}"
+
+
+def test_ceiling_and_floor():
+    found = rates(40, 100, 50)
+    assert found.ceiling == 50
+    assert found.floor == pytest.approx(100 / 3)
+    assert found.share == pytest.approx(0.8)
+    assert rates(1, 10, 10).floor == pytest.approx(5)
+
+
+SLOW = ReadingCost(cpu=0.1, idle_share=0.9, read=2e6, asked=2e6, iowait=0.4)
+MEMORY = ReadingCost(cpu=1.9, idle_share=0.0, read=0, asked=2e8, iowait=0.0)
+
+
+def test_a_slow_disk_is_named_with_its_rate():
+    for style in ("feed", "queue", "tfdata", "pipeline"):
+        for kind in ("csv", "images", "records"):
+            found = said(style, kind, rates(50, 1000, 50, reading=SLOW))
+            assert found.startswith("input-bound: ")
+            assert found == Containing("the disk for 90 %", "2 MB")
+            assert "deploykit records" not in found
+    assert "disk" not in said("tfdata", "csv", rates(50, 1000, 50, reading=MEMORY))
+
+
+def test_what_waits_for_a_core_does_not_wait_for_the_disk():
+    """Beside other work, reading runs for a part of the time, and could run for all of it."""
+    crowded = replace(SLOW, idle_share=0.05, iowait=0.0, cpu=0.4)
+    assert "disk" not in said("tfdata", "csv", rates(50, 1000, 50, reading=crowded))
+
+
+def test_storage_that_the_kernel_does_not_count():
+    fuse = replace(SLOW, read=0, iowait=0.0)
+    assert said("feed", "csv", rates(5, 100, 5, reading=fuse)) == Containing("2 MB", "a second")
+    briefly = replace(fuse, idle_share=0.4)  # as threads do that hand work to each other
+    assert "disk" not in said("tfdata", "csv", rates(5, 100, 5, reading=briefly))
+    asleep = replace(fuse, asked=0)
+    assert "though not for" in said("pipeline", "own", rates(5, 100, 5, reading=asleep))
+
+
+def test_cores_are_idle_only_where_the_machine_says_so():
+    idle = rates(60, 100, 200, 0.5, idle=1.4, foreign=0.0, wanted=0.5)
+    taken = rates(60, 100, 200, 0.5, idle=0.0, foreign=1.5, wanted=0.9)
+    assert said("feed", "csv", idle) == Containing("1.4 of 2", "cores are idle")
+    assert "idle" not in said("feed", "csv", taken)
+    assert said("feed", "csv", taken) == Containing("other processes take", "1.5 of 2")
+    assert "other processes" not in said("feed", "csv", idle)
+
+
+def test_cores_are_shared_where_own_threads_would_take_all_of_them():
+    beside = rates(60, 100, 80, 1.0, idle=0.0, foreign=1.0, wanted=2.4)
+    assert said("tfdata", "csv", beside) == Containing("sharing cores", "2.0 of 2", "1.0 b")
+    alone = replace(beside, wanted=1.1)  # one thread of its own that waits now and then
+    assert said("feed", "csv", alone).startswith("input-bound")
+    assert said("tfdata", "csv", beside, "simulated").startswith("input-bound")
+
+
+def test_a_rate_beyond_its_ceiling_is_unstable():
+    assert said("queue", "csv", rates(130, 100, 200)) == Containing("unstable", "130 %")
+    assert "unstable" not in said("queue", "csv", rates(101, 100, 200))
+    assert said("feed", "csv", rates(50, 101, 9999)) == Containing(
+        "unstable", "50 %", "taking turns"
+    )
+
+
+def test_decoding_is_not_told_to_become_tfrecords():
+    decoding, opening = replace(MEMORY, decoding=0.96), replace(MEMORY, decoding=0.2)
+    for kind in ("images", "records"):
+        found = said("tfdata", kind, rates(50, 1000, 50, reading=decoding))
+        assert found == Containing("decoding takes 96 %")
+        assert "deploykit records" not in found
+    assert "deploykit records" in said("tfdata", "images", rates(50, 1000, 50, reading=opening))
+    assert "Python decodes" in said("feed", "images", rates(50, 1000, 50, reading=decoding))
+    assert "Python parses text" in said("feed", "csv", rates(50, 1000, 50, reading=MEMORY))
+
+
+RATE = st.floats(1, 1e6)
+CORES = st.floats(0, 4)
+SHARE = st.floats(0, 1)
+MADE = st.builds(
+    Rates, RATE, RATE, RATE, CORES, st.just(4.0), idle=CORES | st.none(), iowait=CORES | st.none(),
+    foreign=CORES | st.none(), wanted=st.floats(0, 20) | st.none(),
+    reading=st.builds(
+        ReadingCost, CORES, SHARE | st.none(), st.floats(0, 1e9) | st.none(),
+        st.floats(0, 1e9) | st.none(), CORES | st.none(), SHARE | st.none(),
+    ),
+)  # fmt: skip
+STYLE = st.sampled_from(["feed", "queue", "tfdata", "pipeline"])
+KIND = st.sampled_from(["csv", "images", "records", "arrays"])
+WHERE = st.sampled_from(["cpu", "gpu", "simulated"])
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(MADE, STYLE, KIND, WHERE)
+def test_rules_hold_for_all_rates(made, style, kind, computes):
+    found = verdict(style, kind, made, computes)
+    text = said(style, kind, made, computes)
+    assert found.limit in (INPUT, COMPUTE, SHARING)
+    assert ("unstable" in text) or made.both <= BEYOND * made.ceiling
+    assert "cores are idle" not in text or made.idle >= 0.5
+    assert ("other processes take" in text) == (made.foreign is not None and made.foreign >= 0.25)
+    if found.limit == COMPUTE:
+        assert made.compute <= made.input
+        assert max(made.both, made.floor) >= 0.9 * made.compute
+    else:
+        assert min(made.both, made.floor) < 0.9 * made.compute or made.input < made.compute
+    if found.limit == SHARING:
+        assert computes != "simulated"
+    share = made.reading.decoding
+    decodes = kind == "images" and (share is None or share >= 0.5)
+    assert not (found.limit == INPUT and decodes and "deploykit records" in text)
+    assert ("the disk" in text) == (found.limit == INPUT and made.reading.slow_disk)
+
+
+@settings(deadline=None)
+@given(RATE, RATE, SHARE, STYLE, KIND, WHERE)
+def test_other_work_alone_changes_no_limit(compute, input_rate, overlap, style, kind, computes):
+    """All rates are halved, and own threads want as much as before."""
+    alone = rates(0, compute, input_rate, 1.2, idle=0.8, foreign=0.0, wanted=1.2)
+    alone = replace(alone, both=alone.floor + overlap * (alone.ceiling - alone.floor))
+    beside = rates(alone.both / 2, compute / 2, input_rate / 2, 0.6, idle=0.0, foreign=1.4,
+                   wanted=1.2)  # fmt: skip
+    assert (
+        verdict(style, kind, alone, computes).limit == verdict(style, kind, beside, computes).limit
+    )
+
+
+def test_rounds_that_contradict_each_other_decide_nothing():
+    found = undecided(rates(60, 100, 80, foreign=1.5), {INPUT: 2, COMPUTE: 2, SHARING: 1})
+    assert found.limit == "undecided"
+    assert found.reason == Containing("busy", "processes take 1.5")
+    assert found.reason == Containing(
+        "input-bound in 2", "compute-bound in 2", "sharing cores in 1"
+    )
+
+
+TABLE = [
+    # both, compute, input, cpu: style and data -> limit, a word of the advice
+    (99, 100, 1000, 0.2, "tfdata", "records", COMPUTE, "deploykit optimize"),
+    (100, 100, 101, 1.9, "queue", "csv", COMPUTE, "deploykit optimize"),
+    (90, 100, 100, 1.9, "tfdata", "csv", COMPUTE, "deploykit optimize"),
+    (49, 100, 50, 0.5, "tfdata", "csv", INPUT, "deploykit records"),
+    (50, 100, 50, 2.0, "tfdata", "images", INPUT, "the images smaller"),
+    (50, 100, 50, 0.2, "tfdata", "records", INPUT, "larger batches"),
+    (49, 100, 50, 1.0, "queue", "csv", INPUT, "--input tfdata"),
+    (33, 100, 50, 0.6, "feed", "csv", INPUT, "--input tfdata"),
+    (66, 100, 200, 1.6, "feed", "csv", INPUT, "--input tfdata"),
+    (60, 100, 80, 1.8, "tfdata", "csv", SHARING, "deploykit records"),
+    (60, 100, 80, 1.8, "tfdata", "images", SHARING, "decoding"),
+    (60, 100, 80, 1.8, "tfdata", "records", SHARING, "thread pool"),
+    (60, 100, 80, 1.8, "queue", "records", SHARING, "thread pool"),
+    (60, 100, 80, 1.8, "feed", "arrays", SHARING, "CPU than Python"),
+    (60, 100, 80, 1.5, "tfdata", "arrays", INPUT, "cache"),
+]
+
+
+@pytest.mark.parametrize(("both", "c", "i", "cpu", "style", "kind", "limit", "advice"), TABLE)
+def test_one_verdict_with_the_next_thing_to_try(both, c, i, cpu, style, kind, limit, advice):
+    found = verdict(style, kind, rates(both, c, i, cpu))
+    assert found.limit == limit
+    assert advice in found.advice
+    assert document(found) == {
+        "verdict": limit, "reason": found.reason, "next": found.advice,
+    }  # fmt: skip
+
+
+def test_reasons_state_their_figures():
+    assert "60 % of the ceiling" in verdict("queue", "csv", rates(60, 100, 200, 0.5)).reason
+    assert "1.8 of 2 cores" in verdict("queue", "csv", rates(60, 100, 200, 1.8)).reason
+    assert "97 %" in verdict("queue", "csv", rates(97, 100, 200)).reason
+
+
+def test_what_is_not_computed_on_the_cpu_is_not_quantized():
+    advice = {
+        where: verdict("tfdata", "csv", rates(99, 100, 1000), where).advice
+        for where in ("cpu", "gpu", "simulated")
+    }
+    assert ["quantize" in each for each in advice.values()] == [True, False, False]
+    assert "simulate a faster" in advice["simulated"]

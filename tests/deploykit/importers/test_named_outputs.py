@@ -1,0 +1,70 @@
+"""Names of outputs that are no tensors are refused by every command, with those that there are."""
+
+import pytest
+
+import deploykit as api
+from deploykit.cli.main import COMMANDS
+from deploykit.importers.graph_files import save_graph
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import DType
+from tests.support import shows
+
+WRONG = {
+    "save/restore_all": "NoOp) has 0 outputs",
+    "relu:1": "Relu) has 1 output.",
+    "probs:7": "has 1 output.",
+    "Probs": "did you mean probs?",
+    "softmax": "the graph has no node 'softmax'",
+    "^relu": "Relu) has 1 output.",
+}
+
+
+def graph() -> Graph:
+    kind = DType("float32")
+    nodes = [
+        Node("x", "Placeholder").with_attrs(dtype=kind, shape=(-1, 3)),
+        Node("relu", "Relu", ("x",)).with_attrs(T=kind),
+        Node("probs", "Softmax", ("relu",)).with_attrs(T=kind),
+        Node("save/restore_all", "NoOp", ("^relu",)),
+    ]
+    return Graph(nodes, ["x"], ["probs"])
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_message_names_what_may_be_named(name):
+    for model in (graph(), graph().to_graph_def(), api.open_model(graph())):
+        with pytest.raises(GraphError) as error:
+            api.open_model(model, outputs=[name])
+        assert WRONG[name] in str(error.value)
+        assert shows(error.value, "outputs-wrong")
+    assert api.open_model(graph(), outputs=["relu:0"]).graph.outputs == ("relu",)
+
+
+ARGUMENTS = {
+    "accuracy": ["--data", "d.npz"],
+    "calibrate": ["--data", "d.npz"],
+    "diff": ["net.pb"],
+    "export": ["served"],
+    "infer": ["d.npz", "answers"],
+    "sensitivity": ["--calibration", "d.npz"],
+    "verify": ["net.pb"],
+}
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_refuses_it(deploykit, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if "--outputs" not in deploykit(command, "--help").stdout or command in ("label", "predict"):
+        pytest.skip("it has no such option, or reads other files first")
+    save_graph(graph(), "net.pb")
+    model = ["net.pb", *ARGUMENTS.get(command, [])]
+    if command == "transform":
+        model = ["--in_graph=net.pb", "--out_graph=out.pb", "--transforms=fold_constants"]
+    for name in ("save/restore_all", "softmax"):
+        found = deploykit(command, *model, "--outputs", name)
+        assert found.status == 2, found.stderr
+        assert shows(found.stderr, "outputs-wrong")
+    left = {path.name for path in tmp_path.iterdir()} - {"net.ship"}
+    assert left == {"net.pb", "net.pb.json"}

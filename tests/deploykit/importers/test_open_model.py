@@ -1,0 +1,215 @@
+"""Whatever a model is, it opens: files, live models, graphs, and what says more of one of these."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+import deploykit
+from deploykit import ModelSource
+from deploykit.transforms.common.errors import GraphError
+from tests.deploykit.conftest import FASHION
+from tests.support import build, raises, random, run, tf
+
+PHOTOS = random(6, 12, 12, 3)
+FASHION_FILES = [FASHION / "fashion.keras", FASHION / "tf1" / "model.ckpt"]
+
+
+def sequential(keras):
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input((12, 12, 3), name="photo"),
+            layers.Conv2D(4, 3, name="conv"),
+            layers.BatchNormalization(moving_mean_initializer="ones"),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(5, name="scores"),
+        ]
+    )
+
+
+def called(keras):
+    """A Sequential without an Input: what it was called on says its shapes."""
+    model = keras.Sequential([keras.layers.Conv2D(4, 3), keras.layers.Flatten()])
+    model(PHOTOS)
+    return model
+
+
+def functional(keras):
+    photo, gain = keras.Input((12, 12, 3), name="photo"), keras.Input((1,), name="gain")
+    pooled = keras.layers.GlobalAveragePooling2D()(photo)
+    return keras.Model([photo, gain], {"scores": pooled * gain, "pooled": pooled}, name="two.ends")
+
+
+def subclassed(keras):
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.dense = keras.layers.Conv2D(4, 3), keras.layers.Dense(5)
+
+        def call(self, photo, training=False):
+            pooled = tf.reduce_mean(self.conv(photo), (1, 2))
+            return {"scores": self.dense(pooled), "twice": 2 * pooled if training else pooled}
+
+    model = Net()
+    model(PHOTOS)
+    return model
+
+
+def answers(graph, *feeds):
+    return run(graph, dict(zip(graph.inputs, feeds, strict=True)))
+
+
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+@pytest.mark.parametrize("make", [sequential, called, subclassed])
+def test_a_live_model_of_keras(make, package):
+    model = make(pytest.importorskip(package))
+    expected = model(PHOTOS, training=False)
+    graph = deploykit.freeze(model)
+    found = dict(zip(graph.outputs, answers(graph, PHOTOS), strict=True))
+    values = expected if isinstance(expected, dict) else dict.fromkeys(found, expected)
+    assert found.keys() == values.keys()
+    for name, value in values.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_a_live_model_of_two_ends_keeps_their_names():
+    import keras
+
+    graph = deploykit.freeze(functional(keras))
+    assert graph.inputs == ("photo", "gain")
+    assert set(graph.outputs) == {"scores", "pooled"}
+    found = dict(zip(graph.outputs, answers(graph, PHOTOS, np.full((6, 1), 3.0, "f")), strict=True))
+    np.testing.assert_allclose(found["scores"], 3 * found["pooled"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [sequential, subclassed], ids=lambda make: make.__name__)
+def test_a_live_model_and_its_file_are_one(make, tmp_path):
+    import keras
+
+    model = make(keras)
+    path = tmp_path / "folder"
+    model.export(path, verbose=False)
+    live, filed = deploykit.freeze(model), deploykit.freeze(path)
+    np.testing.assert_array_equal(answers(live, PHOTOS)[0], answers(filed, PHOTOS)[0])
+
+
+def function():
+    weights = tf.Variable(random(3, 5))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 12, 12, 3], tf.float32, name="photo")])
+    def scores(photo):
+        return {"scores": tf.reduce_mean(photo, (1, 2)) @ weights}
+
+    return scores
+
+
+def test_a_live_function():
+    scores = function()
+    expected = scores(PHOTOS)["scores"]
+    for given in (scores, scores.get_concrete_function()):
+        graph = deploykit.freeze(given)
+        assert (graph.inputs, graph.outputs) == (("photo",), ("scores",))
+        np.testing.assert_allclose(answers(graph, PHOTOS)[0], expected, rtol=1e-6)
+
+
+def test_a_graph_def_of_tensorflow():
+    with tf.Graph().as_default() as graph:
+        tf.multiply(tf.compat.v1.placeholder(tf.float32, [None], name="x"), 2.0, name="out")
+    found = deploykit.freeze(graph.as_graph_def())
+    assert (found.inputs, found.outputs) == (("x",), ("out",))
+    assert list(answers(found, np.arange(3, dtype="f"))[0]) == [0, 2, 4]
+
+
+def test_what_cannot_open_says_how():
+    import keras
+
+    unseen = keras.Sequential([keras.layers.Dense(3)])
+    with raises(GraphError, "keras-cannot-export"):
+        deploykit.freeze(unseen)
+
+    @tf.function
+    def twice(x):
+        return 2 * x
+
+    with raises(GraphError, "inputs-open", source="tf.function 'twice'"):
+        deploykit.freeze(twice)
+    for thing in (3, None, [1], object()):
+        with pytest.raises(TypeError, match=r"is no model; give a path, a keras\.Model"):
+            deploykit.open_model(thing)
+
+
+@pytest.mark.parametrize("path", FASHION_FILES, ids=lambda path: path.name)
+def test_a_model_that_is_open_is_not_read_again(path, monkeypatch):
+    opened = deploykit.open_model(path)
+    monkeypatch.setattr("deploykit.importers.open_model.open_files", None)
+    for make in (deploykit.freeze, deploykit.optimize, deploykit.inspect):
+        make(opened)
+    assert deploykit.diff(opened, opened.graph).equal
+    assert deploykit.open_model(opened) is opened
+    assert opened.source == str(path)
+    assert opened.bytes > 0
+
+
+def test_its_sha256_is_that_of_the_file(tmp_path):
+    path = tmp_path / "m.pb"
+    graph = deploykit.freeze(FASHION_FILES[1], output=path)
+    content = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert deploykit.open_model(path).sha256 == content
+    assert deploykit.open_model(graph).sha256 == content
+
+
+def test_a_source_says_which_part():
+    graph = build(two_outputs, ["x"], ["double", "square"])
+    assert deploykit.freeze(ModelSource(graph, outputs=["square"])).outputs == ("square",)
+    assert deploykit.freeze(graph, outputs=["square"]).outputs == ("square",)
+    opened = deploykit.open_model(graph)
+    assert deploykit.open_model(opened, outputs=["square"]).graph.outputs == ("square",)
+    assert opened.graph.outputs == ("double", "square")
+    with pytest.raises(
+        TypeError, match=r"'output_names' \(did you mean outputs\?\)|'output_names'"
+    ):
+        deploykit.freeze(graph, output_names=["square"])
+
+
+def two_outputs():
+    x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
+    tf.multiply(x, 2.0, name="double")
+    tf.multiply(x, x, name="square")
+
+
+def saved_model(folder):
+    """Write a SavedModel of two signatures whose aliases are not the names of its tensors."""
+    module = tf.Module()
+    module.weights = tf.Variable(random(3, 5))
+    spec = tf.TensorSpec([None, 3], tf.float32, name="features")
+    module.first = tf.function(lambda features: {"logits": features @ module.weights}, [spec])
+    module.second = tf.function(lambda features: {"doubled": 2 * features}, [spec])
+    tf.saved_model.save(
+        module, folder, signatures={"serving_default": module.first, "twice": module.second}
+    )
+
+
+def test_an_export_parses_a_saved_model_once(tmp_path, monkeypatch):
+    from deploykit.importers import model_files
+
+    saved_model(str(tmp_path / "m"))
+    parsed = []
+    parse = model_files.parse_saved_model
+    monkeypatch.setattr(
+        model_files, "parse_saved_model", lambda *given: parsed.append(given) or parse(*given)
+    )
+    for more in ({}, {"signature": "twice"}, {"outputs": ["logits"]}):
+        parsed.clear()
+        deploykit.export(tmp_path / "m", tmp_path / "models", **more)
+        assert len(parsed) == 1
+
+
+def test_the_signature_of_a_saved_model_lives_through_all_steps(tmp_path):
+    saved_model(str(tmp_path / "m"))
+    deploykit.freeze(tmp_path / "m", output=tmp_path / "frozen.pb")
+    deploykit.optimize(tmp_path / "frozen.pb", output=tmp_path / "optimized.pb")
+    found = deploykit.export(tmp_path / "optimized.pb", tmp_path / "models").document()
+    (signature,) = found["signatures"].values()
+    assert list(signature["inputs"]) == ["features"]
+    assert list(signature["outputs"]) == ["logits"]

@@ -1,0 +1,213 @@
+"""What the doctor finds is what is there, and its last sentence names the first thing to do."""
+
+import json
+import re
+import shutil
+from importlib import metadata
+
+import pytest
+
+from deploykit.rendering.machine_lines import lines
+from deploykit.rendering.tables import drawn
+from deploykit.system import doctor
+from deploykit.system.doctor import LIBRARIES, examine, gpu_refusal, load, refusal, xla_tools
+from tests.support import Containing, says, shows
+
+TENSORFLOW = {"gpus": [], "cuda_build": True, "cuda_version": "12.5.1"}
+DRIVER = {"status": 0, "cuda": "12.8", "devices": 1}
+LOADED = dict.fromkeys(LIBRARIES)
+WHEEL = {"wheel": "tensorflow", "tensorflow": "2.21.0"}
+MISSING = "cannot open shared object file"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"tensorflow": {**TENSORFLOW, "cuda_build": False},
+          "installed": {"wheel": "tensorflow-cpu", "tensorflow": "2.21.0"},
+          "driver": {"missing": MISSING}},
+         "tensorflow-cpu 2.21.0 is built without CUDA; pip uninstall tensorflow-cpu, then "
+         "pip install 'tensorflow[and-cuda]==2.21.0'"),
+        ({"driver": {"missing": MISSING}, "libraries": dict.fromkeys(LIBRARIES, MISSING),
+          "variables": {"CUDA_VISIBLE_DEVICES": "-1"}},
+         "there is no NVIDIA driver (libcuda.so.1 does not load); install it, or start the "
+         "container with its GPU (docker run --gpus all)"),
+        ({"driver": {**DRIVER, "status": 100}, "variables": {"CUDA_VISIBLE_DEVICES": "-1"}},
+         "CUDA_VISIBLE_DEVICES=-1 hides every GPU; unset it"),
+        ({"driver": {**DRIVER, "status": 100}, "variables": {"CUDA_VISIBLE_DEVICES": ""}},
+         "CUDA_VISIBLE_DEVICES= hides every GPU; unset it"),
+        ({"driver": {**DRIVER, "status": 999, "devices": 0},
+          "variables": {"CUDA_VISIBLE_DEVICES": "0"}},
+         "the NVIDIA driver does not start: cuInit gave 999 (an unknown error)"),
+        ({"driver": {"error": "TensorFlow died of SIGSEGV"}},
+         "the NVIDIA driver does not start: TensorFlow died of SIGSEGV"),
+        ({"driver": {**DRIVER, "devices": 0}}, "the NVIDIA driver shows no device"),
+        ({"driver": {**DRIVER, "cuda": "11.4"}},
+         "the NVIDIA driver is made for CUDA 11.4, but tensorflow 2.21.0 for 12.5.1; "
+         "install a newer driver"),
+        ({"libraries": LOADED | {"libcudnn.so.9": MISSING}},
+         "libcudnn.so.9 does not load; pip install 'tensorflow[and-cuda]==2.21.0'"),
+        ({"libraries": LOADED | dict.fromkeys(("libcudnn.so.9", "libcufft.so.11"), MISSING)},
+         "libcufft.so.11, libcudnn.so.9 do not load; pip install 'tensorflow[and-cuda]==2.21.0'"),
+        ({"tensorflow": {"error": "no such symbol"}}, "it does not start: no such symbol"),
+        ({}, "its driver and its libraries load; deploykit doctor --debug shows TensorFlow's log"),
+    ],
+)  # fmt: skip
+def test_why_there_is_no_gpu(change, says):
+    found = {"tensorflow": TENSORFLOW, "driver": DRIVER, "libraries": LOADED, "variables": {},
+             "installed": WHEEL} | change  # fmt: skip
+    assert refusal(**found) == Containing("TensorFlow sees", "GPU", f"{says}")
+    gpu = {"tensorflow": {**TENSORFLOW, "gpus": [{"name": "/physical_device:GPU:0"}]}}
+    assert refusal(**(found | gpu)) is None
+
+
+def test_libraries_are_tried(tmp_path):
+    """For real: one of the system, one from a folder, one that is not there, one that is broken."""
+    import numpy._core._multiarray_umath as library
+
+    shutil.copy(library.__file__, tmp_path / "libfolder.so.1")
+    (tmp_path / "libbroken.so.1").write_text("no library")
+    names = ("libm.so.6", "libfolder.so.1", "libnone.so.1", "libbroken.so.1")
+    found = load(names, [str(tmp_path)])
+    assert found["libm.so.6"] is None
+    assert found["libfolder.so.1"] is None
+    assert "libnone.so.1" in found["libnone.so.1"]
+    assert "invalid ELF header" in found["libbroken.so.1"] or "too short" in found["libbroken.so.1"]
+    assert load(["libfolder.so.1"], [])["libfolder.so.1"] is not None
+
+
+def test_the_tools_of_xla_are_found_where_xla_looks(monkeypatch, tmp_path):
+    named, wheels, path = tmp_path / "named", tmp_path / "nvidia", tmp_path / "path"
+    flags = {"XLA_FLAGS": f"--xla_dump_to=x --xla_gpu_cuda_data_dir={named}", "PATH": str(path)}
+    libraries = [str(wheels / "cublas" / "lib"), str(wheels / "cudnn" / "lib")]
+    monkeypatch.setattr(doctor, "_SYSTEM", tmp_path / "local")
+    assert xla_tools(libraries, {"PATH": ""}, "12.5.1") == {"ptxas": None, "libdevice": None}
+
+    def make(root, place, mode=0o644):
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        (root / place).write_text("")
+        (root / place).chmod(mode)
+        return str(root / place)
+
+    in_path = make(path, "ptxas", 0o755)
+    assert xla_tools(libraries, flags)["ptxas"] == in_path
+    any_version = make(tmp_path / "local" / "cuda", "bin/ptxas")
+    assert xla_tools(libraries, flags, "12.5.1")["ptxas"] == any_version
+    of_version = make(tmp_path / "local" / "cuda-12.5", "bin/ptxas")
+    assert xla_tools(libraries, flags, "12.5.1")["ptxas"] == of_version
+    device = "nvvm/libdevice/libdevice.10.bc"
+    of_wheel = {"ptxas": make(wheels / "cuda_nvcc", "bin/ptxas"),
+                "libdevice": make(wheels / "cuda_nvcc", device)}  # fmt: skip
+    assert xla_tools(libraries, flags) == of_wheel
+    assert xla_tools(libraries, {"PATH": str(path)}) == of_wheel
+    first = make(named, device)
+    assert xla_tools(libraries, flags) == of_wheel | {"libdevice": first}
+
+
+def test_the_document(deploykit, monkeypatch, tmp_path):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "7")
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "no number")
+    out = tmp_path / "doctor.json"
+    found = deploykit("doctor", "--json", "-o", out)
+    assert (found.status, found.stderr) == (0, "")
+    document = found.document
+    assert json.loads(out.read_text()) == document
+    assert document["tensorflow"]["version"] == metadata.version("tensorflow")
+    assert document["onednn"] == {"on": False, "why": "TF_ENABLE_ONEDNN_OPTS=0"}
+    assert document["threads"]["intra"] == 7
+    assert document["threads"]["inter"] == len(document["machine"]["affinity"])
+    assert document["environment"]["TF_ENABLE_ONEDNN_OPTS"] == "0"
+    gpu = document["gpu"]
+    assert set(gpu["libraries"]) == set(LIBRARIES)
+    assert set(gpu["tools"]) == {"ptxas", "libdevice"}
+    assert gpu["cupti"] is None or "libcupti" in gpu["cupti"]
+    assert (gpu["refusal"] is None) == bool(gpu["seen"])
+
+
+def test_in_words(deploykit, monkeypatch):
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    found = deploykit("doctor")
+    assert (found.status, found.stderr) == (0, "")
+    rows = dict(line.split(maxsplit=1) for line in found.stdout.splitlines() if line)
+    assert rows["oneDNN"].endswith("(default)")
+    assert rows["tensorflow"].startswith(metadata.version("tensorflow"))
+    last = found.stdout.splitlines()[-1]
+    assert last.startswith(("TensorFlow sees no GPU: ", "TensorFlow sees /physical_device:GPU:"))
+    for library in LIBRARIES:
+        assert rows[library].startswith(("loads", "does not load: "))
+    assert rows["CUPTI"].startswith(("loads", "does not load (profiles have no times"))
+    for tool in ("ptxas", "libdevice"):
+        assert rows[tool].startswith(("/", "not found: XLA cannot compile"))
+
+
+@pytest.mark.parametrize(
+    ("start", "why"),
+    [
+        ("raise ImportError('no such symbol')", "no such symbol"),
+        ("import os; os.abort()", "SIGABRT"),
+        ("import os; os._exit(3)", "ended with status 3"),
+    ],
+)
+def test_a_tensorflow_that_does_not_start(started_children, monkeypatch, tmp_path, start, why):
+    package = tmp_path / "tensorflow"
+    package.mkdir()
+    (package / "__init__.py").write_text(f"{start}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    sentence = gpu_refusal()
+    assert sentence == Containing("TensorFlow sees", "GPU")
+    assert why in sentence
+    assert "\n" not in sentence
+    found = examine()
+    assert found["onednn"]["on"] is None
+    text = [*drawn(lines(found))]
+    assert any(line.startswith("tensorflow ") and "does not start: " in line for line in text)
+    assert text[-1] == sentence
+
+
+def test_more_threads_than_the_control_group_allows():
+    found = examine()
+    found["machine"]["cpu_limit"] = 0.5
+    assert any("more than the 0.5 CPUs" in line for line in drawn(lines(found)))
+    found["machine"]["cpu_limit"] = 4096.0
+    assert not any("more than the" in line for line in drawn(lines(found)))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["model.pb"], says("usage", reason=Containing("unexpected extra argument"))),
+        (
+            ["--timeout=0"],
+            says("option-value", expected=Containing("number above 0"), option="--timeout"),
+        ),
+        (
+            ["--timeout=nan"],
+            says("option-value", expected=Containing("a number"), got="nan", option="--timeout"),
+        ),
+        (
+            ["--memory-limit=0"],
+            says(
+                "option-value",
+                expected=Containing("1 to 1000000000"),
+                got="0",
+                option="--memory-limit",
+            ),
+        ),
+    ],
+)
+def test_wrong_usage(deploykit, options, says):
+    found = deploykit("doctor", *options)
+    assert (found.status, found.printed) == (2, "")
+    assert re.search(says, found.stderr)
+    assert found.stderr.count("\n") == 1
+
+
+def test_an_existing_file_is_refused_before_anything_starts(deploykit, tmp_path, monkeypatch):
+    monkeypatch.setattr("deploykit.system.doctor.examine", None)
+    out = tmp_path / "doctor.json"
+    out.write_text("precious")
+    found = deploykit("doctor", "-o", out)
+    assert (found.status, found.printed) == (4, "")
+    assert shows(found.stderr, "exists", source=out, what="the file")
+    assert out.read_text() == "precious"

@@ -1,0 +1,3 @@
+"""Errors and their messages, values as JSON documents, and metadata of parameters: what every
+other module may use.
+"""

@@ -1,0 +1,238 @@
+"""Values as JSON documents and back, by the types of their fields, and as HTML in notebooks."""
+
+import dataclasses
+import functools
+import importlib
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, get_origin
+
+import msgspec
+
+from deploykit.transforms.common.errors import GraphError
+
+FORMAT = 1
+"""Of all documents; it grows where a key goes or means something else."""
+
+NOT_NEGATIVE = msgspec.Meta(ge=0.0, le=sys.float_info.max)
+ABOVE_ZERO = msgspec.Meta(gt=0.0, le=sys.float_info.max)
+"""Constraints on finite numbers that are read."""
+
+T = TypeVar("T")
+_MISSING = re.compile(r"Object missing required field (.*)")
+_NAMES = re.compile(r"str matching regex '\\\\A\(([\w|-]*)\)\??\\\\Z'")
+_STEPS = re.compile(r"([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+
+
+@dataclass(frozen=True)
+class Written:
+    """How a field or a property is written."""
+
+    key: str = ""
+    """Its key; default: its name."""
+    digits: int | None = None
+    """Decimals that numbers are rounded to."""
+    hidden: bool = False
+    """Whether it is not written."""
+    if_set: bool = False
+    """Whether it is skipped where it is empty."""
+    or_null: bool = False
+    """Whether it is null where it is empty."""
+    flat: bool = False
+    """Whether its keys are written in its place, beside those of the value around it."""
+    by: Callable[[Any], Any] | None = None
+    """Function whose result is written instead."""
+
+
+Hidden = Annotated[T, Written(hidden=True)]
+IfSet = Annotated[T, Written(if_set=True)]
+OrNull = Annotated[T, Written(or_null=True)]
+Flat = Annotated[T, Written(flat=True)]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A field or a property that is written."""
+
+    name: str
+    type: Any
+    how: Written
+    default: Any = ...
+
+    @property
+    def key(self) -> str:
+        """Its key in the document."""
+        return self.how.key or self.name
+
+
+def written(key: str = "", **how: Any) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Mark the function of a property to be written; the options are those of `Written`.
+
+    Example:
+        >>> class Square:
+        ...     @property
+        ...     @written()
+        ...     def corners(self) -> int:
+        ...         return 4
+        >>> document(Square())
+        {'corners': 4}
+    """
+
+    def marked(function: Callable[..., T]) -> Callable[..., T]:
+        function.__written__ = Written(key, **how)  # type: ignore[attr-defined]
+        return function
+
+    return marked
+
+
+def head(kind: str) -> dict[str, Any]:
+    """Return the first keys of a file, for a class attribute HEAD: its format and its kind."""
+    return {"format": FORMAT, "kind": kind}
+
+
+def document(value: Any) -> Any:
+    """Return a value as plain data. Numbers that are not finite are null, tuples are lists.
+
+    A dataclass becomes a dictionary: the attribute HEAD of its class, then its fields, then the
+    properties that are marked. OMIT_DEFAULTS of its class skips fields with defaults.
+    """
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): document(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [document(each) for each in value]
+    if isinstance(value, AbstractSet):
+        return sorted(map(document, value))
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    kind: Any = type(value)
+    if dataclasses.is_dataclass(value) or members(kind):
+        return dict(_items(value))
+    if hasattr(value, "tolist"):  # of NumPy
+        return document(value.tolist())
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+
+
+class Documented:
+    """A value that users ask for its document."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data, as `--json` shows it. Numbers that are not finite are null."""
+        found: dict[str, Any] = document(self)
+        return found
+
+
+@functools.cache
+def members(kind: Any) -> tuple[Member, ...]:
+    """Return what is written of a class: fields that are not hidden, and marked properties."""
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    found = {each.name: Member(each.name, each.type, _how(each.type), each.default)
+             for each in fields if not each.name.startswith("_")}  # fmt: skip
+    for home in reversed(kind.__mro__):
+        for name, value in vars(home).items():
+            how = getattr(getattr(value, "fget", None), "__written__", None)
+            if how is not None:
+                found[name] = Member(name, value.fget.__annotations__.get("return", Any), how)
+    return tuple(each for each in found.values() if not each.how.hidden)
+
+
+def _how(type_: Any) -> Written:
+    marks = type_.__metadata__ if get_origin(type_) is Annotated else ()
+    return next((each for each in marks if isinstance(each, Written)), Written())
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    kind: Any = type(value)
+    yield from getattr(kind, "HEAD", {}).items()
+    omits = getattr(kind, "OMIT_DEFAULTS", False)
+    for each in members(kind):
+        found, how = getattr(value, each.name), each.how
+        found = found if how.by is None else how.by(found)
+        is_empty = found is None or (hasattr(found, "__len__") and not len(found))
+        if (how.if_set and is_empty) or (omits and found == each.default):
+            continue
+        if how.flat:
+            yield from ({} if found is None else document(found)).items()
+        elif how.or_null and is_empty:
+            yield each.key, None
+        else:
+            yield each.key, _rounded(document(found), how.digits)
+
+
+def _rounded(plain: Any, digits: int | None) -> Any:
+    if digits is None:
+        return plain
+    if isinstance(plain, list):
+        return [_rounded(each, digits) for each in plain]
+    if isinstance(plain, dict):
+        return {key: _rounded(each, digits) for key, each in plain.items()}
+    return round(plain, digits) if isinstance(plain, float) else plain
+
+
+def converted(plain: Any, kind: type[T]) -> T:
+    """Return plain data as a value of a type, within the constraints of its types.
+
+    Keys that the type does not know are ignored. GraphError: it does not fit, and which key.
+    """
+    try:
+        return msgspec.convert(plain, kind)
+    except (msgspec.ValidationError, ValueError, TypeError) as error:
+        raise _in_words(str(error).replace("`", ""), plain) from None
+
+
+def _in_words(message: str, plain: Any) -> GraphError:
+    """Return an error of msgspec as one of ours, such as `samples is 0, expected int >= 1`."""
+    reason, _, path = message.partition(" - at $")
+    path = path.removeprefix(".")
+    if missing := _MISSING.fullmatch(reason):
+        return GraphError("key-missing", what=path or "it", key=missing[1])
+    reason = (reason[:1].lower() + reason[1:].partition(", got ")[0]).removeprefix("expected ")
+    if names := _NAMES.search(reason):
+        reason = f"one of {names[1].replace('|', ', ')}"
+    if (got := _at(plain, path)) is not _MISSING:
+        return GraphError("unexpected", what=path or "it", got=got, expected=reason)
+    return GraphError("value-unexpected", what=path or "it", expected=reason)
+
+
+def _at(plain: Any, path: str) -> Any:
+    """Return what is at a path; _MISSING: msgspec does not name the keys that lead there."""
+    for name, number in _STEPS.findall(path):
+        try:
+            plain = plain[name] if name else plain[int(number)]
+        except (LookupError, TypeError, ValueError):
+            return _MISSING
+    return plain
+
+
+class AsHtml(Documented):
+    """What functions of the API return: in Jupyter it shows the tables of the command line.
+
+    Those are drawn far above the rooms where values live, so the drawing is looked up by its name.
+    """
+
+    def __init_subclass__(cls) -> None:
+        """Let IPython find how a class prints before it finds what a dataclass has for `repr`."""
+        super().__init_subclass__()
+        cls._repr_pretty_ = AsHtml._repr_pretty_  # type: ignore[method-assign]
+
+    def _repr_html_(self) -> str:
+        """Return HTML for a notebook; what cannot be drawn shows as `repr` does."""
+        found: str = _drawing().html_of(self)
+        return found
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the same as text, where it stands alone; a result may hold a million latencies."""
+        is_alone = len(getattr(printer, "stack", ())) < 2
+        printer.text(_drawing().plain_of(self) if is_alone else repr(self))
+
+
+def _drawing() -> Any:
+    return importlib.import_module("deploykit.rendering.formatters.shown")

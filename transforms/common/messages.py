@@ -1,0 +1,110 @@
+"""The messages of errors by code, the format of log lines, and text escaped for terminals."""
+
+import functools
+import json
+import logging
+import shlex
+import string
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def escaped(text: str, keep: str = "") -> str:
+    r"""Return a text whose characters that do not print are escapes such as `\x1b` or `\n`.
+
+    These are control codes, marks that change the direction of writing, and bytes of a file name
+    that are not UTF-8. The characters of `keep` stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+
+
+def shell_word(text: str) -> str:
+    r"""Return a text as one word of a shell command; Bash and Zsh read `$'\x1b'` back."""
+    if text.isprintable():
+        return shlex.quote(text)
+    literal = text.replace("\\", "\\\\").replace("'", "\\'")
+    escapes = "".join(c if c.isprintable() else _shell_escape(c) for c in literal)
+    return f"$'{escapes}'"
+
+
+def shell_command(*words: str) -> str:
+    """Return a shell command of these words."""
+    return " ".join(map(shell_word, words))
+
+
+def _shell_escape(character: str) -> str:
+    """Return the octal escapes of a character's bytes, which no digit behind them changes."""
+    encoded = character.encode("utf-8", "surrogateescape")
+    return "".join(f"\\{byte:03o}" for byte in encoded)
+
+
+CATALOGUE = Path(__file__).with_name("messages.json")
+
+
+@functools.cache
+def catalogue() -> dict[str, str]:
+    """Return the templates by code; they are read when the first error is shown."""
+    found: dict[str, str] = json.loads(CATALOGUE.read_bytes())
+    return found
+
+
+def template(code: object) -> str | None:
+    """Return the template of a code; None: it is no code."""
+    return catalogue().get(code) if isinstance(code, str) else None
+
+
+class _MessageFormatter(string.Formatter):
+    def get_value(self, key: int | str, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        return kwargs.get(str(key), "?")
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        if conversion == "q":
+            return [f"'{each}'" for each in (value if isinstance(value, list) else [value])]
+        return super().convert_field(value, conversion)
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec == "plural":
+            return "" if value == 1 else "s"
+        if isinstance(value, list) and format_spec:
+            between = ", " if format_spec == "," else format_spec
+            return between.join(map(str, value)) or "none"
+        try:
+            return format(value, format_spec)
+        except (TypeError, ValueError):  # such as None, where numbers are shown
+            return str(value)
+
+
+def render(text: str, fields: Mapping[str, object]) -> str:
+    """Return a template with its fields in their places."""
+    return _MessageFormatter().vformat(text, (), fields)
+
+
+def fields_of(text: str) -> set[str]:
+    """Return the names of the fields that a template has places for."""
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+
+
+logger = logging.getLogger("deploykit")
+
+
+class _Formatter(logging.Formatter):
+    """`deploykit: warning: ...`; notes and debug lines without a level."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = f"{process}: " if process else ""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = "warning: " if record.levelno >= logging.WARNING else ""
+        return f"deploykit: {self._process}{level}{escaped(record.getMessage())}"
+
+
+def log_to_stderr(process: str = "") -> None:
+    """Print the log on stderr, in lines that name the process where it has a name."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter(process))
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(logging.INFO)

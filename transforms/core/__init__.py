@@ -1,1 +1,0 @@
-"""The mechanism that transforms share: graph, patterns, pipeline, evaluation, errors."""

@@ -1,1 +1,0 @@
-"""How values show themselves."""

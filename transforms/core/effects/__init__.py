@@ -1,1 +1,0 @@
-"""Effects and state: what control inputs order, and how to wait for effects in branches."""

@@ -1,1 +1,0 @@
-"""What computes a graph: TensorFlow, or another engine that reads it as it is."""

@@ -1,1 +1,0 @@
-"""Files that anybody may have made: read within bounds, and held while they are written."""

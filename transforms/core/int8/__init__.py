@@ -1,1 +1,0 @@
-"""Computing in 8 bits: which layers, on which ranges, by which of TensorFlow's ops."""

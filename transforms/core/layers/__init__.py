@@ -1,1 +1,0 @@
-"""What a layer of a network is in a graph: its weights, its padding, what follows it."""

@@ -1,1 +1,0 @@
-"""Protobuf messages of TensorFlow and TensorFlow Serving where their classes are missing."""

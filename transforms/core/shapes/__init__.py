@@ -1,1 +1,0 @@
-"""The shapes of tensors, known without starting TensorFlow where that is possible."""

@@ -1,0 +1,182 @@
+"""What is written of a graph that an engine computes, as values and as plain data."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from deploykit.transforms.common.documents import converted, document
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.engines.engines import EngineUse
+from deploykit.transforms.engines.equivalence import Bars
+from deploykit.transforms.ir.node import split
+from deploykit.transforms.ir.protos import GraphDef
+from deploykit.transforms.ir.tensors import Array, type_number, type_of
+from deploykit.transforms.runtime.differences import QualityBar
+
+
+@dataclass(frozen=True)
+class EngineTensor:
+    """A tensor of graph.pb; a size of -1 is open, and so is a shape of None."""
+
+    name: str
+    dtype: str
+    shape: tuple[Annotated[int, Meta(ge=-1)], ...] | None
+
+    def takes(self, array: Array) -> bool:
+        """Say whether an array has its type and shape."""
+        sizes = self.shape
+        return type_of(array) == self.dtype and (
+            sizes is None
+            or (
+                array.ndim == len(sizes)
+                and all(s < 0 or s == n for s, n in zip(sizes, array.shape, strict=True))
+            )
+        )
+
+
+@dataclass(frozen=True)
+class EngineSignature:
+    """A signature that the engine computes: tensors by the names that callers know."""
+
+    inputs: Mapping[str, EngineTensor]
+    outputs: Mapping[str, EngineTensor]
+
+
+@dataclass(frozen=True)
+class EngineAnswer:
+    """What TensorFlow gives for a batch, by the names that callers of a signature know."""
+
+    signature: str
+    batch: int
+    feeds: Mapping[str, Array]
+    expected: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class EngineFolder:
+    """All that the folder holds."""
+
+    use: EngineUse
+    graph_def: bytes
+    signatures: Mapping[str, EngineSignature]
+    answers: Sequence[EngineAnswer]
+    """Of each signature some, of batches 0, 1 and 3 where the model takes them."""
+    bars: Mapping[str, Bars]
+    """By signature, how near each output has to come to TensorFlow's answers."""
+    left: Mapping[str, str] = field(default_factory=dict)
+    """Why TensorFlow computes the other signatures of the version."""
+    takes_empty: bool = True
+    """Whether the engine takes empty batches; else a row has to take the place of one."""
+    is_bound: bool = True
+    """Whether the manifest holds the SHA-256 of the version's files; those of 0.1 do not."""
+
+
+@dataclass(frozen=True)
+class AnswerNames:
+    """An answer with the names of constants in the place of arrays."""
+
+    signature: str
+    batch: int
+    feeds: Mapping[str, str]
+    expected: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class EngineManifest:
+    """All of the folder but its graph and its arrays, as the manifest holds it."""
+
+    use: EngineUse
+    signatures: Mapping[str, EngineSignature]
+    left_to_tensorflow: Mapping[str, str]
+    takes_empty: bool
+    bars: Mapping[str, Mapping[str, QualityBar | None]]
+    answers: tuple[AnswerNames, ...]
+
+
+def document_of(content: EngineFolder, name_of: Callable[[Array], str]) -> dict[str, Any]:
+    """Return all but the graph as plain data, with names in the place of arrays."""
+
+    def names(arrays: Mapping[str, Array]) -> dict[str, str]:
+        return {alias: name_of(array) for alias, array in arrays.items()}
+
+    answers = tuple(
+        AnswerNames(each.signature, each.batch, names(each.feeds), names(each.expected))
+        for each in content.answers
+    )
+    found: dict[str, Any] = document(
+        EngineManifest(content.use, content.signatures, content.left, content.takes_empty,
+                       content.bars, answers)
+    )  # fmt: skip
+    return found
+
+
+def parsed(plain: Any, graph_def: bytes, constants: Mapping[str, Array]) -> EngineFolder:
+    """Return what a manifest says. GraphError, KeyError, ValueError: it lacks something.
+
+    Args:
+        plain: what `document_of` returned.
+        graph_def: the graph.
+        constants: the arrays by the names that it gives them.
+    """
+    try:
+        found = converted(plain, EngineManifest)
+    except GraphError as error:
+        raise GraphError("manifest-unexpected", reason=error) from None
+    for each in found.signatures.values():
+        for tensor in (*each.inputs.values(), *each.outputs.values()):
+            type_number(tensor.dtype)
+            split(tensor.name)
+    for bar in (bar for bars in found.bars.values() for bar in bars.values()):
+        if bar is not None and (bar.tolerance is None) == (bar.min_sqnr is None):
+            raise ValueError
+    answers = [
+        EngineAnswer(
+            each.signature,
+            each.batch,
+            {alias: constants[name] for alias, name in each.feeds.items()},
+            {alias: constants[name] for alias, name in each.expected.items()},
+        )
+        for each in found.answers
+    ]
+    return EngineFolder(found.use, graph_def, found.signatures, answers, found.bars,
+                        found.left_to_tensorflow, found.takes_empty)  # fmt: skip
+
+
+def check_parts(found: EngineFolder, graph_def: GraphDef) -> None:
+    """Raise GraphError where the parts of a folder do not fit each other."""
+    nodes = {node.name for node in graph_def.node}
+    if not found.signatures:
+        raise GraphError("manifest-without-signature")
+    for name, signature in found.signatures.items():
+        for tensor in (*signature.inputs.values(), *signature.outputs.values()):
+            if split(tensor.name)[0] not in nodes:
+                raise GraphError("manifest-tensor-missing", name=name, tensor=tensor.name)
+        if not signature.outputs or set(found.bars.get(name, ())) != set(signature.outputs):
+            raise GraphError("manifest-lacks-outputs", name=name)
+        if not any(each.signature == name and each.batch for each in found.answers):
+            raise GraphError("manifest-lacks-answers", name=name)
+    for each in found.answers:
+        if each.signature not in found.signatures or type(each.batch) is not int:
+            raise GraphError("manifest-answers-unknown", signature=each.signature)
+        signature = found.signatures[each.signature]
+        for sides, arrays in ((signature.inputs, each.feeds), (signature.outputs, each.expected)):
+            if set(sides) != set(arrays):
+                raise GraphError(
+                    "manifest-answers-names",
+                    signature=each.signature,
+                    names=sorted(arrays),
+                    expected=sorted(sides),
+                )
+            for alias, array in arrays.items():
+                if not sides[alias].takes(array):
+                    raise GraphError(
+                        "manifest-answers-form",
+                        signature=each.signature,
+                        name=alias,
+                        got_type=type_of(array),
+                        got_shape=array.shape,
+                        dtype=sides[alias].dtype,
+                        shape=sides[alias].shape,
+                    )

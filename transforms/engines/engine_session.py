@@ -1,0 +1,101 @@
+"""A graph in the engine that is asked for: with TensorFlow's `Session`, the one way to run one."""
+
+from collections.abc import Mapping, Sequence
+
+from deploykit.transforms.engines.engines import OPENVINO, check_engine
+from deploykit.transforms.engines.openvino_model import DEFAULT, Compiling, OpenVinoModel
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, normal, split
+from deploykit.transforms.ir.protos import GraphDef
+from deploykit.transforms.ir.tensors import Array, DType
+from deploykit.transforms.runtime.session import Session
+
+
+def session_in(
+    engine: str, graph_def: bytes, compiling: Compiling = DEFAULT
+) -> "Session | OpenVinoSession":
+    """Return what runs a graph. It is meant for a child process.
+
+    `compiling` is for OpenVINO.
+
+    GraphError: the engine cannot be had here. LoadError: it refuses the graph.
+    """
+    check_engine(engine)
+    return OpenVinoSession(graph_def, compiling) if engine == OPENVINO else Session(graph_def)
+
+
+def run_once(
+    engine: str, graph_def: bytes, fetches: Sequence[str], feeds: Mapping[str, Array]
+) -> list[Array]:
+    """Return the values of tensors of a graph. It is meant for a child process.
+
+    Errors are those of `session_in` and of its `run`.
+    """
+    return session_in(engine, graph_def).run(list(fetches), feeds)
+
+
+class OpenVinoSession:
+    """A graph that OpenVINO compiles once for each set of tensors that are fed and fetched."""
+
+    def __init__(self, graph_def: bytes, compiling: Compiling = DEFAULT) -> None:
+        """Keep the graph; `run` compiles it, and raises LoadError where OpenVINO refuses it."""
+        self._graph_def = GraphDef.FromString(graph_def)
+        self._compiling = compiling
+        self._compiled: dict[tuple[object, ...], OpenVinoModel] = {}
+
+    def run(self, fetches: Sequence[str], feeds: Mapping[str, Array] | None = None) -> list[Array]:
+        """Return the values of tensors. GraphError: OpenVINO refuses the graph or the arrays."""
+        fed = {normal(name): array for name, array in (feeds or {}).items()}
+        kinds = {name: (array.dtype.name, array.ndim) for name, array in fed.items()}
+        key = (*fetches, None, *sorted(kinds.items()))
+        if key not in self._compiled:
+            self._compiled[key] = compiled_for(self._graph_def, fed, fetches, self._compiling)
+        return self._compiled[key].run(fed)
+
+
+def compiled_for(
+    graph_def: GraphDef,
+    feeds: Mapping[str, Array],
+    fetches: Sequence[str],
+    compiling: Compiling = DEFAULT,
+) -> OpenVinoModel:
+    """Return what the fetched tensors need of a graph, compiled for arrays like these.
+
+    `feeds` are named as in `normal`; their types and numbers of dimensions count. GraphError: there
+    is no such tensor. LoadError: OpenVINO refuses the graph.
+    """
+    kinds = {name: (array.dtype.name, array.ndim) for name, array in feeds.items()}
+    return OpenVinoModel(*cut(graph_def, kinds, fetches), fetches, compiling)
+
+
+def cut(
+    graph_def: GraphDef, fed: Mapping[str, tuple[str, int]], fetches: Sequence[str]
+) -> tuple[bytes, dict[str, str]]:
+    """Return what the fetched tensors need of a graph, and the Placeholder of each fed tensor.
+
+    Args:
+        graph_def: the graph.
+        fed: the type and the number of dimensions of each fed tensor.
+        fetches: the fetched tensors.
+
+    GraphError: there is no such tensor.
+    """
+    graph = Graph.from_graph_def(graph_def, fed, fetches)
+    names, moves = dict[str, str](), dict[str, str]()
+    for tensor, (dtype, rank) in fed.items():
+        node, port = graph.producer(tensor), split(tensor)[1]
+        if node.op == "Placeholder" and node.attr("shape") is not None:
+            names[tensor] = node.name
+            continue
+        name = node.name if node.op == "Placeholder" else graph.unique_name(f"{node.name}_{port}")
+        free = Node(name, "Placeholder").with_attrs(dtype=DType(dtype), shape=(-1,) * rank)
+        names[tensor] = name
+        if name == node.name:
+            graph.replace(node, free)
+        else:
+            graph.add(free)
+            moves[tensor] = name
+    graph.redirect(moves)
+    graph.inputs = tuple(names.values())
+    graph.prune()
+    return b"".join(graph.serialized()), names

@@ -1,0 +1,166 @@
+"""Whether an engine gives the same outputs as TensorFlow, as a pure function of both."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.differences import QualityBar, Sums
+
+FLOAT_BAR = QualityBar(tolerance=5e-4)
+CODES_BAR = QualityBar(min_sqnr=20.0)
+MOST_LOST_DB = 1.0
+_LEAST = 1e-30  # of what a Softmax gives; smaller ones are rounded to nothing
+
+Bars = Mapping[str, QualityBar | None]
+"""How near each output has to come; None: its numbers are not compared."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What TensorFlow and an engine gave for a batch, by the names of the outputs."""
+
+    batch: int
+    """How many samples it held."""
+    expected: Mapping[str, Array]
+    found: Mapping[str, Array]
+
+
+def departure(answered: Sequence[Answered], bars: Bars) -> str:
+    """Return where an engine departs from TensorFlow, in one sentence, or an empty string.
+
+    Args:
+        answered: what both gave, for several batches.
+        bars: by output; each that TensorFlow gives has one, or None.
+    """
+    names = dict.fromkeys(name for each in answered for name in each.expected)
+    for name in names:
+        for each in answered:
+            if fault := _fault(name, each, bars[name]):
+                return f"output '{name}' at batch {each.batch}: {fault}"
+    found = (_too_far(name, answered, bar) for name in names if (bar := bars[name]) is not None)
+    return next(filter(None, found), "")
+
+
+def nothing_compared(answered: Sequence[Answered], bars: Bars) -> str:
+    """Return why answers that are the same say nothing of an engine, or an empty string."""
+    finite, distinct = 0, set[object]()
+    for each in answered:
+        for name, expected in each.expected.items():
+            if bars[name] is not None:
+                sums = Sums(name)
+                sums.add(expected, expected)
+                finite += sums.finite
+                distinct |= sums.distinct
+    if not finite:
+        return "TensorFlow gives no finite value, so nothing was compared"
+    if len(distinct) < 2:
+        return "TensorFlow gives one value everywhere, so a wrong answer would look the same"
+    return ""
+
+
+def signal_to_noise(answered: Sequence[Answered], bars: Bars) -> dict[str, float]:
+    """Return the signal to noise ratio in dB of each output of floats that has a bar."""
+    names = dict.fromkeys(name for each in answered for name in each.expected)
+    found = {}
+    for name in names:
+        floats = [each for each in answered if _are_floats(np.asarray(each.expected[name]))]
+        if floats and (bar := bars[name]) is not None:
+            found[name] = _sums(name, floats, bar).difference().sqnr_db
+    return found
+
+
+def _fault(name: str, answered: Answered, bar: QualityBar | None) -> str:
+    """Return what no bar excuses, or an empty string."""
+    if name not in answered.found:
+        return "it is missing"
+    expected, found = np.asarray(answered.expected[name]), np.asarray(answered.found[name])
+    if _type(expected) != _type(found):
+        return f"expected {_type(expected)}, got {_type(found)}"
+    if bar is None:
+        same = expected.ndim == found.ndim
+        return "" if same else f"expected {expected.ndim} dimensions, got {found.ndim}"
+    if expected.shape != found.shape:
+        return f"expected the shape {list(expected.shape)}, got {list(found.shape)}"
+    if _are_floats(expected):
+        differ = ~_same_specials(expected, found)
+    else:
+        differ = np.asarray(expected != found)
+    if not differ.any():
+        return ""
+    return f"{int(differ.sum())} of {expected.size} values differ, {_pair(expected, found, differ)}"
+
+
+def _too_far(name: str, answered: Sequence[Answered], bar: QualityBar) -> str:
+    """Return by how much an output of floats misses its bar, or an empty string."""
+    groups = [[each] for each in answered] if bar.tolerance is not None else [list(answered)]
+    for group in groups:
+        floats = [each for each in group if _are_floats(np.asarray(each.expected[name]))]
+        if failure := bar.failure(_sums(name, floats, bar).difference()) if floats else "":
+            return f"{failure}; {_worst(name, floats)}"
+    return ""
+
+
+def _sums(name: str, answered: Sequence[Answered], bar: QualityBar) -> Sums:
+    sums = Sums(name)
+    for each in answered:
+        both = np.asarray(each.expected[name]), np.asarray(each.found[name])
+        sums.add(*map(_logarithm, both) if bar.of_logarithm else both)
+    return sums
+
+
+def _logarithm(array: Array) -> Array:
+    """Return what a Softmax read, but for its mean: the mean does not change what it gives."""
+    found = np.log(np.maximum(array.astype(np.float64), _LEAST))
+    centred: Array = found - found.mean(axis=-1, keepdims=True) if found.ndim else found
+    return centred
+
+
+def _worst(name: str, answered: Sequence[Answered]) -> str:
+    """Return the batch and the values that lie farthest apart."""
+    apart = [_apart(np.asarray(e.expected[name]), np.asarray(e.found[name])) for e in answered]
+    place = max(range(len(apart)), key=lambda each: float(apart[each].max(initial=-1.0)))
+    each, far = answered[place], apart[place]
+    pair = _pair(np.asarray(each.expected[name]), np.asarray(each.found[name]), far == far.max())
+    return f"at batch {each.batch}, {pair}"
+
+
+def _pair(expected: Array, found: Array, chosen: Array) -> str:
+    """Return the first of the chosen values, in words."""
+    place = tuple(int(each) for each in np.argwhere(chosen)[0])
+    where = f" at {list(place)}" if place else ""
+    return f"expected {_said(expected[place])}{where}, got {_said(found[place])}"
+
+
+def _apart(expected: Array, found: Array) -> Array:
+    expected, found = _wide(expected), _wide(found)
+    with np.errstate(invalid="ignore"):
+        far = np.abs(expected - found)
+    return np.where(np.isfinite(expected), far, -1.0)
+
+
+def _same_specials(expected: Array, found: Array) -> Array:
+    """Say of each value whether both are finite, or the same NaN, Inf or -Inf."""
+    expected, found = _wide(expected), _wide(found)
+    finite = np.isfinite(expected) & np.isfinite(found)
+    same: Array = finite | (expected == found) | (np.isnan(expected) & np.isnan(found))
+    return same
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def _are_floats(array: Array) -> bool:
+    return array.dtype.kind in "fc" or array.dtype.name.startswith(("bfloat", "float8"))
+
+
+def _type(array: Array) -> str:
+    return "string" if array.dtype.kind in "OSU" else str(array.dtype.name)
+
+
+def _said(value: object) -> str:
+    if isinstance(value, np.generic):
+        value = value.item()
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)[:80]

@@ -1,0 +1,270 @@
+"""A frozen graph compiled by OpenVINO, and the types that its CPU plugin would compute
+differently.
+"""
+
+import contextlib
+import queue
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from deploykit.transforms.common.errors import GraphError, LoadError, unknown_name
+from deploykit.transforms.engines.compiled_cache import CompiledGraph
+from deploykit.transforms.engines.executed_ops import Executed, NodeNames
+from deploykit.transforms.ir.protos import GraphDef
+from deploykit.transforms.ir.tensors import Array, numpy_type, type_name
+from deploykit.transforms.runtime.session import full_name
+
+_TYPES = ("T", "dtype", "DstT", "SrcT")
+_OTHERWISE = {
+    "complex64": "without the imaginary part",
+    "complex128": "without the imaginary part",
+    "float64": "in float32",
+}
+_SATURATING = frozenset({"int8", "uint8"})
+_ADDING = frozenset({
+    "Add", "AddN", "AddV2", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "BiasAdd", "Cumsum",
+    "MatMul", "Mul", "Neg", "Prod", "Square", "Sub", "Sum",
+})  # fmt: skip
+_WIDE = ("int64", "uint32", "uint64")
+_MOST = (1 << 31) - 1
+
+
+def check_types(graph_def: Any) -> None:
+    """Raise LoadError for a node that OpenVINO would compute in another type."""
+    functions = (function.node_def for function in graph_def.library.function)
+    for node in (each for nodes in (graph_def.node, *functions) for each in nodes):
+        for name in _TYPES:
+            type_ = type_name(node.attr[name].type) if name in node.attr else ""
+            if how := _OTHERWISE.get(type_):
+                raise LoadError("openvino-type", node=node.name, op=node.op, type=type_, how=how)
+            if type_ == "string" and node.op == "Placeholder":
+                raise LoadError("openvino-strings", name=node.name)
+            if name == "T" and type_ in _SATURATING and node.op in _ADDING:
+                raise LoadError("openvino-sum-saturates", node=node.name, op=node.op, type=type_)
+
+
+def check_fed(feeds: Mapping[str, Any], types: Mapping[str, str]) -> None:
+    """Raise GraphError where arrays are not those that a graph takes.
+
+    Args:
+        feeds: the arrays by input.
+        types: the type of each input of the graph; empty where nothing depends on it.
+    """
+    for tensor, type_ in types.items():
+        if type_ and tensor not in feeds:
+            raise GraphError("openvino-input-not-fed", name=tensor)
+    for tensor, array in feeds.items():
+        if tensor not in types:
+            raise unknown_name("input", tensor, sorted(types))
+        found = getattr(getattr(array, "dtype", None), "name", type(array).__name__)
+        if types[tensor] and found != types[tensor]:
+            raise GraphError(
+                "does-not-fit", what=f"input '{tensor}'", got=found, expected=types[tensor]
+            )
+        if found in _WIDE:
+            _check_range(tensor, array)
+
+
+def _check_range(tensor: str, array: Array) -> None:
+    """Raise GraphError for whole numbers beyond 32 bits, which OpenVINO's CPU would change."""
+    low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    if low < -_MOST - 1 or high > _MOST:
+        beyond = high if high > _MOST else low
+        raise GraphError("openvino-whole-numbers", name=tensor, value=beyond)
+
+
+_SENDING = ("openvino_telemetry", "openvino.tools.ovc")
+_UNKNOWN_OPS = re.compile(r"No conversion rule found for operations: ([^\n]+)")
+
+
+@dataclass(frozen=True)
+class Compiling:
+    """For what a graph is compiled."""
+
+    threads: int = 0
+    """Threads of all calls together; 0: as many as there are cores."""
+    streams: int = 1
+    """Calls that compute at once; the threads are divided among them."""
+    precision: str = "f32"
+    """In which floats it computes what is not in 8 bits: f32, or bf16."""
+    profiles: bool = False
+    """Whether each call notes what each op took."""
+
+
+DEFAULT = Compiling()
+
+Watch = Callable[[Callable[[], object]], contextlib.AbstractContextManager[object]]
+"""Is given what ends a call between two of its ops, and lasts as long as the call."""
+
+
+class OpenVinoModel:
+    """A compiled graph; `run` may be called from many threads at once, `streams` of them compute.
+
+    Inputs and outputs are named as in the graph.
+    """
+
+    def __init__(
+        self,
+        graph_def: bytes,
+        inputs: Mapping[str, str],
+        outputs: Sequence[str],
+        compiling: Compiling = DEFAULT,
+        kept: CompiledGraph | None = None,
+    ) -> None:
+        """Read and compile it, for batches of any size.
+
+        Args:
+            graph_def: a graph that holds what the outputs need and nothing else.
+            inputs: the Placeholder that each input is fed to.
+            outputs: the tensors to be returned.
+            compiling: for what it is compiled.
+            kept: what `compiled` returned of the same graph, outputs and settings, which is loaded
+                instead; then `executed` knows no names.
+
+        LoadError: OpenVINO does not know an op, or refuses the graph.
+        """
+        openvino = imported()
+        self._openvino = openvino
+        parsed = GraphDef.FromString(graph_def)
+        check_types(parsed)
+        self._names = NodeNames(parsed.node)
+        with _refused("load the graph"):
+            config = {
+                "PERF_COUNT": compiling.profiles,
+                "INFERENCE_PRECISION_HINT": compiling.precision,  # its own choice may be bf16
+                "NUM_STREAMS": compiling.streams,
+                "INFERENCE_NUM_THREADS": compiling.threads,
+                "ENABLE_CPU_PINNING": False,
+            }
+            if kept is None:
+                model = read(graph_def, outputs, self._names)
+                read_inputs = [each for each in model.inputs if each.get_target_inputs()]
+                self._needed = frozenset(_plain(each.any_name) for each in read_inputs)
+                self._compiled = openvino.Core().compile_model(model, "CPU", config)
+            else:
+                self._needed = kept.needed
+                self._compiled = openvino.Core().import_model(bytes(kept.blob), "CPU", config)
+        places = {_plain(each.any_name): place for place, each in enumerate(self._compiled.inputs)}
+        self._inputs = {tensor: places.get(name) for tensor, name in inputs.items()}
+        fed = {node.name: type_name(node.attr["dtype"].type) for node in parsed.node}
+        self._types = {tensor: fed[n] if n in self._needed else "" for tensor, n in inputs.items()}
+        types = [each.get_element_type().get_type_name() for each in self._compiled.outputs]
+        self._bfloats = [place for place, type_ in enumerate(types) if type_ == "bf16"]
+        self._idle: queue.LifoQueue[Any] = queue.LifoQueue()
+        for _ in range(max(compiling.streams, 1)):
+            self._idle.put(self._compiled.create_infer_request())
+
+    def run(self, feeds: Mapping[str, Array], watch: Watch | None = None) -> list[Array]:
+        """Return the outputs. GraphError: OpenVINO cannot compute it for these arrays, or is ended.
+
+        With one thread and one stream it is not ended: it computes to its end.
+
+        As well: an input is not fed, or an array is of another type or shape than its input.
+        """
+        check_fed(feeds, self._types)
+        request = self._idle.get()
+        try:
+            places = {self._inputs[tensor]: array for tensor, array in feeds.items()}
+            given = {place: array for place, array in places.items() if place is not None}
+            watched = contextlib.nullcontext() if watch is None else watch(request.cancel)
+            with _refused("run the graph", GraphError), watched:
+                found = request.infer(given, share_inputs=True, share_outputs=False)
+                values = [found[place] for place in range(len(self._compiled.outputs))]
+            for place in self._bfloats:  # it gives their bits in another type of 16
+                values[place] = values[place].view(numpy_type("bfloat16"))
+            return values
+        except GraphError:  # maybe ended: nothing that it may still write is for another call
+            request = self._compiled.create_infer_request()
+            raise
+        finally:
+            self._idle.put(request)
+
+    def compiled(self) -> CompiledGraph:
+        """Return what loads faster than the graph, on this machine and with this OpenVINO."""
+        return CompiledGraph(self._needed, self._compiled.export_model().getbuffer())
+
+    def executed(self) -> tuple[Executed, ...]:
+        """Return the ops that OpenVINO made of the graph, in the order in which they run.
+
+        They have times where it was compiled with `profiles`, after a call.
+        """
+        return self._names.executed(self._compiled)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is in force: threads and streams."""
+        return {
+            "threads": int(self._compiled.get_property("INFERENCE_NUM_THREADS")),
+            "streams": int(self._compiled.get_property("NUM_STREAMS")),
+        }
+
+
+def imported() -> Any:
+    """Return the package, which tells its makers nothing: what would send is never imported.
+
+    Its converter reports each import over the network by `openvino_telemetry`. The converter is
+    left out of this process where nobody imported it before, and with it all that sends.
+    """
+    if "openvino" not in sys.modules:
+        hidden = [name for name in _SENDING if name not in sys.modules]
+        sys.modules.update(dict.fromkeys(hidden, cast(Any, None)))  # an import of it fails
+        try:
+            import openvino
+        finally:
+            for name in hidden:
+                del sys.modules[name]
+    openvino = sys.modules["openvino"]
+    # What it asks NumPy for at its first array hangs where two threads have their first at once.
+    openvino.Tensor(np.zeros(1, np.float32)).data.copy()
+    return openvino
+
+
+def read(graph_def: bytes, outputs: Sequence[str], names: NodeNames) -> Any:
+    """Return OpenVINO's model of a graph, which gives these tensors in this order."""
+    from openvino.frontend import FrontEndManager
+
+    reader = FrontEndManager().load_by_framework("tf")
+    with tempfile.NamedTemporaryFile(prefix="deploykit-", suffix=".pb") as file:
+        file.write(graph_def)
+        file.flush()
+        model = reader.load(file.name)
+        model.override_all_outputs([model.get_place_by_tensor_name(full_name(o)) for o in outputs])
+        nodes = reader.decode(model).get_ops()
+        converted = reader.convert(model)
+    kept = {name for each in converted.outputs for name in each.get_names()}
+    if len(converted.outputs) < len(outputs):  # all behind it would be taken for others
+        lost = ", ".join(o for o in outputs if full_name(o) not in kept) or ", ".join(outputs)
+        raise LoadError("openvino-output-lost", names=lost)
+    names.give(nodes, converted)
+    return converted
+
+
+@contextlib.contextmanager
+def _refused(action: str, kind: type[GraphError] = LoadError) -> Iterator[None]:
+    """Make one sentence of what OpenVINO says where it raises; it raises its own and others."""
+    try:
+        yield
+    except GraphError:
+        raise
+    except Exception as error:
+        if found := _UNKNOWN_OPS.search(str(error)):
+            raise kind("openvino-unknown-op", op=found[1].strip()) from None
+        raise kind(
+            "runtime-failed", runtime="OpenVINO", action=action, reason=_sentence(error)
+        ) from None
+
+
+def _sentence(error: Exception) -> str:
+    """Return the last line of OpenVINO's message, which says what is wrong after where it is."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__
+
+
+def _plain(tensor: str) -> str:
+    return tensor.removesuffix(":0")

@@ -1,0 +1,61 @@
+"""A signature cut around its model: the graph before it, the model, and the graph after it."""
+
+from collections.abc import Collection, Iterable
+
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import normal, producer_name
+
+MODEL = "deploykit.model"
+"""Names the model of a version in an engine's manifest where no signature has its outputs alone."""
+
+
+def is_cut(
+    graph: Graph,
+    fed: Iterable[str],
+    fetched: Iterable[str],
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+) -> bool:
+    """Return whether a signature is its preprocessing, a model, and its postprocessing.
+
+    Args:
+        graph: that of the version.
+        fed: the tensors that the signature takes.
+        fetched: the tensors that it gives.
+        inputs: those that the model takes.
+        outputs: those that the model gives.
+    """
+    inputs, outputs, fed = ([normal(each) for each in side] for side in (inputs, outputs, fed))
+    try:
+        before, taken = _above(graph, inputs, fed)
+        after, given = _above(graph, fetched, outputs)
+    except GraphError:
+        return False
+    ends = {producer_name(each) for each in inputs} | {producer_name(each) for each in fed}
+    return (
+        bool(taken and given)
+        and not after & ends
+        and not before & {producer_name(each) for each in outputs}
+        and not any(graph[name].op == "Placeholder" for name in before | after)
+    )
+
+
+def _above(
+    graph: Graph, tensors: Iterable[str], ends: Collection[str]
+) -> tuple[set[str], set[str]]:
+    """Return the nodes that tensors depend on up to some ends, and the ends that were met.
+
+    GraphError: there is no such tensor.
+    """
+    nodes, met, waiting = set[str](), set[str](), [normal(each) for each in tensors]
+    while waiting:
+        tensor = waiting.pop()
+        if tensor in ends:
+            met.add(tensor)
+            continue
+        node = graph[producer_name(tensor)] if tensor[:1] == "^" else graph.producer(tensor)
+        if node.name not in nodes:
+            nodes.add(node.name)
+            waiting += [each if each[:1] == "^" else normal(each) for each in node.inputs]
+    return nodes, met

@@ -1,0 +1,1 @@
+"""int8 quantization of graphs: plans, ranges, weights, rounding and kernels."""

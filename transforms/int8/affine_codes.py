@@ -1,0 +1,137 @@
+"""int8 codes of a tensor's values, and float inputs that are bytes on another scale."""
+
+from dataclasses import dataclass
+
+from deploykit.transforms.int8.ranges import TensorRange
+from deploykit.transforms.int8.weights import LARGEST
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, split
+
+CODES = 255  # above zero; 127 with a sign
+_NOTHING = 1e-3  # of a step: what is left of it where numbers are stored as float32
+
+
+@dataclass(frozen=True)
+class Form:
+    """How codes stand for a tensor: value = code * step + offset."""
+
+    signed: bool
+    peak: float
+    """What the largest code stands for, without the offset."""
+    offset: float = 0.0
+    top: int = CODES
+    """The largest code in use, of codes without a sign: fewer where fake-quants state so."""
+
+    @property
+    def type(self) -> str:
+        """TensorFlow's type of the codes."""
+        return "qint8" if self.signed else "quint8"
+
+    @property
+    def step(self) -> float:
+        """How far two codes without a sign are apart."""
+        return self.peak / CODES
+
+    @property
+    def zero(self) -> int:
+        """The code that is nearest to zero, which may lie outside of what 8 bits hold."""
+        return round(-self.offset / self.step)
+
+    @property
+    def of_zero(self) -> float:
+        """What the code that is nearest to zero stands for; nothing where zero has its own code."""
+        stands_for = self.zero * self.step + self.offset
+        return 0.0 if abs(stands_for) < _NOTHING * self.step else stands_for
+
+    @property
+    def low(self) -> float:
+        """The lower end of the range, without the offset; one of a sign is symmetric."""
+        return -self.peak if self.signed else 0.0
+
+    @property
+    def lowest(self) -> float:
+        """What the lowest code stands for: with a sign it is -128, and the largest is 127."""
+        return -self.peak * (LARGEST + 1) / LARGEST if self.signed else self.offset
+
+
+def form_of(found: TensorRange) -> Form:
+    """Return the form of a range; what is below zero by less than half a code is rounding."""
+    signed = found.min < -found.max / CODES / 2
+    return Form(signed, max(-found.min, found.max) if signed else found.max)
+
+
+def with_offset(found: TensorRange, zero_is_exact: bool) -> Form:
+    """Return the unsigned form of a range below zero.
+
+    With `zero_is_exact`, zero has a code of its own. Else the lowest value has, as the pixels of a
+    photo that were scaled to -1..1 are then codes but for rounding.
+    """
+    high, low = max(found.max, 0.0), min(found.min, 0.0)
+    step = (high - low) / CODES
+    return Form(False, high - low, -round(-low / step) * step if zero_is_exact else low)
+
+
+_LINEAR = frozenset({"Add", "AddV2", "BiasAdd", "Mul", "RealDiv", "Sub"})
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A tensor of uint8, of which another is `scale * byte + offset`."""
+
+    tensor: str
+    scale: float
+    offset: float
+
+
+def bytes_of(graph: Graph, tensor: str) -> Bytes | None:
+    """Return the bytes that a float tensor is made of, one number for all; None if it is not.
+
+    Followed are Cast, Identity, and sums and products with a constant that is a single number.
+    """
+    scale, offset = 1.0, 0.0  # of the tensor reached so far
+    while not graph.is_input(tensor):
+        name, port = split(tensor)
+        node = graph[name]
+        if port or not node.data_inputs:
+            return None
+        first = node.data_inputs[0]
+        if node.op == "Cast" and node.attr("SrcT") == "uint8" and node.attr("DstT") == "float32":
+            return Bytes(first, scale, offset) if scale > 0 else None
+        if node.op == "Identity":
+            tensor = first
+            continue
+        step = _step(graph, node)
+        if step is None:
+            return None
+        tensor, factor, term = step
+        scale, offset = scale * factor, offset + scale * term
+    return None
+
+
+def _step(graph: Graph, node: Node) -> tuple[str, float, float] | None:
+    """Return what a node reads, and the factor and the term that it applies to it."""
+    if node.op not in _LINEAR:
+        return None
+    left, right = node.data_inputs
+    number = _number(graph, right)
+    is_left = number is not None
+    if number is None:
+        number = _number(graph, left)
+    if number is None:
+        return None
+    tensor = left if is_left else right
+    if node.op == "Mul":
+        return tensor, number, 0.0
+    if node.op == "RealDiv":
+        return (tensor, 1 / number, 0.0) if is_left and number else None
+    if node.op == "Sub":
+        return (tensor, 1.0, -number) if is_left else (tensor, -1.0, number)
+    return tensor, 1.0, number
+
+
+def _number(graph: Graph, tensor: str) -> float | None:
+    """Return the one number of a constant that changes no shape, or None."""
+    const = graph.constant(tensor)
+    if const is None or len(const.shape) > 1 or const.value.size != 1:
+        return None
+    return float(const.value.reshape(()))

@@ -1,0 +1,1 @@
+"""int8 layers of a quantization-aware model, planned from its fake-quant ops."""

@@ -1,0 +1,250 @@
+"""Which layers run in int8 according to the fake-quant ops of a graph, and where those ops are
+placed.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from deploykit.transforms.int8.affine_codes import CODES, Form
+from deploykit.transforms.int8.fake_quant.grids import ARGS, OPS, VARS, form_of_tensor, grid_of
+from deploykit.transforms.int8.plan import Plan, Planner
+from deploykit.transforms.int8.ranges import Ranges
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name, split
+from deploykit.transforms.ir.pattern import needed_elsewhere
+from deploykit.transforms.layers.fused_ops import Chain
+from deploykit.transforms.layers.layers import LAYER_OPS, weights_of
+
+_MOVED_OVER = frozenset({"ConcatV2", "ExpandDims", "MaxPool", "Reshape", "Squeeze"})
+"""Ops that give what they read: a fake-quant before them has the effect of one behind."""
+_IN_CHAINS = frozenset({"Add", "AddV2", "BiasAdd", "Relu", "Relu6"})
+
+
+def place_fake_quants(graph: Graph) -> None:
+    """Raise fake-quants above ops that move values, where a layer's result is read there alone.
+
+    TF-MOT states the range of a concatenation behind it, and none for the layers before. Ranges in
+    attributes become constants.
+    """
+    for node in tuple(graph):
+        if node.op == ARGS:
+            _with_constant_range(graph, node)
+    waiting = [node.name for node in graph if node.op == VARS]
+    for name in waiting:  # it grows
+        waiting += _raised(graph, graph[name])
+
+
+def _with_constant_range(graph: Graph, node: Node) -> None:
+    values = {"min": node.attr("min", -6.0), "max": node.attr("max", 6.0)}
+    ends = [
+        graph.constant_beside(node, np.array(value, np.float32), f"{node.name}/{end}").name
+        for end, value in values.items()
+    ]
+    inputs = (*node.data_inputs, *ends, *node.control_inputs)
+    new = Node(node.name, VARS, inputs, device=node.device)
+    kept = {name: node.attrs[name] for name in ("num_bits", "narrow_range") if name in node.attrs}
+    graph.replace(node, new.with_attrs(**kept))
+
+
+def _raised(graph: Graph, node: Node) -> list[str]:
+    """Raise a fake-quant above what it reads; return the names of those that come of it."""
+    moves = graph.producer(node.data_inputs[0])
+    if moves.op not in _MOVED_OVER or not graph.feeds_only(moves, node):
+        return []
+    if isinstance(grid_of(graph, node), str):
+        return []
+    tensors = moves.data_inputs[:-1] if moves.op == "ConcatV2" else moves.data_inputs[:1]
+    if not any(_is_made_by_layer(graph, tensor, moves) for tensor in dict.fromkeys(tensors)):
+        return []
+    raised = dict[str, str]()
+    for tensor in dict.fromkeys(tensors):
+        name = graph.unique_name(f"{node.name}/{producer_name(tensor).rpartition('/')[2]}")
+        before = node.with_name(name).with_data_inputs(tensor, *node.data_inputs[1:])
+        raised[tensor] = graph.add(before).name
+    rest = moves.data_inputs[len(tensors) :]
+    new = moves.with_name(node.name).with_data_inputs(*map(raised.__getitem__, tensors), *rest)
+    graph.absorb([moves, node], into=new)
+    return list(raised.values())
+
+
+def _is_made_by_layer(graph: Graph, tensor: str, reader: Node) -> bool:
+    """Say whether a layer, with what its kernel computes behind it, makes a tensor for a reader."""
+    while True:
+        node = graph.producer(tensor)
+        if not graph.feeds_only(node, reader):
+            return False
+        if node.op in LAYER_OPS:
+            return True
+        if node.op in _MOVED_OVER:
+            inputs = node.data_inputs[:-1] if node.op == "ConcatV2" else node.data_inputs[:1]
+            return any(_is_made_by_layer(graph, each, node) for each in inputs)
+        if node.op not in _IN_CHAINS:
+            return False
+        if node.op in ("Add", "AddV2"):
+            return any(_is_made_by_layer(graph, each, node) for each in node.data_inputs)
+        tensor, reader = node.data_inputs[0], node
+
+
+_MOVING = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    BatchToSpaceND DepthToSpace ExpandDims Gather GatherV2 Identity MaxPool MirrorPad Pad Relu
+    Reshape ResizeNearestNeighbor Reverse ReverseV2 Slice SpaceToBatchND SpaceToDepth Squeeze
+    StopGradient StridedSlice Tile Transpose
+    """,
+    )
+)
+"""Ops whose results are values of their first input, or zero."""
+
+
+class FakeQuantPlanner(Planner):
+    """Plans layers in the codes that fake-quants state."""
+
+    keeps_offset = Planner.keeps_offset | {"ConcatV2", "MaxPool"}
+
+    def __init__(
+        self,
+        graph: Graph,
+        stated: Collection[str],
+        reasons: Mapping[str, str],
+        listed: Collection[str] = (),
+    ) -> None:
+        """Take the layers whose weights have int8 codes, and why those of others have none.
+
+        Args:
+            graph: float32, with the fake-quants of activations.
+            stated: the names of layers whose weights have int8 codes.
+            reasons: by fake-quant of weights that is left in the graph.
+            listed: the names of layers to keep in float32.
+        """
+        super().__init__(graph, Ranges("", 1, {}), listed)
+        self.plan.has_fake_quants = True
+        self._stated = stated
+        self._reasons = reasons
+
+    def missing(self) -> tuple[dict[str, list[str]], list[str]]:
+        """Return the tensors that layers need in int8, and that no fake-quant gives.
+
+        The first are read, each with the layers that read it; the second are made by convolutions.
+        """
+        read, made = defaultdict[str, list[str]](list), list[str]()
+        for layer in map(self.graph.__getitem__, self.graph.order()):
+            if layer.name not in self._stated or self._unfit(layer):
+                continue
+            source, last = layer.data_inputs[0], self._chain(layer).nodes[-1]
+            if self._form_through(source) is None:
+                read[source].append(layer.name)
+            if layer.op != "MatMul" and last.op not in OPS:
+                made.append(last.name)
+        return dict(read), made
+
+    def form_made(self, tensor: str) -> Form | str:
+        """Return the codes in which a convolution gives a tensor, or why it cannot.
+
+        Its kernel cuts off at code 0, and at code 255. So where a Relu cuts off above the lowest
+        value of the fake-quant, code 0 is zero, and fewer codes are in use.
+        """
+        node = self.graph[tensor]
+        if node.op not in OPS:
+            return f"there is no fake-quant behind '{tensor}'"
+        form = form_of_tensor(self.graph, node)
+        if isinstance(form, str):
+            return form
+        activation = self.graph.producer(node.data_inputs[0]).op
+        if activation not in ("Relu", "Relu6"):
+            return form
+        top = form.top - form.zero
+        if activation == "Relu6":
+            top = min(top, int(np.floor(6 / form.step + 0.5)))
+        if top < 1:
+            return f"the range of fake-quant '{tensor}' ends at zero"
+        return replace(form, offset=0.0, top=top)
+
+    def form_of_product(self, found: Chain) -> Form | None:
+        """Return the codes in which a MatMul gives its result to others, or None for floats."""
+        last = found.nodes[-1]
+        if last.op not in OPS or not self._is_multiplied(last.name):
+            return None
+        form = form_of_tensor(self.graph, last)
+        return None if isinstance(form, str) or form.top < CODES else form
+
+    def form_of_float(self, layer: Node, source: str) -> Form | str:
+        """Return the codes of a float tensor that a layer reads, or why it has none."""
+        form = self._form_through(source)
+        if form is None:
+            return f"there is no fake-quant before it, behind '{source}'"
+        if isinstance(form, str):
+            return form
+        if form.offset:
+            zeros = self.zeros_of(layer, source)
+            if zeros is None:
+                return "the size of its input is not known, and so are the zeros around it"
+            self.put_around(layer, zeros)
+        return form
+
+    def _form_through(self, tensor: str) -> Form | str | None:
+        """Return the codes of a tensor whose values come from one fake-quant, or from equal ones.
+
+        None: from none.
+        """
+        while not self.graph.is_input(tensor):
+            name, _ = split(tensor)
+            node = self.graph[name]
+            if node.op in OPS:
+                return form_of_tensor(self.graph, node)
+            if node.op in ("ConcatV2", "Pack"):
+                inputs = node.data_inputs[: -1 if node.op == "ConcatV2" else None]
+                first, *others = map(self._form_through, inputs)
+                return first if all(each == first for each in others) else None
+            if node.op in ("Split", "SplitV"):
+                tensor = node.data_inputs[1 if node.op == "Split" else 0]
+            elif node.op in _MOVING:
+                tensor = node.data_inputs[0]
+            else:
+                return None
+        return None
+
+    def _unfit(self, layer: Node) -> str:
+        if layer.name not in self._listed and weights_of(self.graph, layer) is None:
+            for tensor in layer.data_inputs[1:2]:
+                above = self.graph.ancestors([split(tensor)[0]])
+                for name in above & self._reasons.keys():
+                    return self._reasons[name]
+        if reason := super()._unfit(layer):
+            return reason
+        return "" if layer.name in self._stated else "its weights have no fake-quant"
+
+    def _chain(self, layer: Node, can_add: Callable[[str, str], bool] | None = None) -> Chain:
+        """Return what the kernel of a layer computes, with the fake-quant behind it."""
+        found = super()._chain(layer, can_add)
+        last = found.nodes[-1]
+        readers = self.graph.readers(last.name)
+        if len(readers) != 1 or readers[0].op not in OPS:
+            return found
+        if readers[0].data_inputs[0] != last.name or needed_elsewhere(self.graph, [last, *readers]):
+            return found
+        longer = replace(found, nodes=(*found.nodes, readers[0]))
+        if layer.op == "MatMul" and self.form_of_product(longer) is None:
+            return found
+        return longer
+
+    def _take_passing(self, node: Node) -> None:
+        """Plan an op that hands codes on, where all it reads has the same codes."""
+        tensors = node.data_inputs[:-1] if node.op == "ConcatV2" else node.data_inputs[:1]
+        if len({self.plan.forms.get(tensor) for tensor in tensors}) == 1:
+            super()._take_passing(node)
+
+
+def plan_fake_quants(
+    graph: Graph,
+    stated: Collection[str],
+    reasons: Mapping[str, str],
+    keep_float: Collection[str] = (),
+) -> Plan:
+    """Return which layers run in int8, as `FakeQuantPlanner` takes them."""
+    return FakeQuantPlanner(graph, stated, reasons, keep_float).run()

@@ -1,0 +1,141 @@
+"""The int8 codes of weights behind a fake-quant, and the way back to them once scales are folded.
+
+A batch norm behind the layer multiplies each output channel of the weights: the codes stay, and the
+step of the channel takes the factor.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deploykit.transforms.int8.fake_quant.grids import OPS, grid_of
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.layers import channel_axes
+from deploykit.transforms.runtime.constants import PURE_OPS, Constants
+
+_NEAR = 1e-3  # of a step: what float32 leaves of a multiple
+_INT8 = np.iinfo(np.int8)
+
+
+@dataclass(frozen=True)
+class StatedWeights:
+    """What the fake-quants of a graph's weights state."""
+
+    codes: Sequence[Array]
+    """int8, in the shape in which something that is not constant reads them."""
+    refused: Mapping[str, str]
+    """By fake-quant of weights that is left in the graph: why."""
+
+
+def take_weights(graph: Graph) -> StatedWeights:
+    """Replace the fake-quants of constants by what they give; return the codes."""
+    refused: dict[str, str] = {}
+    values, steps = dict[str, Array](), dict[str, Array]()
+    for node in graph:
+        if node.op not in OPS or graph.is_output(node.name) or graph.is_input(node.name):
+            continue
+        const = graph.constant(node.data_inputs[0])
+        if const is None:
+            continue
+        found = _rounded(graph, node, const.value)
+        if isinstance(found, str):
+            refused[node.name] = found
+        else:
+            values[node.name], steps[node.name] = found
+    codes = _codes(_with_constants(graph, values), _with_constants(graph, steps), values)
+    for name, value in values.items():
+        const = Node.constant(name, value, device=graph[name].device)
+        graph.absorb([graph[name]], into=const)
+    return StatedWeights(codes, refused)
+
+
+def match_codes(layer: Node, weights: Array, stated: Iterable[Array]) -> tuple[Array, Array] | None:
+    """Return the stated int8 codes of a layer's weights, and float32 steps [output channels].
+
+    None: no codes times a factor per output channel are these weights. Codes of channels with a
+    negative factor change their sign.
+    """
+    axes = tuple(axis for axis in range(weights.ndim) if axis not in channel_axes(layer))
+    exact = weights.astype(np.float64)
+    for codes in stated:
+        for form in _shaped(codes, weights.shape):
+            factors = _factors(exact, form, axes)
+            error = np.abs(exact - form * factors)
+            if (error > _NEAR * np.abs(factors)).any():
+                continue
+            steps = np.abs(factors).astype(np.float32)
+            signed = form * np.where(steps > 0, np.sign(factors), 0)  # a gamma of 0 leaves zeros
+            if signed.max(initial=0) > _INT8.max:  # -128 in a channel whose sign changed
+                continue
+            steps[steps == 0] = 1
+            return signed.astype(np.int8), steps.reshape(-1)
+    return None
+
+
+def _rounded(graph: Graph, node: Node, value: Array) -> tuple[Array, Array] | str:
+    """Return what a fake-quant gives of a constant and the step of each element, or why not."""
+    grid = grid_of(graph, node)
+    if isinstance(grid, str):
+        return grid
+    codes = grid.multiples(value)
+    low, high = codes.min(initial=0), codes.max(initial=0)
+    if low < _INT8.min or high > _INT8.max:
+        return (f"the weights behind fake-quant '{node.name}' have codes {low:g} to {high:g} about "
+                "zero, int8 kernels take -128 to 127")  # fmt: skip
+    step = np.broadcast_to(grid.step, value.shape)
+    return (codes * step).astype(np.float32), np.ascontiguousarray(step)
+
+
+def _with_constants(graph: Graph, values: Mapping[str, Array]) -> Graph:
+    """Return a copy of a graph with constants in the place of nodes."""
+    work = graph.copy()
+    for name, value in values.items():
+        work.replace(work[name], Node.constant(name, value, device=work[name].device))
+    return work
+
+
+def _codes(rounded: Graph, steps: Graph, taken: Iterable[str]) -> list[Array]:
+    """Return the codes of all constants that are made of fake-quants and read by other nodes.
+
+    Between a fake-quant and its reader, ops may move the weights (Reshape, Transpose).
+    """
+    constants, scales = Constants(rounded, PURE_OPS), Constants(steps, PURE_OPS)
+    made = rounded.descendants(taken, control=False)
+    read = dict.fromkeys(
+        tensor
+        for node in rounded
+        if node.name not in constants
+        for tensor in node.data_inputs
+        if producer_name(tensor) in made and producer_name(tensor) in constants
+    )
+    values, apart = constants.values(read), scales.values(read)
+    found = []
+    for tensor in values.keys() & apart.keys():
+        with np.errstate(all="ignore"):
+            multiples = values[tensor] / apart[tensor]
+        codes = np.rint(multiples)
+        if np.isfinite(codes).all() and (np.abs(multiples - codes) < _NEAR).all():
+            found.append(codes.astype(np.int8))
+    return found
+
+
+def _shaped(codes: Array, shape: tuple[int, ...]) -> list[Array]:
+    """Return codes in the shape of weights: as they are, and as a matrix that was transposed."""
+    if codes.size != int(np.prod(shape)):
+        return []
+    plain = codes.astype(np.float64)
+    forms = [plain.reshape(shape)]
+    if len(shape) == 2:
+        forms.append(plain.reshape(shape[::-1]).T)
+    return forms
+
+
+def _factors(weights: Array, codes: Array, axes: tuple[int, ...]) -> Array:
+    """Return the factor of each output channel that fits best; it broadcasts against the codes."""
+    squares = (codes * codes).sum(axes, keepdims=True)
+    products = (weights * codes).sum(axes, keepdims=True)
+    factors: Array = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)
+    return factors

@@ -1,0 +1,350 @@
+"""GPTQ: weights rounded for the least error of a layer's outputs, from second moments of its
+inputs.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.layers import channel_axes
+from deploykit.transforms.layers.padding import per_axis, zeros_around
+from deploykit.transforms.shapes.sizes import Shape
+
+Pair = tuple[int, int]
+"""Of the height and the width."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of a batch, which overlap."""
+
+    padded: Array
+    """float32 [n, h, w, channels], with what the convolution puts around it."""
+    kernel: Pair
+    strides: Pair
+    dilations: Pair
+
+    @classmethod
+    def of(
+        cls, layer: Node, kernel: Shape, values: Array, around: Array | None = None
+    ) -> "Windows":
+        """Return those of a layer's input, NHWC; `around` is what its padding is, by channel.
+
+        Default: zeros.
+        """
+        zeros = zeros_around(layer, kernel, values.shape)
+        assert zeros is not None  # the size of the image is known
+        before, after = zip(*(zeros.get(axis, (0, 0)) for axis in range(4)), strict=True)
+        sizes = [sum(each) for each in zip(before, values.shape, after, strict=True)]
+        padded = np.zeros(sizes, values.dtype)
+        if around is not None:
+            padded[:] = around
+        inside = (slice(b, b + size) for b, size in zip(before, values.shape, strict=True))
+        padded[tuple(inside)] = values
+        strides, apart = per_axis(layer, "strides"), per_axis(layer, "dilations")
+        pairs = [(int(each[1]), int(each[2])) for each in (strides, apart)]
+        return cls(padded, (kernel[0], kernel[1]), *pairs)
+
+    @property
+    def positions(self) -> Pair:
+        """How many windows an image has."""
+        high, wide = (
+            (size - (kernel - 1) * apart - 1) // stride + 1
+            for size, kernel, apart, stride in zip(
+                self.padded.shape[1:3], self.kernel, self.dilations, self.strides, strict=True
+            )
+        )
+        return high, wide
+
+    @property
+    def count(self) -> int:
+        """How many windows there are."""
+        high, wide = self.positions
+        return len(self.padded) * high * wide
+
+    def views(self) -> Array:
+        """Return a view [n, h, w, channels, kernel h, kernel w]."""
+        sizes = [(k - 1) * apart + 1 for k, apart in zip(self.kernel, self.dilations, strict=True)]
+        windows = sliding_window_view(self.padded, sizes, (1, 2))
+        strides, apart = self.strides, self.dilations
+        view: Array = windows[:, :: strides[0], :: strides[1], :, :: apart[0], :: apart[1]]
+        return view
+
+    def sums(self) -> Array:
+        """Return the sum over windows at each place of the kernel: float64 [channels, places]."""
+        images = self.padded.sum(0, dtype=np.float64)
+        places = np.ndindex(self.kernel)
+        return np.stack([self._over_windows(images, place) for place in places], axis=-1)
+
+    def squares(self) -> Array:
+        """Return the sums of products at two places: float64 [channels, places, places]."""
+        high, wide = self.kernel
+        found = np.empty((high * wide, high * wide, self.padded.shape[-1]))
+        for down, right in self._displacements():
+            products, left = self._products(down, right)
+            for row in range(high - down):
+                for column in range(left, wide - max(0, right)):
+                    place = (row, column - left)
+                    one, other = row * wide + column, (row + down) * wide + column + right
+                    found[one, other] = found[other, one] = self._over_windows(products, place)
+        return found.transpose(2, 0, 1)
+
+    def _displacements(self) -> Iterator[Pair]:
+        """Yield how far two places can be apart, downwards and to the right, each pair once."""
+        high, wide = self.kernel
+        for down in range(high):
+            yield from ((down, right) for right in range(1 - wide if down else 0, wide))
+
+    def _products(self, down: int, right: int) -> tuple[Array, int]:
+        """Return the sums over images of products of pixels so far apart: [h, w, channels].
+
+        Return how many places of the kernel lie to the left of the first one, too.
+        """
+        below, beside = down * self.dilations[0], abs(right) * self.dilations[1]
+        high, wide = self.padded.shape[1:3]
+        upper, lower = self.padded[:, : high - below], self.padded[:, below:]
+        first, last = slice(0, wide - beside), slice(beside, wide)
+        if right < 0:
+            first, last = last, first
+        products = np.einsum("nhwc,nhwc->hwc", upper[:, :, first], lower[:, :, last])
+        return products, max(0, -right)
+
+    def _over_windows(self, image: Array, place: Pair) -> Array:
+        """Return the sum over all windows of what an image has at a place of the kernel."""
+        taken = []
+        for at, apart, stride, count in zip(
+            place, self.dilations, self.strides, self.positions, strict=True
+        ):
+            taken.append(slice(at * apart, at * apart + stride * (count - 1) + 1, stride))
+        total: Array = image[tuple(taken)].sum((0, 1), dtype=np.float64)
+        return total
+
+
+ROWS_AN_INPUT = 4  # that are looked at, for each weight of an output channel
+FEWEST_ROWS = 32768
+LARGEST = 4608  # inputs at once: [3, 3, 512]; of a larger product, parts are rounded apart
+
+
+@dataclass
+class InputMoments:
+    """Sums over rows of inputs: one row for each position at which the weights are applied.
+
+    Of a DepthwiseConv2dNative each channel has rows of its own, of which none is left out.
+    """
+
+    layer: Node
+    kernel: Shape
+    """The shape of the weights, [h, w, in, out], or of a MatMul [in, out]."""
+    rows: int
+    """How many rows to take from each batch, at most."""
+    center: Array | None = None
+    """What is taken off each row, so that squares of small differences keep their digits."""
+    count: int = 0
+    total: Array | float = 0.0
+    squares: list[Array] = field(default_factory=list)
+    """float64 [inputs, inputs] for each of `parts`, or one [channels, inputs, inputs]."""
+
+    @classmethod
+    def of(cls, layer: Node, kernel: Shape, batches: int) -> "InputMoments":
+        """Return empty sums, for a layer whose input comes in so many batches."""
+        found = cls(layer, kernel, 0)
+        found.rows = max(ROWS_AN_INPUT * found.inputs, FEWEST_ROWS) // batches + 1
+        return found
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs an output is a sum over, of a Conv2D or MatMul."""
+        if self.layer.op == "MatMul":
+            return self.channels
+        return int(np.prod(self.kernel[:-1]))
+
+    @property
+    def channels(self) -> int:
+        """How many channels of the input they come from."""
+        return self.kernel[-1 if channel_axes(self.layer) == (0,) else -2]
+
+    @property
+    def parts(self) -> list[slice]:
+        """Which inputs are rounded apart; each part has whole pairs of channels."""
+        size = max(LARGEST // self.channels, 1) * self.channels
+        if self.channels <= LARGEST:
+            return [slice(at, min(at + size, self.inputs)) for at in range(0, self.inputs, size)]
+        return [
+            slice(first + at, first + min(at + LARGEST, self.channels))
+            for first in range(0, self.inputs, self.channels)
+            for at in range(0, self.channels, LARGEST)
+        ]
+
+    @property
+    def are_finite(self) -> bool:
+        """Whether there were rows, and their squares are no larger than float32 holds."""
+        return bool(self.squares) and all(np.isfinite(each).all() for each in self.squares)
+
+    def add(self, values: Array) -> None:
+        """Take a batch of the layer's input, as the op reads it: float32, NHWC or [rows, in]."""
+        if self.layer.op == "DepthwiseConv2dNative":
+            self._add_windows(values)
+            return
+        rows = self._rows(values).astype(np.float32, copy=False)
+        if not rows.shape[-2]:
+            return
+        if self.center is None:
+            self.center = rows.mean(-2, dtype=np.float64, keepdims=True).astype(np.float32)
+        rows -= self.center
+        self.count += rows.shape[-2]
+        self.total = self.total + rows.sum(-2, dtype=np.float64)
+        parts = [rows[:, part] for part in self.parts]
+        with np.errstate(over="ignore"):  # `are_finite` says so
+            self._add_squares([np.matmul(part.T, part).astype(np.float64) for part in parts])
+
+    def _add_windows(self, values: Array) -> None:
+        """Take all windows of a batch, from sums of products of pixels that are so far apart.
+
+        The products at two places of the kernel are those of two pixels as far apart, whichever
+        window they are in: each product is computed once for all windows.
+        """
+        if not values.size:
+            return
+        if self.center is None:
+            self.center = values.mean((0, 1, 2), dtype=np.float64).astype(np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):  # `are_finite` says so
+            windows = Windows.of(self.layer, self.kernel, values - self.center, -self.center)
+            if min(windows.positions) < 1:  # the kernel is larger than the image
+                return
+            self.count += windows.count
+            self.total = self.total + windows.sums()
+            self._add_squares([windows.squares()])
+
+    def _add_squares(self, squares: list[Array]) -> None:
+        before = self.squares or [np.zeros(()) for _ in squares]
+        self.squares = [a + b for a, b in zip(before, squares, strict=True)]
+
+    def central(self) -> list[Array]:
+        """Return the second moments about the mean, float64, by part."""
+        mean = np.asarray(self.total) / max(self.count, 1)
+        means = [mean] if mean.ndim == 2 else [mean[part] for part in self.parts]
+        return [
+            square / max(self.count, 1) - part[..., :, np.newaxis] * part[..., np.newaxis, :]
+            for square, part in zip(self.squares, means, strict=True)
+        ]
+
+    def _rows(self, values: Array) -> Array:
+        """Return a copy, [rows, inputs], of positions evenly spread."""
+        if self.layer.op == "MatMul":
+            if self.layer.attr("transpose_a", False):
+                values = values.T
+            return values[self._chosen(len(values))]
+        windows = Windows.of(self.layer, self.kernel, values).views()
+        count, high, wide = windows.shape[:3]
+        at = np.unravel_index(self._chosen(count * high * wide), (count, high, wide))
+        taken = windows[at]  # [rows, in, h, w]
+        return taken.transpose(0, 2, 3, 1).reshape(len(taken), -1)
+
+    def _chosen(self, count: int) -> Array:
+        """Return which of so many rows are taken."""
+        if count <= self.rows:
+            return np.arange(count)
+        return np.sort(np.random.default_rng(0).choice(count, self.rows, replace=False))
+
+
+DAMPING = 0.1  # of the mean diagonal of H
+_BLOCK = 64  # rows whose errors are spread at once
+_DESCENTS = 3  # passes of coordinate descent where it is all that is done
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """Which multiples of the steps the weights [inputs, outputs] of a product may become."""
+
+    levels: Array
+    """float64 [outputs]: the largest one, in either direction."""
+    partners: Array | None = None
+    """int [inputs]: the input whose multiple is summed with this one's; -1: none has this."""
+    pair: int = 0
+    """What two partners of one sign may sum to."""
+
+    def nearest(self, row: int, values: Array, multiples: Array) -> Array:
+        """Return the allowed multiples [outputs] of an input that are nearest to some values."""
+        low, high = -self.levels, self.levels
+        if self.partners is not None and self.partners[row] >= 0:
+            other = multiples[self.partners[row]]
+            high = np.minimum(high, self.pair - np.maximum(other, 0))
+            low = np.maximum(low, -self.pair - np.minimum(other, 0))
+        return np.clip(np.rint(values), low, high)
+
+
+def round_product(weights: Array, moments: Array, lattice: Lattice) -> Array:
+    """Return the multiples [inputs, outputs] of least output error that two passes find.
+
+    Args:
+        weights: float64 [inputs, outputs], in units of each output's step.
+        moments: float64 [inputs, inputs], of the inputs about their mean where the bias of the
+            layer takes back the mean error.
+        lattice: the multiples that are allowed.
+    """
+    damped = _damped(moments)
+    order = np.argsort(-np.diag(damped), kind="stable")
+    inverse = np.linalg.inv(damped[np.ix_(order, order)])
+    spread = np.linalg.cholesky((inverse + inverse.T) / 2).T  # upper: inverse = spread.T @ spread
+    rest = weights[order]
+    found = np.zeros_like(weights)
+    for start in range(0, len(order), _BLOCK):
+        end = min(start + _BLOCK, len(order))
+        errors = np.empty((end - start, weights.shape[1]))
+        for row in range(start, end):
+            place = order[row]
+            found[place] = lattice.nearest(place, rest[row], found)
+            error = (rest[row] - found[place]) / spread[row, row]
+            errors[row - start] = error
+            rest[row + 1 : end] -= np.outer(spread[row, row + 1 : end], error)
+        rest[end:] -= spread[start:end, end:].T @ errors
+    return _descended(weights, damped, found, lattice)
+
+
+def round_channels(weights: Array, moments: Array, levels: Array) -> Array:
+    """Return the multiples [channels, inputs, outputs] of products that share no inputs.
+
+    Args:
+        weights: float64 [channels, inputs, outputs], in units of each output's step.
+        moments: float64 [channels, inputs, inputs], as in `round_product`.
+        levels: float64 [channels, outputs]: the largest multiple, in either direction.
+    """
+    damped = _damped(moments)
+    curvature = np.diagonal(damped, axis1=1, axis2=2)
+    found = np.clip(np.rint(weights), -levels[:, np.newaxis], levels[:, np.newaxis])
+    gradient = damped @ (found - weights)
+    for _ in range(_DESCENTS):
+        for row in range(weights.shape[1]):
+            best = found[:, row] - gradient[:, row] / curvature[:, row, np.newaxis]
+            change = np.clip(np.rint(best), -levels, levels) - found[:, row]
+            found[:, row] += change
+            gradient += damped[:, :, row, np.newaxis] * change[:, np.newaxis]
+    return found
+
+
+def _descended(weights: Array, damped: Array, found: Array, lattice: Lattice) -> Array:
+    """Return multiples after each input was given its best one while the others stay."""
+    gradient = damped @ (found - weights)
+    for start in range(0, len(found), _BLOCK):
+        end = min(start + _BLOCK, len(found))
+        before, inside = found[start:end].copy(), gradient[start:end].copy()
+        for row in range(start, end):
+            best = found[row] - inside[row - start] / damped[row, row]
+            change = lattice.nearest(row, best, found) - found[row]
+            found[row] += change
+            inside += np.outer(damped[start:end, row], change)
+        gradient += damped[:, start:end] @ (found[start:end] - before)
+    return found
+
+
+def _damped(moments: Array) -> Array:
+    """Return moments that can be inverted; those of inputs that are always equal become even."""
+    size = moments.shape[-1]
+    mean = np.trace(moments, axis1=-2, axis2=-1)[..., np.newaxis, np.newaxis] / size
+    small = np.finfo(np.float32).tiny
+    damped: Array = moments + np.where(mean > small, DAMPING * mean, 1.0) * np.eye(size)
+    return damped

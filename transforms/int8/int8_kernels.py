@@ -1,0 +1,209 @@
+"""The int8 instructions of this CPU, and TensorFlow's private int8 ops that run here."""
+
+import functools
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from deploykit.transforms.common.errors import CrashError, GraphError
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.tensors import Array, DType, numpy_type
+from deploykit.transforms.runtime.child_process import call
+
+Isa = Literal["auto", "avx2", "vnni"]
+ISAS: tuple[Isa, ...] = get_args(Isa)
+# Those of Arm are called asimddp and i8mm.
+_EXACT = frozenset({"amx_int8", "avx512_vnni", "avx_vnni", "asimddp", "i8mm"})
+
+
+def flags(path: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Return the instruction sets of the first processor; none where the system does not tell."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return frozenset()
+    known = (line.partition(":") for line in lines)
+    found = (value for name, _, value in known if name.strip() in ("flags", "Features"))
+    return frozenset(next(found, "").split())
+
+
+def sums_exactly(isa: str) -> bool:
+    """Say whether 8-bit products are summed in 32 bits, as VNNI, AMX and Arm's dot products do.
+
+    AVX2 adds the products of two neighbours in 16 bits first, where they may saturate. GraphError:
+    there is no such instruction set.
+    """
+    if isa not in ISAS:
+        raise GraphError("not-one-of", what="isa", known=["auto", "avx2", "vnni"], got=isa)
+    return isa == "vnni" or (isa == "auto" and not _EXACT.isdisjoint(flags()))
+
+
+_FLOAT = DType("float32")
+_ONEDNN: dict[str, Any] = {
+    "T": _FLOAT,
+    "_kernel": "MklNameChangeOp",
+    "fused_ops": ["BiasAdd", "Relu"],
+    "num_args": 1,
+    "is_filter_const": True,
+}
+_WINDOW: dict[str, Any] = {"strides": [1, 1, 1, 1], "padding": "VALID"}
+_CODES, _WEIGHTS = DType("quint8"), DType("qint8")
+_EIGHT_BIT: dict[str, Any] = {"Tbias": _FLOAT, "Tdevice_inputs": [_CODES, _WEIGHTS, _FLOAT]}
+_EIGHT_BIT_WINDOW: dict[str, Any] = {
+    **_WINDOW,
+    **_EIGHT_BIT,
+    "Tinput": _CODES,
+    "Tfilter": _WEIGHTS,
+    "Tsummand": _CODES,
+    "out_type": _CODES,
+    "Thost_inputs": [_FLOAT] * 6,
+    "Tdevice_outputs": [_CODES],
+    "Thost_outputs": [_FLOAT] * 2,
+    "fused_ops": ["BiasAdd", "Relu", "Requantize"],
+}
+
+
+def _ones(*shapes: tuple[int, ...], types: tuple[str, ...] = ()) -> list[tuple[Array, str]]:
+    """Return ones in these shapes with their types, float32 unless given."""
+    kinds = types or ("float32",) * len(shapes)
+    return [(np.ones(s, numpy_type(k)), k) for s, k in zip(shapes, kinds, strict=True)]
+
+
+def _codes(*shapes: tuple[int, ...]) -> list[tuple[Array, str]]:
+    """Return codes, weights and a bias of ones, and the ranges where a code stands for itself."""
+    return _ones(*shapes, types=("quint8", "qint8", "float32")) + _ends(0, 255, [-127], [127])
+
+
+def _ends(*values: int | list[int]) -> list[tuple[Array, str]]:
+    """Return what lowest and highest codes stand for."""
+    return [(np.array(value, np.float32), "float32") for value in values]
+
+
+_EIGHT_BIT_PRODUCT: dict[str, Any] = {**_EIGHT_BIT, "T1": _CODES, "T2": _WEIGHTS, "U": _FLOAT}
+
+# Op, and what it is asked for where it is tried twice: what it reads, its attributes, and the
+# numbers that it then gives.
+_TRIALS: Mapping[str, tuple[list[tuple[Array, str]], dict[str, Any], float | tuple[float, ...]]] = {
+    "_MklNativeFusedConv2D": (
+        _ones((1, 2, 2, 3), (2, 2, 3, 1), (1,)),
+        {**_ONEDNN, **_WINDOW, "TArgs": [_FLOAT]},
+        13.0,
+    ),
+    "_MklNativeFusedDepthwiseConv2dNative": (
+        _ones((1, 2, 2, 1), (2, 2, 1, 1), (1,)),
+        {**_ONEDNN, **_WINDOW},
+        5.0,
+    ),
+    "_MklLayerNorm": (
+        [(np.array([[0, 2]], np.float32), "float32"), *_ones((2,), (2,))],
+        {"T": _FLOAT, "epsilon": 0.0},
+        (0.0, 2.0),
+    ),
+    "_MklNativeFusedMatMul": (_ones((1, 3), (3, 1), (1,)), _ONEDNN, 4.0),
+    "_FusedQuantizedConv2D": (
+        _codes((1, 2, 2, 3), (2, 2, 3, 1), (1,)) + _ends(0, 255),
+        _EIGHT_BIT_WINDOW,
+        13.0,
+    ),
+    "_FusedQuantizedDepthwiseConv2D": (
+        _codes((1, 2, 2, 1), (2, 2, 1, 1), (1,)) + _ends(0, 255),
+        _EIGHT_BIT_WINDOW,
+        5.0,
+    ),
+    "_QuantizedMatMul": (
+        _codes((1, 3), (3, 1), (1,)),
+        {
+            **_EIGHT_BIT_PRODUCT,
+            "Tout": _FLOAT,
+            "Thost_inputs": [_FLOAT] * 4,
+            "Tdevice_outputs": [_FLOAT],
+            "Thost_outputs": [],
+            "fused_ops": ["BiasAdd", "Dequantize"],
+        },
+        4.0,
+    ),
+    "_QuantizedMatMul GeluExact": (
+        _codes((1, 3), (3, 1), (1,)) + _ends(-1, 254),
+        {
+            **_EIGHT_BIT_PRODUCT,
+            "Tout": _CODES,
+            "Thost_inputs": [_FLOAT] * 6,
+            "Tdevice_outputs": [_CODES],
+            "Thost_outputs": [_FLOAT] * 2,
+            "fused_ops": ["BiasAdd", "GeluExact", "Requantize"],
+            "output_quant_mode": "MIN_FIRST",
+        },
+        5.0,
+    ),
+}
+
+
+def probe(ops: Iterable[str]) -> frozenset[str]:
+    """Return those of these private ops that run here and give what they must.
+
+    The first call starts TensorFlow in a child process; later ones answer from what it found.
+    """
+    failed = {_op(trial) for trial in _TRIALS.keys() - _running()}
+    return (frozenset(map(_op, _TRIALS)) - failed) & frozenset(ops)
+
+
+@functools.cache
+def _running() -> frozenset[str]:
+    try:
+        return _right(tuple(_TRIALS))
+    except (CrashError, GraphError):  # one of them, or its import: which one?
+        return frozenset().union(*map(_right_alone, _TRIALS))
+
+
+def _op(trial: str) -> str:
+    return trial.partition(" ")[0]
+
+
+def _right_alone(trial: str) -> frozenset[str]:
+    try:
+        return _right((trial,))
+    except (CrashError, GraphError):
+        return frozenset()
+
+
+def _right(trials: tuple[str, ...]) -> frozenset[str]:
+    """Return the trials that give the right number, and of no rows nothing, made in one child."""
+    graph = Graph()
+    for trial in trials:
+        values, attrs, _ = _TRIALS[trial]
+        (first, type_), *rest = values
+        empty = [(first[:0], type_), *rest]
+        for name, read in ((_name(trial), values), (_without_rows(trial), empty)):
+            inputs = [f"{name}/{place}" for place in range(len(read))]
+            for tensor, (value, kind) in zip(inputs, read, strict=True):
+                graph.add(Node.constant(tensor, value, kind))
+            graph.add(Node(name, _op(trial), tuple(inputs)).with_attrs(**attrs))
+    content = b"".join(graph.serialized())
+    names = [name for trial in trials for name in (_name(trial), _without_rows(trial))]
+    found = call("deploykit.transforms.runtime.session:run_each", content, names)
+    return frozenset(trial for trial in trials if _gives(found, trial))
+
+
+def _name(trial: str) -> str:
+    return trial[1:].replace(" ", "_")
+
+
+def _without_rows(trial: str) -> str:
+    """Return the name of the node that tries an op on an empty batch, which may be deadly."""
+    return f"{_name(trial)}_without_rows"
+
+
+def _gives(found: Mapping[str, Array], trial: str) -> bool:
+    """Say whether an op gave what it must."""
+    value, empty = found.get(_name(trial)), found.get(_without_rows(trial))
+    number = _TRIALS[trial][2]
+    return value is not None and _is(value, number) and empty is not None and not empty.size
+
+
+def _is(value: Array, expected: float | tuple[float, ...]) -> bool:
+    """Say whether an array holds these numbers alone; codes come as records of one field."""
+    fields, numbers = value.dtype.names, expected if isinstance(expected, tuple) else (expected,)
+    return bool((value[fields[0]] if fields else value).ravel().tolist() == [*numbers])

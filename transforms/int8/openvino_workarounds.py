@@ -1,0 +1,131 @@
+"""Workarounds for OpenVINO 2026.4: a fusion bug around rounding, and rounding that differs from
+TensorFlow.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from deploykit.transforms.int8.fake_quant.grids import OPS, TOP, VARS, form_of_tensor
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.ops import FEEDABLE_OPS
+from deploykit.transforms.ir.tensors import DType
+from deploykit.transforms.layers.fused_ops import ADD_OPS
+
+_REDUCING = frozenset({"Max", "Min"})
+_CUTTING = frozenset({"ClipByValue", "Maximum", "Minimum", "Relu", "Relu6"})
+_SCALING = frozenset({"Mul", "RealDiv"})
+_ELEMENTWISE = (
+    "Abs Add AddV2 BiasAdd Cast Elu Erf Exp Floor Identity LeakyRelu Log Neg Pow Round Rsqrt Selu "
+    "Sigmoid Softplus Sqrt Square SquaredDifference Sub Tanh"
+)
+_MOVING = "ConcatV2 ExpandDims GatherV2 Pack Pad Reshape Slice Split Squeeze StridedSlice Transpose"
+_BETWEEN = _CUTTING | _SCALING | {*_ELEMENTWISE.split(), *_MOVING.split()}
+
+
+def is_misfused(graph: Graph, tensor: str) -> bool:
+    """Say whether OpenVINO may compute a tensor wrongly that is rounded."""
+    waiting, is_cut = [tensor], False
+    for each in waiting:  # it grows
+        if graph.is_input(each):
+            if is_cut:
+                return True
+            continue
+        node = graph.producer(each)
+        if node.op in _REDUCING:
+            return True
+        if node.op in _SCALING and _has_signs(graph, node):
+            return True
+        if node.op in FEEDABLE_OPS and is_cut:
+            return True
+        if node.op in _BETWEEN:
+            is_cut = is_cut or node.op in _CUTTING
+            waiting += [found for found in node.data_inputs if found not in waiting]
+    return False
+
+
+def _has_signs(graph: Graph, node: Node) -> bool:
+    """Say whether a node multiplies with several numbers, some of them below zero."""
+    constants = [graph.constant(tensor) for tensor in node.data_inputs]
+    return any(
+        const is not None and const.value.size > 1 and bool((np.asarray(const.value) < 0).any())
+        for const in constants
+    )
+
+
+FLOAT = DType("float32")
+APART = "_apart"
+"""The attribute of a Minimum that is there for OpenVINO alone."""
+
+
+def keep_apart(graph: Graph, made: str) -> None:
+    """Keep OpenVINO from adding what a layer makes before its fake-quant rounds it.
+
+    It lets the kernel of the layer add, and forgets the fake-quant in between: 32 dB are left of a
+    net with one such sum. A Minimum at the end of the range changes nothing.
+    """
+    for add in graph.readers(made):
+        if add.op not in ADD_OPS:
+            continue
+        for tensor in dict.fromkeys(add.data_inputs):
+            node = graph.producer(tensor)
+            form = form_of_tensor(graph, node) if node.op in OPS else ""
+            if isinstance(form, str):
+                continue
+            same = _minimum(graph, node, tensor, form.top * form.step + form.offset)
+            read = [same if each == tensor else each for each in add.data_inputs]
+            add = graph.replace(add, add.with_data_inputs(*read))
+
+
+def widen(graph: Graph) -> None:
+    """Write the ranges of fake-quants as OpenVINO rounds them like TensorFlow.
+
+    It rounds a zero point between two codes differently: ranges start and end at a code. It also
+    moves the values of 255 levels by half a step where a layer reads them: these fake-quants get
+    one more level, which no value reaches.
+    """
+    for node in tuple(graph):
+        form = form_of_tensor(graph, node) if node.op == VARS else ""
+        if isinstance(form, str):
+            continue
+        if not node.attr("narrow_range", False):
+            ends = form.offset, form.peak + form.offset
+            graph.replace(node, _with_range(graph, node, *ends, node.data_inputs[0]))
+            continue
+        cut = _minimum(graph, node, node.data_inputs[0], form.top * form.step + form.offset)
+        wide = _with_range(graph, node, form.offset, form.peak + form.offset, cut)
+        graph.replace(graph[node.name], wide.with_attrs(narrow_range=False, **{TOP: form.top}))
+
+
+def taken_back(graph: Graph) -> None:
+    """Remove what `keep_apart` and `widen` added."""
+    for node in tuple(graph):
+        if node.attr(APART):
+            graph.redirect({node.name: node.data_inputs[0]})
+            graph.remove(node)
+    for node in tuple(graph):
+        if node.op == VARS and TOP in node.attrs:
+            form = form_of_tensor(graph, node)
+            assert not isinstance(form, str)
+            high = form.top * form.step + form.offset
+            narrow = _with_range(graph, node, form.offset, high, node.data_inputs[0])
+            graph.replace(node, narrow.with_attrs(narrow_range=True, **{TOP: None}))
+
+
+def _minimum(graph: Graph, node: Node, tensor: str, high: float) -> str:
+    """Add a Minimum of a tensor and a number, beside a fake-quant; return its name."""
+    name, free = graph.unique_name(f"{node.name}/apart"), replace(node, device="")
+    end = graph.constant_beside(free, np.array(high, np.float32), f"{name}/max").name
+    new = Node(name, "Minimum", (tensor, end), {}, node.device)
+    return graph.add(new.with_attrs(T=FLOAT, **{APART: True})).name
+
+
+def _with_range(graph: Graph, node: Node, low: float, high: float, tensor: str) -> Node:
+    """Return a fake-quant with another range, of a tensor."""
+    free = replace(node, device="")
+    ends = [
+        graph.constant_beside(free, np.array(value, np.float32), f"{node.name}/{end}").name
+        for end, value in (("low", low), ("high", high))
+    ]
+    return node.with_data_inputs(tensor, *ends)

@@ -1,0 +1,245 @@
+"""Ranges of a model's tensors, the part of a range that its readers retain, and groups of
+tensors that share a scale.
+"""
+
+import functools
+import json
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import numpy as np
+from msgspec import Meta
+
+from deploykit.transforms.common.documents import converted
+from deploykit.transforms.common.errors import GraphError, MismatchError, nearest
+from deploykit.transforms.int8 import quantized_ops
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, normal
+from deploykit.transforms.untrusted.files import check_regular, read_json
+
+
+class TensorGroups:
+    """Groups of tensors, each known by one of its members: the leader."""
+
+    def __init__(self) -> None:
+        """Start without tensors."""
+        self._next: dict[str, str] = {}
+        """Each tensor names another one of its group, the leader itself."""
+
+    def __contains__(self, tensor: str) -> bool:
+        return tensor in self._next
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._next)
+
+    def add(self, tensor: str) -> None:
+        """Make a tensor a group of its own, unless it is in one."""
+        self._next.setdefault(tensor, tensor)
+
+    def join(self, tensor: str, other: str) -> None:
+        """Make one group of those of two tensors."""
+        self._next[self.leader(tensor)] = self.leader(other)
+
+    def leader(self, tensor: str) -> str:
+        """Return the one that stands for a tensor's group."""
+        while (after := self._next[tensor]) != tensor:
+            self._next[tensor] = self._next[after]
+            tensor = self._next[tensor]
+        return tensor
+
+
+Range = tuple[float, float]  # it holds zero
+
+EVERYTHING = (-math.inf, math.inf)
+
+_CUT_AT = {"Relu": math.inf, "Relu6": 6.0}
+_PASS_ON = frozenset({"Dequantize", "Identity", "MaxPool", "Requantize", "Reshape", "Squeeze"})
+
+
+def surviving_ranges(graph: Graph) -> dict[str, Range]:
+    """Return for each tensor a range: values beyond an end have the effect of that end.
+
+    One pass from the outputs up; an 8-bit op cuts off and passes on what its float op does.
+    """
+    found = dict.fromkeys(graph.outputs, EVERYTHING)
+    for name in reversed(graph.order()):
+        node = graph[name]
+        if node.op == "RequantizationRange":  # what it finds is no value that others compute with
+            continue
+        for place, tensor in enumerate(node.data_inputs):
+            own = found.get(name, EVERYTHING)
+            low, high = EVERYTHING if place else _before(graph, node, own)
+            if tensor in found:
+                low, high = min(low, found[tensor][0]), max(high, found[tensor][1])
+            found[tensor] = min(low, 0.0), max(high, 0.0)
+    return found
+
+
+def _before(graph: Graph, node: Node, own: Range) -> Range:
+    """Return what survives of the first input of a node, of whose result `own` survives."""
+    op = node.op.removeprefix("Quantized")
+    if op in _CUT_AT:
+        return 0.0, min(own[1], _CUT_AT[op])
+    if op in _PASS_ON:
+        return own
+    # Through a bias, a cut of one end does harm: InceptionV3 ends at 25 dB, not 32.
+    bias = _bias(graph, node) if op == "BiasAdd" and math.isfinite(own[1]) else None
+    return EVERYTHING if bias is None else (own[0] - bias[1], own[1] - bias[0])
+
+
+def _bias(graph: Graph, node: Node) -> Range | None:
+    """Return the range of a constant bias, or None."""
+    if node.op == "BiasAdd":
+        constant = quantized_ops.float_constant(graph, node.data_inputs[1])
+        ends = [] if constant is None else [constant[1].min(initial=0), constant[1].max(initial=0)]
+    else:
+        found = [graph.constant(tensor) for tensor in node.data_inputs[4:]]
+        ends = [end.value for end in found if end is not None and not end.shape]
+    return (float(ends[0]), float(ends[1])) if len(ends) == 2 and np.isfinite(ends).all() else None
+
+
+logger = logging.getLogger("deploykit")
+
+FORMAT = 1
+_LARGEST = float(np.finfo(np.float32).max)
+Float32 = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
+"""A finite number of type float32."""
+MOST_BYTES = 512 << 20  # two numbers of 20 bytes for each of ten million channels
+_KEYS = ("format", "model_sha256", "samples", "tensors")
+_TENSOR_KEYS = ("min", "max", "channel_mean", "channel_min", "channel_max")
+
+
+@dataclass(frozen=True)
+class TensorRange:
+    """The smallest and the largest value of a tensor, and of each channel; each channel's mean."""
+
+    min: Float32
+    max: Float32
+    channel_mean: tuple[Float32, ...] = ()
+    channel_min: tuple[Float32, ...] = ()
+    channel_max: tuple[Float32, ...] = ()
+    """Empty where the file does not contain it."""
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """What a calibration found, by tensor."""
+
+    model_sha256: str
+    samples: Annotated[int, Meta(ge=1)]
+    tensors: Mapping[str, TensorRange]
+
+    def of(self, tensor: str, channels: int | None = None) -> TensorRange:
+        """Return the range of a tensor. GraphError: it has none, or not so many channels."""
+        found = self.tensors.get(normal(tensor))
+        if found is None:
+            hint = nearest(normal(tensor), list(self.tensors))
+            raise GraphError("missing", kind="range for tensor", name=tensor, hint=hint)
+        for key in _TENSOR_KEYS[2:]:
+            length = len(getattr(found, key))
+            if key == "channel_max" and not length:
+                continue
+            if channels is not None and length != channels:
+                raise GraphError(
+                    "ranges-channels", tensor=tensor, channels=channels, key=key, count=length
+                )
+        return found
+
+    def text(self) -> str:
+        """Return the file's text: the same for the same ranges, one line a key."""
+        tensors = ",\n".join(
+            f"    {json.dumps(name)}: {{\n{_lines(found)}\n    }}"
+            for name, found in self.tensors.items()
+        )
+        head = {"format": FORMAT, "model_sha256": self.model_sha256, "samples": self.samples}
+        lines = [f"  {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
+        body = f"{{\n{tensors}\n  }}" if tensors else "{}"
+        return "\n".join(["{", *lines, f'  "tensors": {body}', "}", ""])
+
+
+def _lines(found: TensorRange) -> str:
+    keys = _TENSOR_KEYS if found.channel_max else _TENSOR_KEYS[:-1]
+    return ",\n".join(
+        f'      "{key}": {json.dumps(getattr(found, key), allow_nan=False)}' for key in keys
+    )
+
+
+def load_ranges(path: str | os.PathLike[str]) -> Ranges:
+    """Read ranges from their file.
+
+    FileError: it cannot be read. GraphError: it is no such file, or what it says cannot be.
+    """
+    status = check_regular(path)
+    return _loaded(os.fspath(path), (status.st_mtime_ns, status.st_size, status.st_ino))
+
+
+def check_ranges(path: str | os.PathLike[str], model: str, sha256: str) -> None:
+    """Raise MismatchError where ranges were calibrated on another model than this one.
+
+    Args:
+        path: the file of ranges.
+        model: what the model is called.
+        sha256: of its files.
+
+    FileError, GraphError: as `load_ranges`.
+    """
+    found = load_ranges(path).model_sha256
+    if not found:
+        logger.warning("%s holds no SHA-256 of a model, so it may be of another one than %s; run "
+                       "deploykit calibrate again", path, model)  # fmt: skip
+    elif found != sha256:
+        raise MismatchError("calibrated-on-other-model", file=path, model=model)
+
+
+@functools.lru_cache(maxsize=1)  # graphs are built from one file by the dozen
+def _loaded(path: str, status: tuple[int, ...]) -> Ranges:
+    try:
+        return _ranges(read_json(path, "file of ranges", MOST_BYTES, _once))
+    except GraphError as error:
+        raise error if path in str(error) else error.within(path) from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of the file. GraphError: a key occurs twice, so an edit would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise GraphError("json-key-twice", key=twice)
+    return found
+
+
+def _ranges(plain: Any) -> Ranges:
+    if not isinstance(plain, dict) or "format" not in plain:
+        raise GraphError("ranges-without-format")
+    if plain["format"] != FORMAT:
+        raise GraphError("format-unsupported", got=plain["format"], known=FORMAT)
+    _check_keys(plain, _KEYS, "the file")
+    tensors = plain.get("tensors")
+    if isinstance(tensors, dict):  # so that an error names the tensor
+        tensors = {normal(name): _tensor_range(name, each) for name, each in tensors.items()}
+    found = converted({"model_sha256": "", **plain, "tensors": {}}, Ranges)
+    return replace(found, tensors=converted(tensors, dict[str, TensorRange]))
+
+
+def _tensor_range(name: str, plain: Any) -> TensorRange:
+    where = f"tensor '{name}'"
+    _check_keys(plain, _TENSOR_KEYS, where)
+    try:
+        found = converted(plain, TensorRange)
+    except GraphError as error:
+        raise error.within(where) from None
+    if found.min > found.max:
+        raise GraphError("ranges-order", source=where, low=found.min, high=found.max)
+    return found
+
+
+def _check_keys(plain: Any, keys: tuple[str, ...], where: str) -> None:
+    """Raise GraphError for a key that nothing reads."""
+    for key in plain if isinstance(plain, dict) else ():
+        if key not in keys:
+            raise GraphError("ranges-unknown-key", what=where, key=key, hint=nearest(key, keys))

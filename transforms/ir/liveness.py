@@ -1,0 +1,87 @@
+"""When a node runs: in which loop of TensorFlow 1, and on which way out of which Switches.
+
+What a node reads and waits for decides both. A constant has no data inputs, so TensorFlow 1 lets it
+wait for the pivot of its loop or branch.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import (
+    ENTER_OPS,
+    EXIT_OPS,
+    LOOP_EDGE_OPS,
+    MERGE_OPS,
+    SWITCH_OPS,
+    split,
+)
+
+Way = tuple[str, int, int]  # what decides, the port of the Switch, and within how many loops
+
+
+@dataclass(frozen=True)
+class When:
+    """The loops around a node, outermost first, and the ways that all must be taken."""
+
+    loops: tuple[str, ...] = ()
+    ways: frozenset[Way] = frozenset()
+
+
+def when_nodes_run(graph: Graph) -> dict[str, When]:
+    """Return for each node when it runs, in one pass in execution order."""
+    found: dict[str, When] = {}
+    for name in graph.order():
+        node = graph[name]
+        if graph.is_input(name):
+            found[name] = When()
+        elif node.op in MERGE_OPS:
+            forward = (t for t in node.data_inputs if graph.producer(t).op not in LOOP_EDGE_OPS)
+            found[name] = _either(read(graph, found, tensor) for tensor in forward)
+        elif node.op == "ControlTrigger":
+            found[name] = When(_all(read(graph, found, t) for t in node.inputs).loops)
+        else:
+            when = _all(read(graph, found, tensor) for tensor in node.inputs)
+            if node.op in ENTER_OPS:
+                when = When((*when.loops, str(node.attr("frame_name"))), when.ways)
+            elif node.op in EXIT_OPS:
+                loops = when.loops[:-1]
+                when = When(loops, frozenset(way for way in when.ways if way[2] <= len(loops)))
+            found[name] = when
+    return found
+
+
+def read(graph: Graph, found: dict[str, When], tensor: str) -> When:
+    """Return when a tensor is there, or when a node is that is waited for."""
+    node, port = graph.producer(tensor), split(tensor)[1]
+    when = found[node.name]
+    if node.op not in SWITCH_OPS or port < 0 or graph.is_input(node.name):
+        return when
+    way = (_decider(graph, node.data_inputs[1]), port, len(when.loops))
+    return When(when.loops, when.ways | {way})
+
+
+def _decider(graph: Graph, condition: str) -> str:
+    """Return the tensor that a condition only passes on."""
+    node = graph.producer(condition)
+    while node.op in ("Identity", "RefIdentity") and not graph.is_input(node.name):
+        condition = node.data_inputs[0]
+        node = graph.producer(condition)
+    return condition
+
+
+def _all(inputs: Iterable[When]) -> When:
+    """Return when a node runs that needs all these."""
+    loops: tuple[str, ...] = ()
+    ways: frozenset[Way] = frozenset()
+    for each in inputs:
+        loops = max(loops, each.loops, key=len)
+        ways = ways | each.ways if each.ways else ways
+    return When(loops, ways)
+
+
+def _either(inputs: Iterable[When]) -> When:
+    """Return when a Merge runs that needs one of these: the ways that they have in common."""
+    known = list(inputs) or [When()]
+    loops = max((each.loops for each in known), key=len)
+    return When(loops, frozenset.intersection(*(each.ways for each in known)))

@@ -1,0 +1,222 @@
+"""What TensorFlow's registry says of each op, read from a table instead of a started TensorFlow.
+
+`ops.pb.gz` is an OpList of all ops since TensorFlow 2.16, without documentation, each as the newest
+release defines it. `op_releases.json` has the first release and the first one without it of those
+that are not in all. `make ops`, run with each new release, brings both up to date; a test compares
+them with the TensorFlow that is installed.
+"""
+
+import functools
+import gzip
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from deploykit.transforms.engines.packages import tensorflow_wheel
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.protos import OpDef, OpList
+from deploykit.transforms.ir.tensors import DType, type_name
+
+PLACEHOLDER_OPS = frozenset({"Placeholder", "PlaceholderV2"})
+FEEDABLE_OPS = PLACEHOLDER_OPS | {"PlaceholderWithDefault"}
+LAST_VERSION_WITHOUT_SCALARS = 21  # up to here a placeholder's shape [] meant any shape
+REF_VARIABLE_OPS = frozenset({"Variable", "VariableV2"})  # of TensorFlow 1, read without another op
+VARIABLE_OPS = REF_VARIABLE_OPS | {"VarHandleOp"}
+
+# Stateful for the registry, yet nothing outside of the graph learns whether they ran.
+_UNSEEN_OPS = re.compile(
+    r"ReadVariableOp|ResourceGather(Nd)?|VarHandleOp|VarIsInitializedOp|VariableShape|Variable(V2)?"
+    r"|(Anonymous)?(Mutable(Dense)?)?HashTable(OfTensors)?(V2)?|LookupTable(Find|Size|Export)V2"
+    r"|Random\w+|TruncatedNormal|ParameterizedTruncatedNormal|Multinomial|Stateless\w+|(?!Save|Initialize)\w+Dataset\w*"
+    r"|TensorArray\w*|Empty|GuaranteeConst|DeviceIndex|Timestamp|DtypeWithDefaultOp"
+)
+
+# Stateless for the registry, yet they end the process, run code, or tell others what they read.
+_SEEN_OPS = frozenset(
+    {
+        "Abort", "DebugIdentity", "DebugNanCount", "DebugNumericSummary", "DebugNumericSummaryV2",
+        "MatchingFiles", "PyFuncStateless", "ReadFile", "XlaCustomCall", "XlaCustomCallV2",
+    }
+)  # fmt: skip
+
+MAX_PORTS = 1 << 20  # of one node; nothing honest comes near, TensorFlow takes all memory beyond
+GRAPH_VERSION = 2474  # what that TensorFlow calls the form of its graphs
+TABLE = Path(__file__).with_name("ops.pb.gz")
+RELEASES = Path(__file__).with_name("op_releases.json")
+
+Release = tuple[int, int]
+"""Such as (2, 16)."""
+Span = tuple[Release | None, Release | None]
+"""The first release with an op, and the first one without it; None: there is none in the table."""
+
+
+@functools.cache
+def op_defs() -> Mapping[str, OpDef]:
+    """Return the definition of every op of the installed TensorFlow by name.
+
+    Without TensorFlow, those of all releases.
+    """
+    wheel = tensorflow_wheel()
+    ops = OpList.FromString(gzip.decompress(TABLE.read_bytes())).op
+    return {
+        op.name: op for op in ops if wheel is None or _has(wheel.numbers, _spans().get(op.name))
+    }
+
+
+def other_release(op: str) -> str:
+    """Say which release has an op that the installed TensorFlow lacks; nothing: none has it."""
+    wheel, span = tensorflow_wheel(), _spans().get(op)
+    if wheel is None or span is None or _has(wheel.numbers, span):
+        return ""
+    since, until = span
+    is_newer = since is not None and wheel.numbers < since
+    which = f">= {_text(since)}" if is_newer else f"< {_text(until)}"
+    return f"{op} needs TensorFlow {which}; this is {wheel.version}"
+
+
+def _has(release: Release, span: Span | None) -> bool:
+    since, until = span or (None, None)
+    return (since is None or since <= release) and (until is None or release < until)
+
+
+@functools.cache
+def _spans() -> Mapping[str, Span]:
+    """Return the releases of the ops that are not in all."""
+    found = json.loads(RELEASES.read_text())
+    return {op: (_release(since), _release(until)) for op, (since, until) in found.items()}
+
+
+def _release(text: str | None) -> Release | None:
+    if text is None:
+        return None
+    major, minor = text.split(".")
+    return int(major), int(minor)
+
+
+def _text(release: Release | None) -> str | None:
+    return None if release is None else "{}.{}".format(*release)
+
+
+def acts(op: str) -> bool:
+    """Say whether something outside of the graph may learn that a node of this op has run."""
+    op_def = op_defs().get(op)
+    if op_def is None or op in _SEEN_OPS:
+        return True
+    return op_def.is_stateful and not _UNSEEN_OPS.fullmatch(op)
+
+
+def input_types(node: Node, op_def: OpDef | None = None) -> list[DType] | None:
+    """Return the type of each data input of a node, or None where its attributes do not say."""
+    return _types(node, (op_def or op_defs()[node.op]), "input_arg")
+
+
+def output_types(node: Node, op_def: OpDef | None = None) -> list[DType] | None:
+    """Return the type of each output of a node, or None where its attributes do not say."""
+    return _types(node, (op_def or op_defs()[node.op]), "output_arg")
+
+
+def input_ports(node: Node, op_def: OpDef) -> dict[str, range]:
+    """Return the ports of each named input of an op."""
+    return _ports(node, op_def, "input_arg")
+
+
+def output_ports(node: Node, op_def: OpDef) -> dict[str, range]:
+    """Return the ports of each named output of an op (TopKV2: values 0, indices 1)."""
+    return _ports(node, op_def, "output_arg")
+
+
+def output_references(node: Node, op_def: OpDef) -> list[str]:
+    """Return how other nodes of a function refer to the outputs of a node."""
+    ports = output_ports(node, op_def)
+    return [f"{node.name}:{output}:{i}" for output in ports for i in range(len(ports[output]))]
+
+
+def with_op(node: Node, op: str) -> Node:
+    """Return a node with another op, and without the attributes that the new op does not know."""
+    known = {attr.name for attr in op_defs()[op].attr}
+    attrs = {name: value for name, value in node.attrs.items() if name in known or name[:1] == "_"}
+    return replace(node, op=op, attrs=attrs)
+
+
+def _ports(node: Node, op_def: OpDef, side: str) -> dict[str, range]:
+    ports, port = {}, 0
+    for arg in getattr(op_def, side):
+        types = _arg_types(node, op_def, arg)
+        ports[arg.name] = range(port, port + (len(types) if types is not None else 1))
+        port = ports[arg.name].stop
+    return ports
+
+
+def _types(node: Node, op_def: OpDef, side: str) -> list[DType] | None:
+    result: list[DType] = []
+    for arg in getattr(op_def, side):
+        types = _arg_types(node, op_def, arg)
+        if types is None:
+            return None
+        result += types
+    return result
+
+
+def _arg_types(node: Node, op_def: OpDef, arg: OpDef.ArgDef) -> list[DType] | None:
+    if arg.type_list_attr:
+        types = _attr(node, op_def, arg.type_list_attr)
+        return list(types) if isinstance(types, list) else None
+    type_ = type_name(arg.type) if arg.type else _attr(node, op_def, arg.type_attr)
+    count = _attr(node, op_def, arg.number_attr) if arg.number_attr else 1
+    if not isinstance(type_, DType) or not isinstance(count, int):
+        return None
+    if not 0 <= count <= MAX_PORTS:
+        return None
+    return [type_] * count
+
+
+def _attr(node: Node, op_def: OpDef, name: str) -> object:
+    if name in node.attrs:
+        return node.attr(name)
+    for attr in op_def.attr:
+        if attr.name == name and attr.HasField("default_value"):
+            return Node("", "", attrs={name: attr.default_value}).attr(name)
+    return None
+
+
+def merge(ops: Iterable[OpDef], release: Release) -> None:
+    """Bring the table up to date with the ops of a release that is newer than those in it."""
+    table = OpList.FromString(gzip.decompress(TABLE.read_bytes())).op if TABLE.exists() else ()
+    known = {op.name: op for op in table}
+    new = {op.name: op for op in ops}
+    spans = dict(_spans()) if RELEASES.exists() else {}
+    for name in sorted({*known, *new}):
+        since, until = spans.get(name, (None, None))
+        if name not in known and known:
+            spans[name] = release, None
+        elif name not in new and until is None:
+            spans[name] = since, release
+    merged = OpList(op=[op for _, op in sorted({**known, **new}.items())])
+    TABLE.write_bytes(gzip.compress(merged.SerializeToString(deterministic=True), 9, mtime=0))
+    texts = {op: [_text(each) for each in span] for op, span in sorted(spans.items())}
+    RELEASES.write_text(json.dumps(texts, indent=1) + "\n")
+
+
+def registered() -> list[OpDef]:
+    """Return the ops of the TensorFlow that is installed, without their documentation."""
+    import tensorflow  # noqa: F401  the registry fills when TensorFlow starts
+    from tensorflow.python.client import pywrap_tf_session
+
+    buffer = pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList())
+    return [undocumented(op) for op in OpList.FromString(buffer).op]
+
+
+def undocumented(op: OpDef) -> OpDef:
+    """Return a definition without what is only for readers."""
+    for part in (op, *op.input_arg, *op.output_arg, *op.attr):
+        part.ClearField("description")
+    op.ClearField("summary")
+    return op
+
+
+if __name__ == "__main__":
+    installed = tensorflow_wheel()
+    if installed is not None:
+        merge(registered(), installed.numbers)

@@ -1,0 +1,220 @@
+"""TFRecord files: each record is its length, its bytes, and a masked CRC-32C of either.
+
+Format: tensorflow/core/lib/io/record_writer.h. google-crc32c computes the checksum with the
+processor's own instruction, at the speed of memory.
+"""
+
+import contextlib
+import gzip
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, cast
+
+import google_crc32c
+
+from deploykit.transforms.common.errors import FileError, VerificationError
+from deploykit.transforms.untrusted.files import MOST_RATIO, MOST_UNPACKED, opened, read_up_to
+
+OVERHEAD = 16  # bytes that framing adds to a record
+MAX_RECORD = 2 << 30  # protobuf reads no message above 2 GiB
+
+_HEAD = 12  # bytes before a record: its length, and the checksum of that
+_GZIP = b"\x1f\x8b\x08"
+
+
+def masked_crc(content: bytes) -> int:
+    """Return the checksum as it is stored: rotated by 15 bits, plus a constant."""
+    crc = int(google_crc32c.value(content))
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def framed(record: bytes) -> bytes:
+    """Return a record as it stands in a file."""
+    length = struct.pack("<Q", len(record))
+    return b"".join(
+        (
+            length,
+            struct.pack("<I", masked_crc(length)),
+            record,
+            struct.pack("<I", masked_crc(record)),
+        )
+    )
+
+
+def is_gzip(path: str | os.PathLike[str]) -> bool:
+    """Say whether a file is compressed. FileError: it cannot be read."""
+    try:
+        with opened(path) as file:
+            head = file.read(12)
+    except OSError as error:
+        raise FileError("file-error", source=path, reason=error.strerror or error) from None
+    # A record of 559,903 bytes begins with the same three bytes; then a checksum follows.
+    return head.startswith(_GZIP) and head[8:] != struct.pack("<I", masked_crc(head[:8]))
+
+
+def most_unpacked(size: int) -> int:
+    """Return how many bytes a packed file of a size holds at most."""
+    return max(MOST_UNPACKED, MOST_RATIO * size)
+
+
+@dataclass(frozen=True)
+class DamagedRecord:
+    """What stands in the place of a record that cannot be read."""
+
+    reason: str
+
+
+def read_records(path: str | os.PathLike[str], compressed: bool) -> Iterator[bytes]:
+    """Yield the records of a file.
+
+    FileError: it cannot be read. VerificationError: it is damaged; the message names the record.
+    """
+    number = 0
+    with _unpacked(path, compressed) as (file, most):
+        try:
+            while (record := _next(file, most)) is not None:
+                if isinstance(record, DamagedRecord):
+                    raise _FramingError(f": {record.reason}")
+                yield record
+                number += 1
+        except _FramingError as error:
+            raise VerificationError(
+                "tfrecord-damaged", source=path, number=number, reason=error
+            ) from None
+
+
+def read_all_records(
+    path: str | os.PathLike[str], compressed: bool, count: int
+) -> Iterator[bytes | DamagedRecord]:
+    """Yield the records of a file that holds so many, or what stands in the place of one.
+
+    A record whose bytes are damaged is passed over. Where a length is, the next sound record is
+    looked for, and as many count as damaged in between as are missing in the end; of a compressed
+    file, all from there on. FileError: it cannot be read. VerificationError: it holds more or
+    fewer, or it cannot be told which of several gaps lacks how many.
+    """
+    number = 0
+    with _unpacked(path, compressed) as (file, most):
+        while number < count:
+            place = 0 if compressed else file.tell()
+            try:
+                record = _next(file, most)
+            except _FramingError as error:
+                lost = count - number
+                if not compressed:
+                    lost = _lost(file, place, most, lost)
+                if lost < 1:
+                    break
+                yield from [DamagedRecord(str(error).lstrip(": "))] * lost
+                number += lost
+                continue
+            if record is None:
+                break
+            yield record
+            number += 1
+        if number == count and _ends(file, most, compressed):
+            return
+    raise VerificationError("tfrecord-order", source=path, number=number, count=count)
+
+
+class _FramingError(Exception):
+    """It cannot be told where the next record begins; the message ends a sentence on this one."""
+
+
+@contextlib.contextmanager
+def _unpacked(path: str | os.PathLike[str], compressed: bool) -> Iterator[tuple[IO[bytes], int]]:
+    """Open a file; yield it, and the bytes that a record of it has at most."""
+    try:
+        with opened(path) as raw:
+            if not compressed:
+                yield raw, MAX_RECORD
+                return
+            most = most_unpacked(os.fstat(raw.fileno()).st_size)
+            yield cast(IO[bytes], gzip.GzipFile(fileobj=raw)), most
+    except OSError as error:
+        raise FileError("file-error", source=path, reason=error.strerror or error) from None
+
+
+def _next(file: IO[bytes], most: int) -> bytes | DamagedRecord | None:
+    """Return the next record; None: there is none."""
+    try:
+        return _framed(file, most)
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise _FramingError(f": gzip: {error}") from None
+
+
+def _framed(file: IO[bytes], most: int) -> bytes | DamagedRecord | None:
+    head = file.read(_HEAD)
+    if not head:
+        return None
+    if len(head) < _HEAD:
+        raise _FramingError(f" is cut short: {len(head)} of the {_HEAD} bytes before it")
+    length, crc = struct.unpack("<QI", head)
+    if crc != masked_crc(head[:8]):
+        raise _FramingError(": the checksum of its length is wrong")
+    if length > MAX_RECORD:
+        raise _FramingError(f": {length} bytes, more than protobuf reads")
+    if length > most:
+        raise _FramingError(
+            f": {length} bytes, more than {MOST_RATIO} times its file, which no record has"
+        )
+    body = read_up_to(file, length + 4)
+    if len(body) < length + 4:
+        raise _FramingError(f" is cut short: {len(body)} of {length + 4} bytes, checksum included")
+    if struct.unpack_from("<I", body, length)[0] != masked_crc(body[:length]):
+        return DamagedRecord("the checksum of its bytes is wrong")
+    return body[:length]
+
+
+def _ends(file: IO[bytes], most: int, compressed: bool) -> bool:
+    """Say whether nothing is behind the last record, or only the damaged end of a packed file."""
+    try:
+        return _next(file, most) is None
+    except _FramingError:
+        return compressed
+
+
+def _lost(file: IO[bytes], place: int, most: int, left: int) -> int:
+    """Return how many records lie between a place and the next sound one, to which the file goes.
+
+    So many are left in all from the place on. 0: that cannot be told.
+    """
+    behind = _next_sound(file, place)
+    sound, gaps = 0, 1
+    file.seek(behind)
+    while True:
+        place = file.tell()
+        try:
+            if _next(file, most) is None:
+                break
+            sound += 1
+        except _FramingError:
+            gaps += 1
+            file.seek(_next_sound(file, place))
+    file.seek(behind)
+    lost = left - sound
+    return 1 if gaps == lost else lost if gaps == 1 else 0
+
+
+def _next_sound(file: IO[bytes], place: int) -> int:
+    """Return where behind a place the next sound record begins; else where the file ends."""
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        zeros = place + 1  # the upper half of a length, which is no more than 2 GiB
+        while (zeros := content.find(bytes(4), zeros + 1)) >= 0:
+            start = zeros - 4
+            if start <= place:
+                continue
+            head = content[start : start + _HEAD]
+            if len(head) < _HEAD or struct.unpack_from("<I", head, 8)[0] != masked_crc(head[:8]):
+                continue
+            (length,) = struct.unpack_from("<Q", head)
+            end = start + _HEAD + length
+            if end + 4 <= len(content) and struct.unpack_from("<I", content, end)[0] == masked_crc(
+                content[start + _HEAD : end]
+            ):
+                return start
+        return len(content)

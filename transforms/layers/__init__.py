@@ -1,0 +1,1 @@
+"""Layers of a network, recognized by the ops that compute them."""

@@ -1,0 +1,273 @@
+"""Scales, shifts and biases by channel, and the ops that pass them on unchanged."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.kernel_limits import limit
+from deploykit.transforms.ir.node import Node, producer_name
+from deploykit.transforms.ir.pattern import Op
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.fused_ops import ADD_OPS, Chain, chain
+from deploykit.transforms.layers.layers import (
+    LAYER_OPS,
+    bias_add,
+    channels_first,
+    per_channel,
+    weights_of,
+)
+from deploykit.transforms.runtime.constants import Constants
+
+ARITHMETIC_OPS = frozenset({"Add", "AddV2", "Sub", "Mul", "RealDiv"})
+BIAS_OPS = frozenset({"BiasAdd"})
+FUSED_BATCH_NORM_OPS = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
+GLOBAL_BATCH_NORM_OPS = frozenset({"BatchNormWithGlobalNormalization"})
+BATCH_NORM_OPS = FUSED_BATCH_NORM_OPS | GLOBAL_BATCH_NORM_OPS
+
+
+@dataclass(frozen=True)
+class Affine:
+    """y = scale * x + offset per output channel, in float64; None stands for 1 and for 0."""
+
+    scale: Array | None = None
+    offset: Array | None = None
+
+    def then(self, other: "Affine") -> "Affine":
+        """Return this step followed by another as one step."""
+        offset = self.offset
+        if offset is not None and other.scale is not None:
+            offset = offset * other.scale
+        return Affine(_combined(np.multiply, self.scale, other.scale),
+                      _combined(np.add, offset, other.offset))  # fmt: skip
+
+    @property
+    def finite(self) -> bool:
+        """Say whether no channel is scaled or shifted by NaN or Inf."""
+        return all(v is None or bool(np.isfinite(v).all()) for v in (self.scale, self.offset))
+
+
+def _combined(function: np.ufunc, a: Array | None, b: Array | None) -> Array | None:
+    return function(a, b) if a is not None and b is not None else b if a is None else a
+
+
+def read_step(
+    constants: Constants,
+    layer: Node,
+    channels: int,
+    step: Node,
+    tensor: str,
+    scalars: bool = False,
+) -> Affine | str:
+    """Return what `step` does to the layer's output `tensor`, or why it is no affine step.
+
+    With `scalars`, scaling by a single number is one; shifting by one always is. An input of the
+    layer is read in the same way.
+    """
+    inputs = step.data_inputs
+    if inputs.count(tensor) != 1:
+        return f"{step.op} reads the layer more than once or at another port"
+    if step.op in BATCH_NORM_OPS and inputs[0] == tensor:
+        return _batch_norm(constants, layer, channels, step)
+    other = next(i for i in inputs if i != tensor)
+    vector = _vector(constants, layer, channels, other, step, scalars)
+    if isinstance(vector, str):
+        return vector
+    if step.op in ("Add", "AddV2", "BiasAdd"):
+        return Affine(None, vector)
+    if step.op == "Mul":
+        return Affine(vector)
+    if step.op == "Sub":
+        left = inputs[0] == tensor
+        return Affine(None, -vector) if left else Affine(np.full(channels, -1.0), vector)
+    if inputs[0] != tensor:
+        return "it divides a constant by the layer"
+    with np.errstate(divide="ignore"):
+        return Affine(1 / vector)
+
+
+def _vector(
+    constants: Constants, layer: Node, channels: int, tensor: str, step: Node, scalars: bool
+) -> Array | str:
+    value = constants.value(tensor)
+    if value is None:
+        return f"'{producer_name(tensor)}' is not constant"
+    if step.op in BIAS_OPS:
+        if value.shape != (channels,) or not _same_channels(layer, step):
+            return "its bias does not lie along the layer's output channels"
+        return value.astype(np.float64)
+    takes_one = scalars or step.op in ("Add", "AddV2", "Sub")
+    if takes_one and value.size == 1 and value.ndim <= LAYER_OPS[layer.op]:
+        return np.full(channels, value.reshape(()), np.float64)
+    vector = per_channel(layer, value, channels)
+    if vector is None:
+        return f"its constant of shape {list(value.shape)} is not one value per output channel"
+    return vector.astype(np.float64)
+
+
+def _same_channels(layer: Node, step: Node) -> bool:
+    return LAYER_OPS[layer.op] == 2 or channels_first(layer) == channels_first(step)
+
+
+def _batch_norm(constants: Constants, layer: Node, channels: int, step: Node) -> Affine | str:
+    if not _same_channels(layer, step):
+        return "the batch norm does not lie along the layer's output channels"
+    found = read_batch_norm(constants, step)
+    if isinstance(found, Affine) and found.scale is not None and found.scale.shape != (channels,):
+        return "a parameter of the batch norm is not one value per output channel"
+    return found
+
+
+def read_batch_norm(constants: Constants, step: Node) -> Affine | str:
+    """Return what a batch norm does to each channel of what it reads, or why that is not known."""
+    if step.op in FUSED_BATCH_NORM_OPS:
+        if step.attr("is_training", True):
+            return "the batch norm is in training mode"
+        order, epsilon, scaled = (1, 2, 3, 4), step.attr("epsilon", 1e-4), True
+    else:  # inputs: x, mean, variance, beta, gamma
+        order, epsilon = (4, 3, 1, 2), step.attr("variance_epsilon")
+        scaled = step.attr("scale_after_normalization")
+    values = [constants.value(step.data_inputs[i]) for i in order]
+    if any(value is None for value in values) or epsilon is None:
+        return "a parameter of the batch norm is not constant"
+    gamma, beta, mean, variance = (np.asarray(v, np.float64) for v in values)
+    if mean.ndim != 1 or any(v.shape != mean.shape for v in (gamma, beta, variance)):
+        return "a parameter of the batch norm is not one value per output channel"
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scale = (gamma if scaled else 1.0) / np.sqrt(variance + epsilon)
+    return Affine(scale, beta - mean * scale)
+
+
+def chain_of(graph: Graph, layer: Node) -> Chain:
+    """Return a layer with the constant bias behind it."""
+    return chain(graph, layer, frozenset(), lambda _, __: False)
+
+
+def lift(graph: Graph, layer: str, change: Array, is_shifted: bool = False) -> None:
+    """Add a value per channel to the bias of a layer; with `is_shifted`, its result is renamed."""
+    if not change.any():
+        return
+    moves: dict[str, str] = {}
+    change_bias(graph, chain_of(graph, graph[layer]), change, moves, is_shifted)
+    graph.redirect(moves | {f"^{old}": f"^{new}" for old, new in moves.items()})
+    for name in moves:
+        graph.remove(graph[name])
+
+
+def set_bias(graph: Graph, each: Chain, bias: Array) -> None:
+    """Give a layer that has a bias another one, one value per channel."""
+    biased = each.nodes[1]
+    add = bias_add(graph, biased.name, graph[each.nodes[0].name], bias, "/new_bias")
+    graph.absorb([biased], into=add)
+
+
+def through(graph: Graph, layer: Node, offset: Array) -> Array:
+    """Return what an offset per input channel adds to each output channel of a layer.
+
+    The layer is none that `mean_output` refuses.
+    """
+    const = weights_of(graph, layer)
+    assert const is not None
+    result = mean_output(layer, const.value, offset)
+    assert result is not None
+    return result
+
+
+def mean_output(layer: Node, weights: Array, means: Array) -> Array | None:
+    """Return what a layer gives for an input of these means, one per channel: float64.
+
+    Weights are [h, w, in / groups, out], [h, w, in, multiplier] (depthwise) or [in, out]; each
+    group of output channels sees its own input channels. None where the means are of other channels
+    than the weights.
+    """
+    if layer.attr("transpose_a", False):
+        return None
+    if layer.op == "MatMul":
+        matrix = weights.T if layer.attr("transpose_b", False) else weights
+    else:
+        matrix = weights.sum((0, 1), dtype=np.float64)
+    if layer.op == "DepthwiseConv2dNative":
+        return (matrix * means[:, np.newaxis]).reshape(-1) if len(means) == len(matrix) else None
+    inputs, outputs = matrix.shape
+    groups, rest = divmod(len(means), inputs)
+    if rest or not groups or outputs % groups or (groups > 1 and layer.op == "MatMul"):
+        return None
+    by_group = matrix.astype(np.float64).reshape(inputs, groups, outputs // groups)
+    result: Array = np.einsum("igo,gi->go", by_group, means.reshape(groups, inputs))
+    return result.reshape(outputs)
+
+
+def change_bias(
+    graph: Graph, each: Chain, change: Array, moves: dict[str, str], is_shifted: bool
+) -> None:
+    """Put a BiasAdd with another bias behind a layer; under a new name where its value changes."""
+    layer = biased = each.nodes[0]
+    bias = change
+    if each.bias:
+        biased = each.nodes[1]
+        const = graph.constant(each.bias)
+        assert const is not None
+        bias = const.value.astype(np.float64) + change
+    else:
+        layer = graph.add(layer.with_name(graph.unique_name(f"{layer.name}_unbiased")))
+    add = bias_add(graph, biased.name, layer, bias, "/shifted_bias")
+    add = graph.absorb([biased], into=add)
+    if is_shifted:
+        moves[biased.name] = shifted_copy(graph, add)
+
+
+def shifted_copy(graph: Graph, node: Node) -> str:
+    """Add a node that gives the shifted value once its inputs have moved; return its name."""
+    return graph.add(node.with_name(graph.unique_name(f"{node.name}_shifted"))).name
+
+
+LAYER = Op("Conv2D|DepthwiseConv2dNative|MatMul", name="layer")
+SameShape = Callable[[str, str], bool]
+
+
+def linear_chains(graph: Graph, same_shape: SameShape) -> dict[str, Chain]:
+    """Return the layers with their biases and sums, by the last node; each sum belongs to one."""
+    chains: dict[str, Chain] = {}
+    summands: set[str] = set()
+
+    def free_sum(tensor: str, other: str) -> bool:
+        return tensor not in summands and same_shape(tensor, other)
+
+    for match in graph.match(LAYER):
+        layer = match["layer"]
+        reason = _reason(graph, layer)
+        if reason:
+            graph.skip(layer, reason)
+            continue
+        found = chain(graph, layer, frozenset(), free_sum)
+        summands.add(found.summand)
+        chains[found.nodes[-1].name] = found
+    return chains
+
+
+def _reason(graph: Graph, layer: Node) -> str:
+    """Return why a layer's bias cannot be changed, or an empty string."""
+    if layer.attr("T") != "float32":
+        return f"its type is {layer.attr('T')}, not float32"
+    if weights_of(graph, layer) is None:
+        return "its weights are not constant"
+    if graph.is_input(layer.name):
+        return "it is fed"
+    if channels_first(layer):
+        return "its data format is NCHW; convert_layout makes it NHWC"
+    return limit(layer.op, layer.with_attrs(dilations=None))  # those that it has run already
+
+
+def passes_on(node: Node, same_shape: SameShape, zeros_matter: bool = True) -> bool:
+    """Say whether offsets of what a node reads are, added up, the offset of what it gives.
+
+    Without `zeros_matter`: whether factors of what it reads are those of what it gives.
+    """
+    if node.op in ADD_OPS:
+        return same_shape(*node.data_inputs)
+    if node.op in ("MaxPool", "AvgPool"):
+        within_channels = not channels_first(node) and node.attr("ksize")[-1] == 1
+        keeps_zeros = node.op == "MaxPool" or node.attr("padding") == "VALID"
+        return within_channels and (keeps_zeros or not zeros_matter)
+    return node.op == "Identity"

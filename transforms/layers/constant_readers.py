@@ -1,0 +1,389 @@
+"""The ops that read a constant, also through loops, branches and calls, and its role for them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from deploykit.transforms.ir.functions import Body, Callee, Library, callees
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node, producer_name, tensor_name
+from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.layers.layers import FLOATS, LAYER_OPS, PRIVATE_OPS, WEIGHTS, channel_axes
+from deploykit.transforms.runtime.constants import Constants
+from deploykit.transforms.runtime.numpy_kernels import KERNELS
+from deploykit.transforms.shapes.sizes import Shape
+from deploykit.transforms.shapes.static_shapes import Shapes
+
+Axes = tuple[int, ...]  # ascending; they number the channels of a constant
+
+# Op: the place of its filter or kernel, and its channel axes from the end. Those of LAYER_OPS are
+# in `channel_axes`. What Conv...BackpropInput gives is [..., in], and its filter [..., in, out].
+_KERNELS: dict[tuple[str, int], Axes] = {
+    ("Conv", 1): (-1,),
+    ("Conv3DBackpropInput", 1): (-2,),
+    ("Conv3DBackpropInputV2", 1): (-2,),
+    ("DepthwiseConv2dNativeBackpropInput", 1): (-2,),
+    ("FusedPadConv2D", 2): (-1,),
+    ("FusedResizeAndPadConv2D", 3): (-1,),
+    ("BlockLSTM", 4): (-1,),
+    ("BlockLSTMV2", 4): (-1,),
+    ("GRUBlockCell", 2): (-1,),
+    ("GRUBlockCell", 3): (-1,),
+    ("LSTMBlockCell", 3): (-1,),
+}
+# Op: what says that its first or second operand is transposed.
+_PRODUCTS = {
+    "BatchMatMul": ("adj_x", "adj_y"),
+    "BatchMatMulV2": ("adj_x", "adj_y"),
+    "BatchMatMulV3": ("adj_x", "adj_y"),
+    "MatMul": ("transpose_a", "transpose_b"),
+    "SparseMatMul": ("transpose_a", "transpose_b"),
+}
+# Sums or means of rows of what they read first.
+_ROW_SUMS = frozenset(
+    f"SparseSegment{kind}{ending}"
+    for kind in ("Mean", "SqrtN", "Sum")
+    for ending in ("", "WithNumSegments")
+)
+_PASSING = frozenset({"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze"})
+
+
+class Roles:
+    """The roles in one graph, or in the body of one function."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        value: Callable[[str], Array | None],
+        shape: Callable[[str], Shape | None],
+    ) -> None:
+        """Take what knows the value of a constant tensor, and the shape of any."""
+        self._graph, self._value, self._shape = graph, value, shape
+
+    def channels(self, reader: Node, place: int, rank: int) -> Axes | None:
+        """Return the axes of an input that number a layer's output channels, or a table's rows.
+
+        None: this op reads this input in another role. No axis: all of it makes one value.
+        """
+        axes = self._layer(reader, place, rank)
+        if axes is None:
+            axes = self._table(reader, place, rank)
+        if axes is None or any(not 0 <= axis < rank for axis in axes):
+            return None
+        return tuple(sorted(set(axes)))
+
+    def _layer(self, reader: Node, place: int, rank: int) -> Axes | None:
+        op = PRIVATE_OPS.get(reader.op, reader.op)
+        if op in _PRODUCTS:
+            return self._product(replace(reader, op=op), place, rank)
+        if op in LAYER_OPS and place == WEIGHTS:
+            return channel_axes(replace(reader, op=op))
+        if op == "Einsum":
+            return self._einsum(reader, place, rank)
+        kernel = _KERNELS.get((op, place))
+        return None if kernel is None else tuple(rank + axis for axis in kernel)
+
+    def _product(self, reader: Node, place: int, rank: int) -> Axes | None:
+        """Return the rows of a first factor, or the columns of a second one, in each batch.
+
+        What OneHot makes looks rows up where others sum them, so its product's factor is a table.
+        """
+        if place > 1 or rank < 2:
+            return None
+        flipped = reader.attr(_PRODUCTS[reader.op][place], False)
+        picks = self._is_one_hot(reader.data_inputs[1 - place])
+        kept = rank - 1 if (place + flipped + picks) % 2 else rank - 2
+        return (*range(rank - 2), kept)
+
+    def _einsum(self, reader: Node, place: int, rank: int) -> Axes | None:
+        """Return the axes of an operand that its product with the other one keeps.
+
+        It is a layer only where an axis of both is summed over: else it is no sum of products.
+        """
+        terms, arrow, result = str(reader.attr("equation", "")).replace(" ", "").partition("->")
+        operands = terms.split(",")
+        if len(operands) != 2 or place > 1 or not arrow:
+            return None
+        labels, other = _labels(operands[place], rank), operands[1 - place]
+        if len(labels) != rank or len(set(labels)) < rank:  # a diagonal
+            return None
+        kept = {label for label in labels if label in result or label[0] == "."}
+        summed = {label for label in labels if label in other} - kept
+        if not summed:
+            return None
+        if self._is_one_hot(reader.data_inputs[1 - place]):
+            kept = summed | {label for label in kept if label in other}
+        return tuple(axis for axis, label in enumerate(labels) if label in kept)
+
+    def _is_one_hot(self, tensor: str) -> bool:
+        node = self._graph.producer(tensor)
+        while node.op in _PASSING and not self._graph.is_input(node.name):
+            node = self._graph.producer(node.data_inputs[0])
+        return node.op == "OneHot"
+
+    def _table(self, reader: Node, place: int, rank: int) -> Axes | None:
+        if reader.op == "SparseTensorDenseMatMul" and place == 3:
+            return (1,) if reader.attr("adjoint_b", False) else (0,)
+        if place > 0:
+            return None
+        if reader.op in _ROW_SUMS or reader.op == "Gather":
+            return (0,)
+        if reader.op == "GatherV2":
+            axis = self._value(reader.data_inputs[2])
+            batches = reader.attr("batch_dims", 0)
+            if axis is None or batches < 0:
+                return None
+            return (*range(batches), int(axis.item()) % max(rank, 1))
+        if reader.op == "GatherNd":
+            indices = self._shape(reader.data_inputs[1])
+            return tuple(range(indices[-1])) if indices and indices[-1] >= 0 else None
+        return None
+
+
+def _labels(term: str, rank: int) -> list[str]:
+    """Return one label an axis; those of an ellipsis are a dot and its number."""
+    before, dots, after = term.partition("...")
+    unnamed = [f".{i}" for i in range(rank - len(before) - len(after))] if dots else []
+    return [*before, *unnamed, *after]
+
+
+# Ops that give on what they read first as it is, and the number of outputs that do.
+_SAME = {
+    "CheckNumerics": 1,
+    "EnsureShape": 1,
+    "Enter": 1,
+    "GuaranteeConst": 1,
+    "Identity": 1,
+    "PreventGradient": 1,
+    "Snapshot": 1,
+    "StopGradient": 1,
+    "Switch": 2,
+}
+# Ops that give on what they read or parts of it, at other places, and which input that is.
+_MOVING = {
+    "ExpandDims": 0,
+    "Reshape": 0,
+    "Slice": 0,
+    "Split": 1,
+    "Squeeze": 0,
+    "StridedSlice": 0,
+    "Transpose": 0,
+}
+_SUMS = frozenset({"Add", "AddV2"})
+_SHAPE_OPS = frozenset({"Rank", "Shape", "ShapeN", "Size"})
+_LOOPS = frozenset({"StatelessWhile", "While"})
+# Op: the place of its first argument, and the attributes that name what it calls with them.
+_CALLS = {
+    "Case": (1, ("branches",)),
+    "If": (1, ("then_branch", "else_branch")),
+    "PartitionedCall": (0, ("f",)),
+    "StatefulPartitionedCall": (0, ("f",)),
+    "StatelessCase": (1, ("branches",)),
+    "StatelessIf": (1, ("then_branch", "else_branch")),
+    "StatelessWhile": (0, ("body", "cond")),
+    "While": (0, ("body", "cond")),
+}
+_MOST_PARTS = 1024  # no honest weights are split into more
+_UNCLEAR = (ArithmeticError, IndexError, NotImplementedError, TypeError, ValueError)
+
+Move = Callable[[Array], Array]
+
+
+class Scope:
+    """A graph or the body of a function, with what is constant in it and the shapes in it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._constants: Constants | None = None
+        self._shapes: Shapes | None = None
+        self.roles = Roles(graph, self.value, self.shape)
+
+    def value(self, tensor: str) -> Array | None:
+        """Return the value of a constant tensor."""
+        self._constants = self._constants or Constants(self.graph)
+        return self._constants.value(tensor)
+
+    def shape(self, tensor: str) -> Shape | None:
+        """Return the shape of a tensor."""
+        self._shapes = self._shapes or Shapes(self.graph)
+        return self._shapes.shape(tensor)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Where a function is called with a constant, and as which of its arguments."""
+
+    spot: "Spot"
+    node: Node
+    argument: int
+    is_condition: bool
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A tensor that holds a constant's values, and how they came to lie there."""
+
+    scope: Scope
+    tensor: str
+    moves: tuple[Move, ...] | None = ()  # None: it does not matter
+    caller: Caller | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An op that does something with a constant's values, and as which of its inputs.
+
+    Place -1: they are fetched, or end where nobody follows them.
+    """
+
+    spot: Spot
+    reader: Node
+    place: int
+
+    @property
+    def is_fetched(self) -> bool:
+        """Say whether the values are an output of the graph."""
+        return self.place < 0 and self.spot.caller is None
+
+    @property
+    def is_moved(self) -> bool:
+        """Say whether the reader sees the values in another order or shape."""
+        return bool(self.spot.moves)
+
+    def moved(self, array: Array) -> Array:
+        """Return an array in the constant's shape as the reader sees it."""
+        for move in self.spot.moves or ():
+            array = move(array)
+        return array
+
+    def channels(self, shape: tuple[int, ...]) -> Axes | None:
+        """Return the axes that number channels in what is read, or None in another role."""
+        if self.place < 0:
+            return None
+        try:
+            seen = self.moved(np.broadcast_to(np.int8(0), shape))
+        except _UNCLEAR:  # TensorFlow would refuse it too
+            return None
+        if not seen.size:
+            return None
+        return self.spot.scope.roles.channels(self.reader, self.place, seen.ndim)
+
+
+class Readings:
+    """The readings of a graph's constants."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Take the graph as it is; what replaces a constant under its name changes nothing."""
+        self._top = Scope(graph)
+        self._library = Library(graph)
+        self._scopes: dict[Callee, tuple[Scope, Body]] = {}
+
+    def of(self, const: Node) -> list[Reading]:
+        """Return who reads a Const, those that ask for its shape alone left out."""
+        return list(self._of(Spot(self._top, const.name)))
+
+    def of_rows(self, lookups: Iterable[Reading]) -> list[Reading]:
+        """Return who reads what tables give, after sums as well."""
+        spots = (replace(each.spot, tensor=each.reader.name, moves=None) for each in lookups)
+        return list(self._of(*spots))
+
+    def _of(self, *start: Spot) -> Iterator[Reading]:
+        waiting = list(start)
+        summed: set[Spot] = set()
+        for spot in waiting:  # it grows
+            if spot.moves is None:
+                if spot in summed:
+                    continue
+                summed.add(spot)
+            graph, name = spot.scope.graph, producer_name(spot.tensor)
+            if spot.caller is None and graph.is_output(name):
+                yield Reading(spot, graph[name], -1)
+            for reader in graph.readers(name):
+                if reader.op in _SHAPE_OPS or graph.is_input(reader.name):
+                    continue
+                for place, tensor in enumerate(reader.data_inputs):
+                    if tensor == spot.tensor:
+                        following = self._behind(spot, reader, place)
+                        if following is None:
+                            yield Reading(spot, reader, place)
+                        else:
+                            waiting += following
+            if spot.caller is not None and spot.tensor in graph.outputs:
+                following = _returned(spot, spot.caller)
+                if following is None:
+                    yield Reading(spot.caller.spot, spot.caller.node, -1)
+                else:
+                    waiting += following
+
+    def _behind(self, spot: Spot, reader: Node, place: int) -> list[Spot] | None:
+        """Return where a node gives the values on, or None where it makes something of them."""
+        scope, moves = spot.scope, spot.moves
+        if reader.op in _CALLS:
+            return self._called(spot, reader, place)
+        if moves is None and reader.op in _SUMS:
+            return [Spot(scope, reader.name, None, spot.caller)]
+        if reader.op in _MOVING:
+            return _moved(spot, reader) if place == _MOVING[reader.op] else None
+        if place > 0:
+            return None
+        if reader.op in _SAME or (reader.op == "Cast" and reader.attr("DstT") in FLOATS):
+            ports = range(_SAME.get(reader.op, 1))
+            return [Spot(scope, tensor_name(reader.name, p), moves, spot.caller) for p in ports]
+        return None
+
+    def _called(self, spot: Spot, call: Node, place: int) -> list[Spot] | None:
+        first, attrs = _CALLS[call.op]
+        argument = place - first
+        if argument < 0:
+            return None
+        spots = []
+        for attr in attrs:
+            for callee in callees(call, attr):
+                scope, body = self._body(callee)
+                inner = f"@{argument}"
+                if attr == "body" and scope.graph.source(body.results[argument]) != inner:
+                    return None  # the next round of the loop has other values there
+                caller = Caller(spot, call, argument, attr == "cond")
+                spots.append(Spot(scope, inner, spot.moves, caller))
+        return spots
+
+    def _body(self, callee: Callee) -> tuple[Scope, Body]:
+        if callee not in self._scopes:
+            body = self._library.body(callee)
+            arguments = [Node(f"@{i}", "_Arg") for i in range(body.arguments)]
+            graph = Graph([*arguments, *body.nodes], outputs=body.results)
+            self._scopes[callee] = Scope(graph), body
+        return self._scopes[callee]
+
+
+def _returned(spot: Spot, caller: Caller) -> list[Spot] | None:
+    """Return where what a function returns arrives, or None where it is one more loop variable."""
+    ports = [i for i, tensor in enumerate(spot.scope.graph.outputs) if tensor == spot.tensor]
+    if caller.is_condition or (caller.node.op in _LOOPS and ports != [caller.argument]):
+        return None
+    outer = caller.spot
+    names = [tensor_name(caller.node.name, port) for port in ports]
+    return [Spot(outer.scope, name, spot.moves, outer.caller) for name in names]
+
+
+def _moved(spot: Spot, node: Node) -> list[Spot] | None:
+    """Return where a node gives values on in other places, or None where these are not known."""
+    scope, place = spot.scope, _MOVING[node.op]
+    others = [scope.value(t) for i, t in enumerate(node.data_inputs) if i != place]
+    operands = [other for other in others if other is not None]
+    parts = node.attr("num_split", 1)
+    if parts > _MOST_PARTS or (spot.moves is not None and len(operands) < len(others)):
+        return None
+    spots = []
+    for port in range(parts):
+        moves = None if spot.moves is None else (*spot.moves, _move(node, operands, port))
+        spots.append(replace(spot, tensor=tensor_name(node.name, port), moves=moves))
+    return spots
+
+
+def _move(node: Node, operands: list[Array], port: int) -> Move:
+    if node.op == "Split":
+        count, axis = node.attr("num_split"), operands[0]
+        return lambda array: np.split(array, count, int(axis.item()))[port]
+    return lambda array: KERNELS[node.op](node, array, *operands)

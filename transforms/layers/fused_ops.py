@@ -1,0 +1,123 @@
+"""A layer with the ops that one kernel computes together with it: bias, sum and activation."""
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+
+import numpy as np
+
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.kernel_limits import limit
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.ops import FEEDABLE_OPS
+from deploykit.transforms.ir.pattern import needed_elsewhere
+from deploykit.transforms.layers.gelu import gelu_of
+from deploykit.transforms.layers.layers import channel_axes, channels_first, weights_of
+from deploykit.transforms.shapes.static_shapes import Shapes
+
+ADD_OPS = frozenset({"Add", "AddV2"})
+BATCHES = (5, 1009)  # sizes that are linear in the batch and equal at both are always equal
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A layer and what is computed with it."""
+
+    nodes: tuple[Node, ...]
+    bias: str = ""
+    summand: str = ""
+    activation: Node | None = None
+    """What gives the activated values."""
+    gelu: str = ""
+    """Which one, where the activation is a GELU: GeluExact or GeluApproximate."""
+
+    @property
+    def biased(self) -> str:
+        """The tensor that the layer makes with its bias, or would with one."""
+        return self.nodes[1 if self.bias else 0].name
+
+    @property
+    def activation_op(self) -> str:
+        """The activation, as kernels call it; nothing where there is none."""
+        return self.gelu or ("" if self.activation is None else self.activation.op)
+
+
+def chain(
+    graph: Graph,
+    layer: Node,
+    activations: Container[str],
+    same_shape: Callable[[str, str], bool],
+) -> Chain:
+    """Return the layer with the nodes behind it that one kernel can compute with it.
+
+    That is a constant bias, then (behind a Conv2D) another tensor that is added and whose shape
+    `same_shape` knows to be equal, then one of the activations; `Gelu` stands for GELU, which is
+    several nodes.
+    """
+    nodes, bias, summand = [layer], "", ""
+    while (reader := _only_reader(graph, nodes[-1])) is not None:
+        last = nodes[-1].name
+        others = [tensor for tensor in reader.data_inputs if tensor != last]
+        if reader.op in activations:
+            return Chain((*nodes, reader), bias, summand, reader)
+        if nodes == [layer] and _is_bias(graph, layer, reader):
+            (bias,) = others
+        elif layer.op == "Conv2D" and reader.op in ADD_OPS and not summand:
+            if not same_shape(last, others[0]):
+                break
+            (summand,) = others
+        else:
+            break
+        nodes.append(reader)
+    if "Gelu" in activations and (gelu := gelu_of(graph, nodes[-1])):
+        return Chain((*nodes, *gelu.nodes), bias, summand, gelu.nodes[-1], gelu.kind)
+    return Chain(tuple(nodes), bias, summand)
+
+
+def unfit(graph: Graph, op: str, layer: Node) -> str:
+    """Return why a private op of oneDNN cannot take a layer, or an empty string."""
+    if reason := limit(op, layer):
+        return reason
+    if weights_of(graph, layer) is None:
+        return "its weights are not constant"
+    return "it is fed" if graph.is_input(layer.name) else ""
+
+
+def channel_count(graph: Graph, layer: Node) -> int:
+    """Return how many output channels a layer with constant weights has."""
+    weights = weights_of(graph, layer)
+    assert weights is not None
+    return int(np.prod([weights.shape[axis] for axis in channel_axes(layer)]))
+
+
+def shape_comparison(graph: Graph) -> Callable[[str, str], bool]:
+    """Return what says whether two tensors have one shape at every batch.
+
+    A kernel that is given a smaller summand writes beyond its memory. So what two inputs could be
+    fed with in different batches is not added there.
+    """
+    fed = [node for node in graph if node.op in FEEDABLE_OPS or graph.is_input(node.name)]
+    if len(fed) > 1 or any(node.op not in FEEDABLE_OPS for node in fed):
+        return lambda _, __: False
+    at_batches = [Shapes(graph.copy(), batch) for batch in BATCHES]
+
+    def same(one: str, other: str) -> bool:
+        shapes = [(at.full_shape(one), at.full_shape(other)) for at in at_batches]
+        return all(a is not None and a == b for a, b in shapes)
+
+    return same
+
+
+def _only_reader(graph: Graph, node: Node) -> Node | None:
+    """Return the one node that needs another one's value, or None."""
+    readers = graph.readers(node.name)
+    if len(readers) != 1 or needed_elsewhere(graph, [node, readers[0]]):
+        return None
+    return readers[0] if node.name in readers[0].data_inputs else None
+
+
+def _is_bias(graph: Graph, layer: Node, step: Node) -> bool:
+    """Say whether a step adds one constant to each channel of a layer."""
+    if step.op not in ADD_OPS | {"BiasAdd"} or channels_first(step):
+        return False
+    constants = [graph.constant(t) for t in step.data_inputs if t != layer.name]
+    return [c.shape for c in constants if c is not None] == [(channel_count(graph, layer),)]

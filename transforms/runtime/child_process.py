@@ -1,0 +1,388 @@
+"""Run a function, or keep an object, in a child process with its own environment and limits.
+
+TensorFlow can abort or kill the process that runs a bad graph, and reads several settings from the
+environment when it starts. So whatever runs a model is a module-level function or class of plain
+data, and is run here. This limits accidents; it is no sandbox.
+"""
+
+import contextlib
+import gc
+import importlib
+import os
+import pickle
+import re
+import select
+import signal
+import site
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from deploykit.transforms.common.errors import (
+    BugError,
+    CrashError,
+    Error,
+    LimitError,
+    lacks_memory,
+    says_no_memory,
+)
+from deploykit.transforms.engines.packages import missing_package
+from deploykit.transforms.runtime import memory as free_memory
+from deploykit.transforms.runtime import process_limits
+
+
+@dataclass
+class ResourceLimits:
+    """What each run in TensorFlow is given at most, which is in a child process.
+
+    Within a `with` block these hold for what starts there. On the command line they also hold for
+    deploykit's own work between two such runs.
+
+    Example:
+        >>> with deploykit.ResourceLimits(seconds=60, memory=4 << 30):
+        ...     graph = deploykit.freeze("fashion.keras")
+    """
+
+    seconds: float = 600.0
+    """Of each run that the caller asks for."""
+    memory: int | None = None
+    """In bytes. Default: on the command line 70 % of the memory that is available when the command
+    starts, but for `serve`; else what the machine has."""
+    show_log: bool = False
+    """Whether lines of TensorFlow's log are shown."""
+    internal_seconds: float = 30.0
+    """Of each run that deploykit starts for itself: constant folding, and verification on synthetic
+    inputs. Loading a model does not count. `seconds` holds where it is less; --timeout sets both.
+    """
+
+    def __enter__(self) -> "ResourceLimits":
+        """Let these limits hold."""
+        self._before = replace(limits)
+        limits.take(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Let those hold that held before."""
+        limits.take(self._before)
+
+    def take(self, other: "ResourceLimits") -> None:
+        """Become what another one is."""
+        self.seconds, self.memory, self.show_log = other.seconds, other.memory, other.show_log
+        self.internal_seconds = other.internal_seconds
+
+    @property
+    def internal(self) -> float:
+        """The seconds that hold for each run that deploykit starts for itself."""
+        return min(self.seconds, self.internal_seconds)
+
+
+limits = ResourceLimits()
+
+_CREATING = 3  # parts of a message that asks for something new: what, of what, and limits
+_STACK = re.compile(r"\*\*\* |@ +0x")
+_STAMP = re.compile(r"^[IWEF]\d{4} \S+ +\d+ ")  # severity, time and thread of a line of the log
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+_START = "deploykit.transforms.runtime.tensorflow_start"  # of no use to the parent
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}  # whichever the user shows: a GPU is asked for
+
+
+def call(
+    function: str,
+    *arguments: Any,
+    env: Mapping[str, str] | None = None,
+    forced: Mapping[str, str | None] | None = None,
+    runs: str = "TensorFlow",
+    kept: bool = False,
+) -> Any:
+    """Return what `function` ("package.module:name") returns in a child process.
+
+    `env` sets variables for the child; what the user has set wins, but not over `forced`. `runs` is
+    what runs there, as errors call it, and `kept` is that of `Worker`. An Error raised there is
+    raised here. LimitError: the deadline or the memory cap was reached. CrashError: the child died.
+    BugError: the function failed.
+    """
+    worker = Worker(function, *arguments, env=env, forced=forced, runs=runs, kept=kept)
+    with contextlib.closing(worker):
+        return worker.created()
+
+
+@contextlib.contextmanager
+def reused_children() -> Iterator[None]:
+    """Within the block, a child whose work is done does the next one in the same environment.
+
+    So TensorFlow, whose import takes seconds, is imported less often. A child with settings that
+    are `forced` serves once, unless it is `kept`, and so does one that failed: nothing measured
+    depends on earlier work. A block within another one ends the children that it added.
+    """
+    global _idle
+    outer, before = _idle, [*(_idle or ())]
+    _idle = [*before]
+    try:
+        yield
+    finally:
+        found, _idle = _idle, outer
+        kept = [each for each in found if any(each is other for other in before)]
+        if outer is not None:
+            outer[:] = kept
+        for each in found:
+            if not any(each is other for other in kept):
+                each.end()
+
+
+@contextlib.contextmanager
+def started_ahead() -> Iterator[None]:
+    """As `reused_children`, and start a child that imports what sessions need for the first work.
+
+    It does so while this process still reads its files.
+    """
+    with reused_children():
+        assert _idle is not None
+        _idle.append(_Child.started(_environment({}, {})))
+        started = replace(limits, memory=process_limits.default_cap())
+        _idle[-1].send((f"{_START}:start_tensorflow", (), started))
+        yield
+
+
+@dataclass
+class _Child:
+    """A process that creates objects and answers questions on them, one after the other."""
+
+    process: "subprocess.Popen[bytes]"
+    environment: Mapping[str, str]
+    questions: BinaryIO
+    answers: BinaryIO
+    log: BinaryIO
+    """What it writes to standard error."""
+    shows_log: bool
+    """Whether it writes to this process's standard error instead."""
+
+    @classmethod
+    def started(cls, environment: Mapping[str, str]) -> "_Child":
+        """Start it, in a session of its own."""
+        read_questions, write_questions = os.pipe()
+        read_answers, write_answers = os.pipe()
+        log = tempfile.TemporaryFile(prefix="deploykit-")  # noqa: SIM115  see end
+        ends = [read_questions, write_answers]
+        numbers = map(str, (*ends, os.getpid()))
+        process = process_limits.start(
+            lambda: subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__, *numbers],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr if limits.show_log else subprocess.DEVNULL,
+                stderr=None if limits.show_log else log,
+                pass_fds=ends,
+                start_new_session=True,
+            )
+        )
+        for end in ends:
+            os.close(end)
+        questions, answers = os.fdopen(write_questions, "wb"), os.fdopen(read_answers, "rb")
+        return cls(process, environment, questions, answers, log, limits.show_log)
+
+    @classmethod
+    def idle(cls, environment: Mapping[str, str]) -> "_Child | None":
+        """Return one of `reused_children` that has this environment, if there is one."""
+        for each in _idle or ():
+            if (each.environment, each.shows_log) == (environment, limits.show_log):
+                assert _idle is not None
+                _idle.remove(each)
+                each.log.seek(0)
+                each.log.truncate()
+                return each
+        return None
+
+    def send(self, message: Any) -> None:
+        """Send what is to be created or answered; that it died, its answer will say."""
+        with contextlib.suppress(BrokenPipeError):
+            pickle.dump(message, self.questions, protocol=5)  # large arrays are not copied
+            self.questions.flush()
+
+    def end(self) -> None:
+        """End it at once; it holds nothing that could be lost."""
+        self.process.kill()
+        self.process.wait()
+        with contextlib.suppress(BrokenPipeError):  # of what was not read any more
+            self.questions.close()
+        self.answers.close()
+        self.log.close()
+
+
+_NOTHING = ("builtins:dict", (), limits)  # for a child to create
+_idle: list[_Child] | None = None  # None: each child ends when its work is done
+
+
+class Worker:
+    """What a function or class ("package.module:name") makes in a child process, and its methods.
+
+    The child is in a session of its own, so that a Ctrl-C reaches this process alone, and it ends
+    with this process, however that one ends.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        *arguments: Any,
+        env: Mapping[str, str] | None = None,
+        forced: Mapping[str, str | None] | None = None,
+        runs: str = "TensorFlow",
+        kept: bool = False,
+    ) -> None:
+        """Start the child; it works while the caller goes on, and `created` or `ask` wait for it.
+
+        `env` is what the user may have set otherwise, `forced` what was asked for on the command
+        line: it wins, and None removes a variable. The child sees a GPU only where
+        CUDA_VISIBLE_DEVICES is in `forced`. `runs` is what runs there, as errors call it. `kept`:
+        whether `reused_children` may reuse the child although variables are forced.
+        """
+        self._runs, self._serves_once = runs, forced is not None and not kept
+        self._is_closed = False
+        self._is_ready = False  # to be reused: all that it was asked it has answered
+        environment = _environment(env or {}, forced or {})
+        found = None if self._serves_once else _Child.idle(environment)
+        self._child = found or _Child.started(environment)
+        memory = process_limits.default_cap() if limits.memory is None else limits.memory
+        self._child.send((kind, arguments, replace(limits, memory=memory)))
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._child.process.pid
+
+    def created(self) -> Any:
+        """Return what was created, where it is plain data; raises what `ask` raises."""
+        return self._ask(None)
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Return what a method of what was created returns.
+
+        An Error raised there is raised here. LimitError: the deadline or the memory cap was
+        reached. CrashError: the child died. BugError: the method failed.
+        """
+        return self._ask((method, arguments))
+
+    def close(self) -> None:
+        """End the process at once, unless another worker is to reuse it."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if _idle is None or self._serves_once or not self._is_ready:
+            self._child.end()
+        else:
+            self._child.send(_NOTHING)  # it drops what it holds
+            _idle.append(self._child)
+
+    def _ask(self, message: Any) -> Any:
+        self._is_ready = False
+        with process_limits.waiting():
+            self._child.send(message)
+            if not select.select([self._child.answers], [], [], limits.seconds)[0]:
+                self._child.process.kill()
+                raise LimitError("child-timeout", runs=self._runs, seconds=limits.seconds)
+            try:
+                kind, value = pickle.load(self._child.answers)
+            except (EOFError, pickle.UnpicklingError):
+                raise self._death() from None
+        if kind == "error":
+            raise value
+        self._is_ready = True
+        return value
+
+    def _death(self) -> Error:
+        status = self._child.process.wait()
+        self._child.log.seek(0)
+        log = self._child.log.read().decode(errors="replace")
+        said = [line.strip() for line in log.splitlines()]
+        lines = [line for line in said if line and not _STACK.match(line)]
+        fatal = [line for line in lines if line.startswith("F") and _STAMP.match(line)]
+        found = fatal or lines  # what ended it may go on for many lines, as a whole node does
+        last = _STAMP.sub("", found[-1])[:300] if found else "it said nothing"
+        if says_no_memory(log):
+            return LimitError("child-out-of-memory", runs=self._runs)
+        if status == -signal.SIGALRM:
+            return LimitError("child-internal-timeout", runs=self._runs, seconds=limits.internal)
+        if status == -signal.SIGKILL:
+            return LimitError("child-killed", runs=self._runs)
+        if status < 0:
+            name = signal.Signals(-status).name
+            return CrashError("child-died", runs=self._runs, signal=name, reason=last)
+        return CrashError("child-ended", runs=self._runs, exit_status=status, reason=last)
+
+
+def _environment(defaults: Mapping[str, str], forced: Mapping[str, str | None]) -> dict[str, str]:
+    own = {**_QUIET, **defaults, **os.environ, **_NO_GPU}
+    given = {**own, **forced, "PYTHONPATH": python_path()}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def python_path() -> str:
+    """Return the PYTHONPATH with which another process imports this very deploykit.
+
+    A folder of installed packages is found anyway, behind Python's own modules. In PYTHONPATH it
+    would go before them, and an old backport in it, such as `dataclasses`, would take their place.
+    """
+    root = str(Path(__file__).parents[4])
+    given = os.environ.get("PYTHONPATH", "")
+    found = [*given.split(os.pathsep), *site.getsitepackages(), site.getusersitepackages()]
+    return given if root in found else os.pathsep.join(filter(None, [root, given]))
+
+
+def _serve(questions: int, answers: int) -> None:
+    """Create what each message of three names, and answer the others, until there are no more."""
+    created: tuple[str, Any] = "value", None
+    with (
+        open(questions, "rb") as inbox,
+        open(answers, "wb") as outbox,
+        contextlib.suppress(EOFError),
+    ):
+        while True:  # until whoever asks is gone
+            message = pickle.load(inbox)
+            if message is not None and len(message) == _CREATING:
+                kind, arguments, given = message
+                process_limits.lift_cap(given.memory)
+                process_limits.bound_internal_runs(given.internal)
+                if created[1] is not None:  # two would take more memory than one
+                    created = "value", None
+                    gc.collect()  # sessions and their graphs refer to each other
+                    free_memory.give_back()
+                created = _outcome(lambda: _named(kind)(*arguments))  # noqa: B023
+                continue
+            answer = created
+            if message is not None and created[0] == "value":
+                method, arguments = message
+                answer = _outcome(lambda: getattr(created[1], method)(*arguments))  # noqa: B023
+            pickle.dump(answer, outbox, protocol=5)
+            outbox.flush()
+
+
+def _named(name: str) -> Any:
+    module, attribute = name.split(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:
+    try:
+        return "value", act()
+    except Error as error:
+        return "error", error
+    except Exception as error:  # whatever the user can act on is an Error
+        if isinstance(error, ImportError) and (missing := missing_package(error)) is not None:
+            return "error", missing
+        if lacks_memory(error):
+            return "error", LimitError("memory-cap-reached")
+        bug = BugError("child-bug", kind=type(error).__name__, reason=error)
+        bug.add_note(traceback.format_exc())
+        return "error", bug
+
+
+if __name__ == "__main__":
+    _questions, _answers, _parent = map(int, sys.argv[1:])
+    process_limits.end_with_parent(_parent)
+    with contextlib.suppress(Exception):  # of a broken TensorFlow, of which the work will tell
+        importlib.import_module(_START).expect_sessions()
+    _serve(_questions, _answers)

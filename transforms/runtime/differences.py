@@ -1,0 +1,162 @@
+"""How far arrays are from those of a reference, and may be: errors, and noise in dB."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+import numpy as np
+
+from deploykit.transforms.common.documents import ABOVE_ZERO
+from deploykit.transforms.ir.tensors import Array
+
+DISTINCT_AT_MOST = 1000  # different values that are counted
+_LOOKED_AT = 10_000  # values of a batch among which different ones are counted
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far one output of the result is from the reference."""
+
+    output: str
+    max_relative_error: float
+    rms_relative_error: float
+    sqnr_db: float
+    """10 log10(sum ref^2 / sum d^2): signal to quantization noise, in dB; inf where equal."""
+    fault: str = ""
+    """What no tolerance excuses: another shape, NaN in other places, other integers."""
+    judged: bool = True
+    """A Softmax raises noise to a power, so for an SQNR what it reads is judged instead."""
+    size: int = 0
+    """Values of the reference that were compared, on all samples."""
+    finite: int = 0
+    """Those that are not NaN or Inf."""
+    distinct: int = 0
+    """Different ones among them; at most 1000 are counted."""
+
+
+@dataclass(frozen=True)
+class QualityBar:
+    """The largest relative error, or the smallest signal-to-noise ratio in dB."""
+
+    tolerance: Annotated[float, ABOVE_ZERO] | None = None
+    min_sqnr: Annotated[float, ABOVE_ZERO] | None = None
+    of_logarithm: bool = False
+    """Whether the logarithm is judged, but for its mean: what a Softmax read, to whose power it
+    raises noise."""
+
+    def __str__(self) -> str:
+        if self.tolerance is not None:
+            return f"error <= {self.tolerance:.2g}"
+        return f"SQNR >= {self.min_sqnr:g} dB"
+
+    def failure(self, found: Difference, behind: Collection[str] = ()) -> str:
+        """Return why an output fails, or an empty string.
+
+        Whole numbers show no noise, so where the bar is one for noise they may have turned; not
+        behind a choice, where what they are made of is the same (`behind`).
+        """
+        if not found.judged:
+            return ""
+        is_noise = self.tolerance is None
+        if found.fault:
+            excused = is_noise and found.output not in behind and "values differ" in found.fault
+            return "" if excused else f"output '{found.output}': {found.fault}"
+        error = max(found.max_relative_error, found.rms_relative_error)
+        if self.tolerance is not None and not error <= self.tolerance:
+            return f"output '{found.output}': error {error:.3g}, allowed {self.tolerance:.3g}"
+        if self.min_sqnr is not None and not found.sqnr_db >= self.min_sqnr:
+            return (
+                f"output '{found.output}': SQNR {found.sqnr_db:.1f} dB, wanted {self.min_sqnr:g} dB"
+            )
+        return ""
+
+
+@dataclass
+class Sums:
+    """Sums over batches, from which a Difference follows."""
+
+    output: str
+    largest: float = 0.0
+    largest_error: float = 0.0
+    squares: float = 0.0
+    squared_errors: float = 0.0
+    faults: list[str] = field(default_factory=list)
+    size: int = 0
+    finite: int = 0
+    """Values of the reference that are not NaN or Inf; texts count too."""
+    distinct: set[object] = field(default_factory=set)
+    """Different ones among them, as far as they were looked at: two, where there are two."""
+
+    def add(self, reference: Array, result: Array) -> None:
+        """Take in a batch of the reference's values and of the result's."""
+        reference, result = np.asarray(reference), np.asarray(result)
+        self.size += reference.size
+        if reference.shape != result.shape:
+            self.faults.append(f"its shape is {list(result.shape)}, not {list(reference.shape)}")
+            return
+        if reference.dtype != result.dtype:
+            self.faults.append(f"its type is {result.dtype}, not {reference.dtype}")
+            return
+        if reference.dtype.kind not in "fcV" and reference.dtype.name != "bfloat16":
+            different = int(np.count_nonzero(reference != result))
+            if different:
+                self.faults.append(f"{different} of {reference.size} values differ")
+            self._count(reference)
+            return
+        wide = np.complex128 if reference.dtype.kind == "c" else np.float64
+        reference, result = reference.astype(wide), result.astype(wide)
+        finite = np.isfinite(reference)
+        special = ~finite
+        if not np.array_equal(finite, np.isfinite(result)) or not np.array_equal(
+            reference[special], result[special], equal_nan=True
+        ):
+            self.faults.append("NaN or Inf stand in other places")
+            return
+        reference = reference[finite]
+        error = result[finite] - reference
+        if reference.size:
+            self._count(reference)
+            self.largest = max(self.largest, float(np.abs(reference).max()))
+            self.largest_error = max(self.largest_error, float(np.abs(error).max()))
+            self.squares += float(np.square(np.abs(reference)).sum())
+            self.squared_errors += float(np.square(np.abs(error)).sum())
+
+    def _count(self, values: Array) -> None:
+        """Count finite values, and different ones."""
+        self.finite += values.size
+        if values.size and len(self.distinct) < DISTINCT_AT_MOST:
+            flat = values.reshape(-1)
+            self.distinct.update(np.unique(flat[:_LOOKED_AT])[:DISTINCT_AT_MOST].tolist())
+            other = np.argmax(flat != flat[0])  # the first that is not the same, or 0
+            self.distinct.update(flat[other : other + 1].tolist())
+
+    def difference(self) -> Difference:
+        """Return what the batches so far come to."""
+        distinct = min(len(self.distinct), DISTINCT_AT_MOST)
+        return replace(self._error(), size=self.size, finite=self.finite, distinct=distinct)
+
+    def _error(self) -> Difference:
+        fault = self.faults[0] if self.faults else ""
+        if fault:
+            return Difference(self.output, math.inf, math.inf, -math.inf, fault)
+        if not self.squared_errors:
+            return Difference(self.output, 0.0, 0.0, math.inf)
+        if not self.squares:
+            return Difference(self.output, math.inf, math.inf, -math.inf)
+        return Difference(
+            self.output,
+            self.largest_error / self.largest,
+            math.sqrt(self.squared_errors / self.squares),
+            10 * math.log10(self.squares / self.squared_errors),
+        )
+
+
+def compare(reference: Sequence[Array], result: Sequence[Array]) -> list[Difference]:
+    """Return the difference of each pair of arrays."""
+    differences = []
+    for number, (a, b) in enumerate(zip(reference, result, strict=True)):
+        sums = Sums(str(number))
+        sums.add(a, b)
+        differences.append(sums.difference())
+    return differences

@@ -1,0 +1,153 @@
+"""What TensorFlow itself says of a graph's bytes. `Importer` is meant for a child process.
+
+TensorFlow's own libraries are asked directly: Python's part of TensorFlow takes seconds to start,
+and adds nothing to what they accept.
+"""
+
+import contextlib
+import ctypes
+from pathlib import Path
+
+from deploykit.transforms.engines.packages import package_folder
+from deploykit.transforms.ir.graph import follow, no_collection
+from deploykit.transforms.ir.node import Node, delimited
+from deploykit.transforms.ir.protos import AttrValue, GraphDef, TensorProto
+from deploykit.transforms.runtime.child_process import Worker, call
+from deploykit.transforms.runtime.session import Session, refusal
+from deploykit.transforms.untrusted.graph_parts import GraphParts
+
+_LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
+_LARGE = 4096  # bytes of a constant; larger ones are no shapes, axes or sizes
+_SAME_SHAPE = frozenset({"Identity", "Snapshot", "StopGradient"}) | {
+    *("Abs", "Ceil", "Elu", "Erf", "Exp", "Floor", "Log", "Neg", "Relu", "Relu6", "Rint", "Round"),
+    *("Rsqrt", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Square", "Tanh"),
+}  # of one input and one output
+_UNREGISTERED = "Op type not registered"
+_POINTERS = (
+    "TF_NewGraph",
+    "TF_NewStatus",
+    "TF_NewImportGraphDefOptions",
+    "TF_NewBufferFromString",
+)
+
+
+class ImportCheck:
+    """TensorFlow's importer in a child process, which starts while its caller goes on.
+
+    It is to be asked about checked graphs alone: a bad one may take all memory.
+    """
+
+    def __enter__(self) -> "ImportCheck":
+        """Start the child."""
+        # It needs no Python of TensorFlow, and leaves a child that has it to others.
+        self._worker = Worker(f"{__name__}:Importer", forced={})
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """End the child."""
+        self._worker.close()
+
+    def check(self, graph_def: bytes) -> None:
+        """Ask about a serialised GraphDef, such as a `light_form`.
+
+        LoadError: TensorFlow refuses it. CrashError: TensorFlow dies of it.
+        """
+        if not self._worker.ask("check", graph_def):
+            call(f"{__name__}:import_in_python", graph_def)
+
+
+@no_collection()
+def light_form(graph: GraphParts) -> bytes:
+    """Return the bytes of a GraphDef that TensorFlow's importer refuses where it refuses the graph.
+
+    Large constants are zeros of the same type and shape, as the importer looks at none of their
+    values. Nodes that keep the shape of what they read are left out, as they refuse no shape. The
+    graph must be one that `validate` finds sound.
+    """
+    kept = list(map(without_values, graph.nodes()))
+    named = {tensor[1:] for node in kept for tensor in node.control_inputs}
+    for node in kept:
+        if "_class" in node.attrs:  # another node is placed where this one is
+            named.update(text.decode(errors="replace")[5:] for text in node.attrs["_class"].list.s)
+    passed = {
+        node.name: [node.inputs[0]]
+        for node in kept
+        if node.op in _SAME_SHAPE and node.attrs.keys() == {"T"} and node.name not in named
+        if len(node.inputs) == 1 and not node.device
+    }
+    pieces: list[bytes] = []
+    for node in kept:
+        if node.name not in passed:
+            if not passed.keys().isdisjoint(node.inputs):
+                node = node.rewired(lambda tensor: follow(tensor, passed))
+            pieces += delimited(1, node.serialized())
+    rest = GraphDef(library=graph.library(), versions=graph.versions)
+    return b"".join([*pieces, rest.SerializeToString()])
+
+
+def without_values(node: Node) -> Node:
+    """Return a node; a large constant becomes one of the same type and shape without content."""
+    if node.op != "Const" or "value" not in node.attrs:
+        return node
+    tensor = node.attrs["value"].tensor
+    if tensor.ByteSize() <= _LARGE:
+        return node
+    zeros = TensorProto(dtype=tensor.dtype, tensor_shape=tensor.tensor_shape)
+    return node.with_attrs(value=AttrValue(tensor=zeros))
+
+
+class Importer:
+    """TensorFlow's importer of graphs, without Python's TensorFlow around it."""
+
+    def __init__(self) -> None:
+        """Load TensorFlow's libraries; where there are none of these names, TensorFlow itself."""
+        folder = package_folder() or Path()
+        self._library: ctypes.CDLL | None = None
+        with contextlib.suppress(OSError):
+            for name in _LIBRARIES:
+                library = ctypes.CDLL(str(folder / name), ctypes.RTLD_GLOBAL)
+            for name in _POINTERS:
+                getattr(library, name).restype = ctypes.c_void_p
+            library.TF_Message.restype = ctypes.c_char_p
+            self._library = library
+
+    def check(self, graph_def: bytes) -> bool:
+        """Import a serialised GraphDef; return whether the libraries know all of its ops.
+
+        LoadError: TensorFlow refuses it, and why.
+        """
+        fault = _UNREGISTERED if self._library is None else self._fault(self._library, graph_def)
+        if fault and not fault.startswith(_UNREGISTERED):
+            raise refusal(fault)
+        return not fault
+
+    def _fault(self, library: ctypes.CDLL, graph_def: bytes) -> str:
+        """Return why TensorFlow refuses a graph, or an empty string."""
+        graph, status, options = (
+            ctypes.c_void_p(getattr(library, name)()) for name in _POINTERS[:3]
+        )
+        buffer = ctypes.c_void_p(
+            library.TF_NewBufferFromString(graph_def, ctypes.c_size_t(len(graph_def)))
+        )
+        library.TF_GraphImportGraphDef(graph, buffer, options, status)
+        text = ""
+        if library.TF_GetCode(status):
+            text = _sentence((library.TF_Message(status) or b"").decode(errors="replace"))
+        library.TF_DeleteBuffer(buffer)
+        library.TF_DeleteGraph(graph)
+        library.TF_DeleteStatus(status)
+        library.TF_DeleteImportGraphDefOptions(options)
+        return text
+
+
+def import_in_python(graph_def: bytes) -> None:
+    """Import a GraphDef with Python's part of TensorFlow, which brings a few more ops.
+
+    This is done in a child process of its own, as TensorFlow cannot be loaded twice in one.
+    LoadError: TensorFlow refuses it.
+    """
+    Session(graph_def)
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.split())[:400] or "it does not say why"

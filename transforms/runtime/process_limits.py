@@ -1,0 +1,171 @@
+"""Limits on a command's own process, and the exit of child processes when their parent exits."""
+
+import contextlib
+import ctypes
+import os
+import queue
+import resource
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+from deploykit.transforms.runtime.memory import available_memory
+
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+
+Started = TypeVar("Started")
+_requests: "queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]]" = queue.SimpleQueue()
+_lock = threading.Lock()
+_thread: threading.Thread | None = None
+
+
+def end_with_parent(parent: int) -> None:
+    """Let this process be killed when its parent, the process of that number, ends.
+
+    It ends at once where that has happened already.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGKILL)
+
+
+def start(process: Callable[[], Started]) -> Started:
+    """Return what `process` returns, which starts a process, in a thread that lasts."""
+    if threading.current_thread() is threading.main_thread():
+        return process()
+    global _thread
+    with _lock:
+        if _thread is None:
+            _thread = threading.Thread(target=_answer, daemon=True, name="starts processes")
+            _thread.start()
+    started: Future[Started] = Future()
+    _requests.put((process, started))
+    return started.result()
+
+
+def _answer() -> None:
+    while True:
+        process, started = _requests.get()
+        try:
+            started.set_result(process())
+        except BaseException as error:
+            started.set_exception(error)
+
+
+def _after_fork() -> None:
+    """Forget the thread, which a forked process lacks."""
+    global _thread, _lock, _requests
+    _thread, _lock, _requests = None, threading.Lock(), queue.SimpleQueue()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+_STATUS = Path("/proc/self/status")
+_SHARE = 0.7  # of the available memory: other processes need some too
+
+_seconds: float | None = None
+_waiting = 0
+_on_cap: Callable[[], None] | None = None  # None: nobody watches this process, so it is unbounded
+_default_cap: int | None = None
+_internal_seconds: float | None = None
+
+
+def watched(on_cap: Callable[[], None]) -> None:
+    """Take the bounds that hold where none are given, in a process that another one watches.
+
+    `on_cap` is called where a cap on memory is asked for.
+    """
+    global _on_cap, _default_cap
+    _on_cap, _default_cap = on_cap, int(_SHARE * available_memory())
+    _cap(_default_cap)
+
+
+def default_cap() -> int | None:
+    """Return the memory limit in bytes where none is given; None: this process is not watched."""
+    return _default_cap
+
+
+def bound(seconds: float | None = None, memory: int | None = None) -> None:
+    """Let each stretch of own work last so long at most, and take so many bytes.
+
+    Beyond, a process that is watched gets SIGALRM or a MemoryError; in any other one, nothing is
+    bounded.
+    """
+    global _seconds
+    if _on_cap is None:
+        return
+    if memory is not None:
+        _on_cap()
+        _cap(memory)
+    if seconds is not None:
+        with _lock:
+            _seconds = seconds
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+@contextlib.contextmanager
+def waiting() -> Iterator[None]:
+    """Wait for another process, whose own deadline holds, while the block lasts."""
+    _count(1)
+    try:
+        yield
+    finally:
+        _count(-1)
+
+
+def _count(change: int) -> None:
+    global _waiting
+    with _lock:
+        _waiting += change
+        if _seconds is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0 if _waiting else _seconds)
+
+
+def lift_cap(memory: int | None) -> None:
+    """Take this cap instead of the one that the parent has for itself; None: no cap."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    _cap(hard if memory is None else memory)
+
+
+def bound_internal_runs(seconds: float) -> None:
+    """Let `internal_run` bound what this process, a child, runs for deploykit itself."""
+    global _internal_seconds
+    _internal_seconds = seconds
+
+
+@contextlib.contextmanager
+def internal_run(growth: int | None = None) -> Iterator[None]:
+    """Run something for deploykit itself: beyond the seconds for it, SIGALRM ends the process.
+
+    The process may take `growth` bytes more than it has. In no child, nothing is bounded.
+    """
+    if _internal_seconds is None:
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    if growth is not None:
+        _cap_growth(growth)
+    signal.setitimer(signal.ITIMER_REAL, _internal_seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def _cap_growth(more: int) -> None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    for line in _STATUS.read_text().splitlines():
+        if line.startswith("VmData:"):
+            most = (int(line.split()[1]) << 10) + more
+            _cap(most if soft == resource.RLIM_INFINITY else min(most, soft))
+
+
+def _cap(memory: int) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))

@@ -1,0 +1,258 @@
+"""Runs a GraphDef in TensorFlow, after a check of its tensor sizes. Meant for a child process:
+see `child_process.call`.
+"""
+
+import copy
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deploykit.transforms.common.errors import (
+    Error,
+    GraphError,
+    LimitError,
+    LoadError,
+    failed,
+    lacks_memory,
+)
+from deploykit.transforms.ir.graph import no_collection
+from deploykit.transforms.ir.node import split
+from deploykit.transforms.ir.protos import GraphDef
+from deploykit.transforms.ir.tensors import STRING_BYTES, Array
+from deploykit.transforms.runtime import process_limits
+from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
+from deploykit.transforms.untrusted.files import said
+
+_NUMBER_CHARACTERS = 64  # of a number as text, where no width and precision ask for more
+
+
+def refuse_large_tensors(graph: Any, most: int) -> None:
+    """Raise LimitError where a `tf.Graph` makes a tensor of more than `most` bytes.
+
+    It names the first node that does. A tensor without a static shape counts as small.
+    """
+    found = too_large_nodes(graph, most)
+    for node in graph.get_operations() if found else ():
+        if node.name in found:
+            raise LimitError("tensor-too-large", node=node.name, type=node.type, most=said(most))
+
+
+def too_large_nodes(graph: Any, most: int) -> set[str]:
+    """Return the nodes of a `tf.Graph` that make, or need, a tensor of more than `most` bytes.
+
+    The graph's nodes are in execution order. What a Const holds does not count: the file has it.
+    A tensor without a static shape counts as small.
+    """
+    found: set[str] = set()
+    longest: dict[str, int] = {}  # by node: the bytes of its longest string at most
+    for node in graph.get_operations():
+        if string := _longest_string(node, longest):
+            longest[node.name] = string
+        sizes = (_size(tensor, string) for tensor in node.outputs)
+        needs = bool(found) and any(tensor.op.name in found for tensor in node.inputs)
+        if needs or (node.type != "Const" and any(size > most for size in sizes)):
+            found.add(node.name)
+    return found
+
+
+def _size(tensor: Any, string: int) -> int:
+    shape = tensor.shape
+    if not shape.is_fully_defined():
+        return 0
+    item = STRING_BYTES + string if tensor.dtype.name == "string" else tensor.dtype.size
+    return math.prod(map(int, shape.as_list())) * int(item)
+
+
+def _longest_string(node: Any, longest: dict[str, int]) -> int:
+    if all(tensor.dtype.name != "string" for tensor in node.outputs):
+        return 0
+    if node.type == "Const":
+        return max(map(len, node.get_attr("value").string_val), default=0)
+    found = [longest.get(tensor.op.name, 0) for tensor in node.inputs]
+    if node.type == "StringJoin":
+        return sum(found) + len(node.get_attr("separator")) * max(len(found) - 1, 0)
+    if node.type == "AsString":
+        asked = (int(node.get_attr(name)) for name in ("width", "precision"))
+        return _NUMBER_CHARACTERS + sum(max(each, 0) for each in asked)
+    return max(found, default=0)
+
+
+_AT_ONCE = 4  # values of the largest size that TensorFlow may hold at a time
+
+_OF_A_CLUSTER = re.compile(
+    r"Cannot assign a device for operation (?P<node>[^:\s]+): .*?"
+    r"(?P<device>/job:(?!localhost)\w+[^\s,'\"]*)"
+)
+
+
+_HEADINGS = ("Graph execution error:", "Detected at node", "File ")  # above what went wrong
+
+
+class Session:
+    """A TensorFlow session that holds one graph; Grappler is off unless asked for."""
+
+    def __init__(
+        self, graph_def: bytes | GraphDef, grappler: bool = False, config: Any = None
+    ) -> None:
+        """Import the graph. LoadError: TensorFlow refuses it. GraphError: the ConfigProto."""
+        parts = start_tensorflow()
+        graph = parts.ops.Graph()
+        if isinstance(graph_def, bytes):
+            graph_def = GraphDef.FromString(graph_def)
+        with graph.as_default(), no_collection():
+            try:
+                parts.importer.import_graph_def(graph_def, name="")
+            except (ValueError, TypeError, MemoryError, parts.errors.OpError) as error:
+                refused = refusal(sentence(error))
+                if lacks_memory(error):
+                    raise LimitError("not-enough-memory", reason=refused) from None
+                raise refused from None
+        self._start(graph, grappler, config)
+
+    @classmethod
+    def of_saved_model(cls, folder: str, tags: Sequence[str]) -> "Session":
+        """Return a session of a SavedModel as TensorFlow loads it, with its variables and tables.
+
+        GraphError: TensorFlow cannot load it.
+        """
+        parts = start_tensorflow()
+        session = cls.__new__(cls)
+        session._start(parts.ops.Graph(), False, None)
+        with session.graph.as_default():
+            try:
+                parts.loader.load(session._session, list(tags), folder)
+            except Exception as error:  # it raises much, from KeyError to its own
+                raise runtime_failed(error, "load the SavedModel") from None
+        session._names = {operation.name for operation in session.graph.get_operations()}
+        return session
+
+    def _start(self, graph: Any, grappler: bool, config: Any) -> None:
+        self._parts = parts = start_tensorflow()
+        config = parts.config.ConfigProto() if config is None else copy.deepcopy(config)
+        if not grappler:
+            rewriter = config.graph_options.rewrite_options
+            rewriter.disable_meta_optimizer = True
+            rewriter.constant_folding = parts.rewriter.RewriterConfig.OFF
+            config.graph_options.optimizer_options.opt_level = -1
+        self.graph = graph
+        self._names = {operation.name for operation in graph.get_operations()}
+        try:
+            self._session = parts.session.Session(graph=graph, config=config)
+        except (ValueError, MemoryError, parts.errors.OpError) as error:
+            raise runtime_failed(error, "start a session") from None
+
+    @property
+    def devices(self) -> list[str]:
+        """The full names of what nodes can run on."""
+        return [device.name for device in self._session.list_devices()]
+
+    def has(self, name: str) -> bool:
+        """Say whether the graph has a node of this name."""
+        return name in self._names
+
+    def run(self, fetches: list[str], feeds: Mapping[str, Array] | None = None) -> list[Array]:
+        """Return the values of tensors. GraphError: a kernel refuses. LimitError: out of memory."""
+        return self._run(fetches, feeds)
+
+    def trace(self, fetches: list[str], feeds: Mapping[str, Array] | None = None) -> Any:
+        """Run and return the RunMetadata: graphs as they ran, by device, and what each node gave.
+
+        Raises what `run` raises.
+        """
+        config = self._parts.config
+        metadata = config.RunMetadata()
+        level = config.RunOptions.SOFTWARE_TRACE  # more would start TensorFlow's profiler
+        options = config.RunOptions(output_partition_graphs=True, trace_level=level)
+        self._run(fetches, feeds, options=options, run_metadata=metadata)
+        return metadata
+
+    def _run(
+        self, fetches: list[str], feeds: Mapping[str, Array] | None, **options: Any
+    ) -> list[Array]:
+        full = {full_name(name): value for name, value in (feeds or {}).items()}
+        try:
+            return list(self._session.run([full_name(n) for n in fetches], full, **options))
+        except (ValueError, KeyError, TypeError, MemoryError, self._parts.errors.OpError) as error:
+            raise runtime_failed(error, "run the graph") from None
+
+
+def full_name(tensor: str) -> str:
+    """Return a tensor's name with its port, as TensorFlow wants it."""
+    return tensor if ":" in tensor else f"{tensor}:0"
+
+
+def refusal(said: str) -> LoadError:
+    """Return the error for a reason of TensorFlow's not to import a graph, with the node."""
+    node = re.search(r"\{\{(?:function_)?node ([^}\s]+)", said)
+    return LoadError(
+        "runtime-failed",
+        source="" if node is None else f"node '{node[1]}'",
+        runtime="TensorFlow",
+        action="load the graph",
+        reason=said,
+    )
+
+
+def runtime_failed(error: BaseException, action: str, /, **fields: object) -> Error:
+    """Return the error for what TensorFlow raised at this, with the sentence that says why."""
+    return failed(
+        "runtime-failed",
+        error,
+        runtime="TensorFlow",
+        action=action,
+        reason=sentence(error),
+        **fields,
+    )
+
+
+def sentence(error: Any) -> str:
+    """Return the line of TensorFlow's message that says what is wrong, and with which node."""
+    text = str(getattr(error, "message", error)).strip()
+    if (found := _OF_A_CLUSTER.search(text)) is not None:
+        return (
+            f"node '{found['node']}' is assigned to {found['device']}, a process of the cluster "
+            "that trained the model; deploykit transform --transforms remove_device takes that out"
+        )
+    lines = [line.strip() for line in text.splitlines()]
+    at = max((i for i, line in enumerate(lines) if line.startswith("Node: ")), default=-1)
+    if 0 <= at < len(lines) - 1:  # below "Graph execution error:" and where it was detected
+        return f"node {lines[at].removeprefix('Node: ')}: {lines[at + 1]}"[:300]
+    told = [line for line in lines if line and not line.startswith(_HEADINGS)]
+    return told[0][:300] if told else type(error).__name__
+
+
+def run_each(graph_def: bytes, fetches: list[str]) -> dict[str, Array]:
+    """Return the values of those tensors that TensorFlow can compute, without feeding anything."""
+    return _values(Session(graph_def), fetches)
+
+
+def run_constants(graph_def: bytes, fetches: list[str], most: int) -> dict[str, Array]:
+    """Return the values of constant tensors that TensorFlow can compute, for deploykit itself.
+
+    None is computed that takes, or needs, more than `most` bytes.
+    """
+    session = Session(graph_def)
+    too_large = too_large_nodes(session.graph, most)
+    with process_limits.internal_run(growth=_AT_ONCE * most):
+        return _values(session, [name for name in fetches if split(name)[0] not in too_large])
+
+
+def _values(session: Session, fetches: list[str]) -> dict[str, Array]:
+    values = {}
+    for name in fetches:
+        try:
+            (values[name],) = session.run([name])
+        except GraphError:
+            continue
+    return values
+
+
+def static_shapes(graph_def: bytes, tensors: list[str]) -> dict[str, tuple[int, ...] | None]:
+    """Return the shape that TensorFlow infers for each tensor: -1 unknown, None unknown rank."""
+    graph = Session(graph_def).graph
+    shapes = {name: graph.get_tensor_by_name(full_name(name)).shape for name in tensors}
+    return {
+        name: None if shape.rank is None else tuple(-1 if s is None else s for s in shape.as_list())
+        for name, shape in shapes.items()
+    }

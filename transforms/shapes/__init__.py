@@ -1,0 +1,1 @@
+"""Static shapes of a graph's tensors, without TensorFlow."""

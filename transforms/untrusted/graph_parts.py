@@ -1,0 +1,185 @@
+"""A graph as a stream of nodes and functions, from bytes or from a Graph, and the calls between
+its functions.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.functions import names_in
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import Node
+from deploykit.transforms.ir.ops import MAX_PORTS
+from deploykit.transforms.ir.protos import FunctionDef, FunctionDefLibrary, NodeDef, VersionDef
+from deploykit.transforms.untrusted.files import release
+from deploykit.transforms.untrusted.wire import Bytes, decoded, field_bytes, fields, without_field
+
+# Nothing honest comes near these; TensorFlow takes minutes or all memory beyond them.
+MAX_CALL_DEPTH = 256
+MAX_EXPANDED_NODES = 20_000_000  # of the graph with every call replaced by what it calls
+
+
+@dataclass
+class Calls:
+    """How many nodes a function or a graph has, and what it calls, as often as it does."""
+
+    nodes: int
+    names: list[str]
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """What a graph becomes with every call replaced by what it calls."""
+
+    nodes: int
+    depth: int
+    """How many calls lie within each other."""
+
+
+def called(node: Node, functions: Mapping[str, object]) -> Iterator[str]:
+    """Yield the functions that a node calls or names."""
+    for name in (node.op, *names_in(node.attrs.values())):
+        if name in functions:
+            yield name
+
+
+def expansion(graph: Calls, functions: Mapping[str, Calls]) -> Expansion:
+    """Return what a graph becomes. GraphError: a function calls itself, or it becomes too much."""
+    sizes = dict.fromkeys(functions, 0)
+    depths = dict.fromkeys(functions, 0)
+    for name in _callees_first({name: calls.names for name, calls in functions.items()}):
+        names = functions[name].names
+        sizes[name] = functions[name].nodes + sum(sizes[c] for c in names)
+        depths[name] = 1 + max((depths[c] for c in names), default=0)
+        if sizes[name] > MAX_EXPANDED_NODES or depths[name] > MAX_CALL_DEPTH:
+            raise GraphError(
+                "function-too-large",
+                name=name,
+                size=sizes[name],
+                depth=depths[name],
+                most=MAX_EXPANDED_NODES,
+                most_depth=MAX_CALL_DEPTH,
+            )
+    total = sum(sizes[c] for c in graph.names)
+    if total > MAX_EXPANDED_NODES:
+        raise GraphError(
+            "too-many",
+            what="the graph",
+            count=total,
+            unit="nodes with its calls",
+            most=MAX_EXPANDED_NODES,
+        )
+    return Expansion(graph.nodes + total, max((depths[c] for c in graph.names), default=0))
+
+
+def _callees_first(calls: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the functions, each after those that it calls. GraphError: one calls itself."""
+    users: dict[str, list[str]] = {name: [] for name in calls}
+    missing = {name: len(set(names)) for name, names in calls.items()}
+    for name, names in calls.items():
+        for callee in dict.fromkeys(names):
+            users[callee].append(name)
+    order = [name for name, count in missing.items() if not count]
+    for name in order:  # which grows meanwhile
+        for user in users[name]:
+            missing[user] -= 1
+            if not missing[user]:
+                order.append(user)
+    left = [name for name, count in missing.items() if count]
+    if left:
+        name, path = left[0], dict[str, None]()
+        while name not in path:  # whoever is left calls one that is left
+            path[name] = None
+            name = next(callee for callee in calls[name] if missing[callee])
+        cycle = list(path)[list(path).index(name) :]
+        shown = " -> ".join([*cycle[:8], name])
+        raise GraphError("function-recursive", name=name, calls=shown)
+    return order
+
+
+MAX_FUNCTIONS = 100_000  # nothing honest comes near, and each takes 1000 bytes and more
+
+_LONG_NODE = 1 << 20  # bytes; of a shorter node the inputs need not be counted
+_NODE, _LIBRARY, _VERSIONS = 1, 2, 4  # the fields of a GraphDef
+_FUNCTION, _BODY = 1, 3  # of a FunctionDefLibrary, and of a FunctionDef
+_INPUT = 3  # of a NodeDef
+
+
+@dataclass(frozen=True)
+class FunctionParts:
+    """A function of the library."""
+
+    head: FunctionDef
+    """What it says beside its nodes; these may be in it or not."""
+    nodes: Callable[[], Iterator[Node]]
+
+    @property
+    def name(self) -> str:
+        """What calls name it."""
+        return str(self.head.signature.name)
+
+
+@dataclass(frozen=True)
+class GraphParts:
+    """The nodes of a graph, its functions, and the versions that it is made for."""
+
+    nodes: Callable[[], Iterator[Node]]
+    functions: Sequence[FunctionParts]
+    versions: VersionDef
+    library: Callable[[], FunctionDefLibrary]
+    """The functions with their nodes, all decoded."""
+
+    @classmethod
+    def of(cls, graph: Graph) -> "GraphParts":
+        """Return the parts of a graph."""
+        functions = [_of_function(function) for function in graph.library.function]
+        return cls(lambda: iter(graph), functions, graph.versions, lambda: graph.library)
+
+    @classmethod
+    def read(cls, content: Bytes) -> "GraphParts":
+        """Return the parts of a serialised GraphDef, whose nodes are read once if it is an mmap.
+
+        GraphError: it is damaged.
+        """
+        library = field_bytes(content, _LIBRARY)
+        count = sum(1 for _ in fields(library, _FUNCTION))
+        if count > MAX_FUNCTIONS:
+            raise GraphError(
+                "too-many",
+                what="the library of the graph",
+                count=count,
+                unit="functions",
+                most=MAX_FUNCTIONS,
+            )
+        functions = [_read_function(library[b:e]) for _, b, e in fields(library, _FUNCTION)]
+        versions = decoded(field_bytes(content, _VERSIONS), VersionDef)
+        return cls(
+            lambda: _nodes(content, _NODE),
+            functions,
+            versions,
+            lambda: decoded(library, FunctionDefLibrary),
+        )
+
+
+def _of_function(function: FunctionDef) -> FunctionParts:
+    return FunctionParts(function, lambda: map(Node.from_proto, function.node_def))
+
+
+def _read_function(content: bytes) -> FunctionParts:
+    """Return a function whose head is decoded, and whose nodes are not yet."""
+    head = decoded(without_field(content, _BODY), FunctionDef)
+    return FunctionParts(head, lambda: _nodes(content, _BODY))
+
+
+def _nodes(content: Bytes, wanted: int) -> Iterator[Node]:
+    """Yield the nodes that are a field of a message. GraphError: one is damaged or too long."""
+    for _, begin, end in fields(content, wanted):
+        proto = content[begin:end]
+        if end - begin > _LONG_NODE:
+            count = sum(1 for _ in fields(proto, _INPUT))
+            if count > MAX_PORTS:
+                raise GraphError(
+                    "too-many", what="a node", count=count, unit="inputs", most=MAX_PORTS
+                )
+            release(content, begin, end)
+        yield Node.from_proto(decoded(proto, NodeDef))

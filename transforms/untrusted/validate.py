@@ -1,0 +1,182 @@
+"""Whether a graph from an untrusted file can be handed to TensorFlow without killing the process.
+
+TensorFlow is no safe parser: 238 bytes of a function that calls itself, or 163 bytes of a Const
+whose type is not its tensor's, end the process that imports them, where no `except` can help. So
+nodes are looked at one by one, of a file before the whole is decoded. Nothing here starts
+TensorFlow, recurses, or decodes a value.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from deploykit.transforms.common.errors import GraphError, nearest
+from deploykit.transforms.common.messages import escaped
+from deploykit.transforms.ir.graph import Graph, no_collection
+from deploykit.transforms.ir.node import Node, split
+from deploykit.transforms.ir.ops import GRAPH_VERSION, op_defs
+from deploykit.transforms.ir.protos import VersionDef
+from deploykit.transforms.untrusted.edges import Edges, no_such_output
+from deploykit.transforms.untrusted.graph_parts import (
+    Calls,
+    Expansion,
+    FunctionParts,
+    GraphParts,
+    called,
+    expansion,
+)
+from deploykit.transforms.untrusted.nodes import NodeRules
+from deploykit.transforms.untrusted.wire import Bytes
+
+# Is told of each sound node: the function it is in or "", the node, whether its op is known.
+See = Callable[[str, Node, bool], None]
+
+_LONGEST = 300  # characters of a name out of a file in a message
+
+
+def validate(graph: Graph) -> None:
+    """Check a graph; GraphError: what is wrong with which node.
+
+    Every node has a legal name, a known op, as many data inputs as the op takes, inputs that their
+    producers make and of the types that they make, and the op's attributes with values that it
+    takes. Tensors fit their shapes and types. Functions exist, and neither call themselves nor
+    expand beyond all bounds.
+    """
+    with printable():
+        _check(GraphParts.of(graph), None)
+        _check_ends(graph)
+
+
+def read_graph(content: Bytes) -> Graph:
+    """Return the graph of a serialised GraphDef. GraphError: what `validate` finds in its bytes.
+
+    Of an mmap, the memory of long nodes is released once they are read: see `read_released`. Nodes
+    whose ops TensorFlow does not have are read like any other.
+    """
+    nodes: list[Node] = []
+
+    def noted() -> Iterator[Node]:
+        for node in parts.nodes():
+            nodes.append(node)
+            yield node
+
+    with printable(), no_collection():
+        parts = GraphParts.read(content)
+        _check(replace(parts, nodes=noted), _ignore)
+        return Graph(nodes, versions=parts.versions, library=parts.library())
+
+
+def _ignore(function: str, node: Node, is_known: bool) -> None:
+    """See a node, and do nothing."""
+
+
+def survey(parts: GraphParts, see: See = _ignore) -> Expansion:
+    """Check the parts of a GraphDef, and call `see` with all its nodes; custom ops are let pass.
+
+    What a custom op reads and makes is not known. GraphError: anything else that `validate` finds.
+    """
+    with printable(), no_collection():
+        return _check(parts, see)
+
+
+def check_ends(graph: Graph) -> None:
+    """Raise GraphError for an input or output that is no tensor of the graph."""
+    with printable():
+        _check_ends(graph)
+
+
+@contextlib.contextmanager
+def printable() -> Iterator[None]:
+    """Let a GraphError be one line: names out of a file may hold anything, of any length."""
+    try:
+        yield
+    except GraphError as error:
+        error.fields = {
+            name: escaped(value[:_LONGEST]) if isinstance(value, str) else value
+            for name, value in error.fields.items()
+        }
+        raise
+
+
+def _check(parts: GraphParts, see: See | None) -> Expansion:
+    _check_versions(parts.versions)
+    functions = {function.name: function for function in parts.functions}
+    rules = NodeRules({name: function.head for name, function in functions.items()})
+    nodes, graph = Edges(), Calls(0, [])
+    for node in parts.nodes():
+        _add(node, nodes, graph, rules, "", see)
+    nodes.close()
+    if not graph.nodes:
+        raise GraphError("graph-empty")
+    if len(functions) < len(parts.functions):
+        raise GraphError("functions-same-name")
+    calls = {}
+    for name, function in functions.items():
+        if name in op_defs():
+            raise GraphError("function-named-as-op", name=name)
+        try:
+            calls[name] = _check_body(function, rules, see)
+        except GraphError as error:
+            raise error.within(f"function '{name}'") from None
+    return expansion(graph, calls)
+
+
+def _add(
+    node: Node, nodes: Edges, calls: Calls, rules: NodeRules, function: str, see: See | None
+) -> None:
+    """Check a node by itself and against those before it."""
+    is_known = see is None or rules.knows(node.op)
+    if is_known:
+        rules.check(node, bool(function))
+    else:
+        rules.check_name(node)
+    # In a function ports depend on the attributes that its caller gives.
+    nodes.add(node, None if function or not is_known else rules.ports(node))
+    calls.nodes += 1
+    if rules.functions:
+        calls.names += called(node, rules.functions)
+    if see is not None:
+        see(function, node, is_known)
+
+
+def _check_body(function: FunctionParts, rules: NodeRules, see: See | None) -> Calls:
+    """Check a function's nodes, and that what they read is there, in no cycle."""
+    nodes, calls = Edges(colocated=False), Calls(0, [])
+    for argument in function.head.signature.input_arg:
+        nodes.add(Node(argument.name, "_Arg"), None)
+    for node in function.nodes():
+        inputs = (i if i[:1] == "^" else i.partition(":")[0] for i in node.inputs)
+        _add(replace(node, inputs=tuple(inputs)), nodes, calls, rules, function.name, see)
+    nodes.close()
+    head = function.head
+    for tensor in (*head.ret.values(), *head.control_ret.values()):
+        _check_there(tensor.partition(":")[0], nodes, "output")
+    return calls
+
+
+def _check_ends(graph: Graph) -> None:
+    rules = NodeRules({f.signature.name: f for f in graph.library.function})
+    for role, tensors in (("input", graph.inputs), ("output", graph.outputs)):
+        for tensor in tensors:
+            name, port = split(tensor)
+            _check_there(name, graph, role)
+            node = graph[name]
+            if port > 0 and rules.knows(node.op):  # a node without outputs may be run
+                count = rules.ports(node)[1].count
+                if port >= count:
+                    who = f"'{tensor}' is named as {role}"
+                    raise no_such_output(who, f"node '{name}' ({node.op})", count)
+
+
+def _check_there(name: str, nodes: Edges | Graph, role: str) -> None:
+    if name not in nodes:
+        known = nodes.names if isinstance(nodes, Edges) else (node.name for node in nodes)
+        hint = nearest(name, tuple(known))
+        raise GraphError("graph-node-missing", name=name, role=role, hint=hint)
+
+
+def _check_versions(versions: VersionDef) -> None:
+    if versions.min_consumer > GRAPH_VERSION or GRAPH_VERSION in versions.bad_consumers:
+        raise GraphError("graph-version-needed", own=GRAPH_VERSION, needed=versions.min_consumer)
+    if versions.producer < 0:
+        raise GraphError("graph-version-invalid", producer=versions.producer)

@@ -1,0 +1,276 @@
+"""Bytes of protobuf messages and their text form, checked before protobuf decodes them."""
+
+import functools
+import mmap
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from google.protobuf import text_format
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from deploykit.transforms.common.errors import GraphError
+
+Bytes = bytes | mmap.mmap
+Kind = TypeVar("Kind", bound=Message)
+
+MAX_DEPTH = 100  # protobuf reads no deeper message
+MAX_GROWTH = 16  # how many times its size a file may take when it is read; honest ones take 4 to 9
+FREE_BYTES = 64 << 20  # what any file may take
+
+_BYTES = 2
+_WIDTHS = {0: 0, 1: 8, 5: 4}  # by wire type; of a varint, the length is in its bytes
+_FIXED = {
+    FieldDescriptor.TYPE_DOUBLE: 8,
+    FieldDescriptor.TYPE_FIXED64: 8,
+    FieldDescriptor.TYPE_SFIXED64: 8,
+    FieldDescriptor.TYPE_FLOAT: 4,
+    FieldDescriptor.TYPE_FIXED32: 4,
+    FieldDescriptor.TYPE_SFIXED32: 4,
+}
+_PLACE = 16  # of an element in a list that grows by doubling
+_TEXT = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
+_LONG = (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_SINT64)
+
+# For each tag: the plan of the message it holds, what it takes by itself, what each byte of it may.
+Plan = dict[int, tuple["Plan | None", int, int]]
+
+
+def fields(content: Bytes, wanted: int, most: int = sys.maxsize) -> Iterator[tuple[int, int, int]]:
+    """Yield where each message or text that is a field of a message starts, begins and ends.
+
+    It starts with its tag and its length. GraphError: the bytes are damaged, or there are more than
+    `most` fields of any kind.
+    """
+    place, stop, wanted_tag, count = 0, len(content), wanted << 3 | _BYTES, 0
+    while place < stop:
+        start = place
+        count += 1
+        if count > most:
+            raise GraphError("fields-too-many", most=most)
+        tag = content[place]
+        place += 1
+        if tag > 0x7F:
+            tag, place = _varint(content, start, stop)
+        if tag & 7 == _BYTES:
+            if place < stop and content[place] < 0x80:
+                begin = place + 1
+                place = begin + content[place]
+            else:
+                length, begin = _varint(content, place, stop)
+                place = begin + length
+        else:
+            begin = place = _after(content, place, tag & 7)
+        if place > stop:
+            raise _damaged(start)
+        if tag == wanted_tag:
+            yield start, begin, place
+
+
+def field_bytes(content: Bytes, wanted: int) -> bytes:
+    """Return a message that is a field of another; where it stands twice, protobuf joins it."""
+    found = [content[begin:end] for _, begin, end in fields(content, wanted)]
+    return found[0] if len(found) == 1 else b"".join(found)
+
+
+def without_field(content: bytes, unwanted: int) -> bytes:
+    """Return a message without one of its fields."""
+    kept, place = [], 0
+    for start, _, end in fields(content, unwanted):
+        kept.append(content[place:start])
+        place = end
+    return b"".join([*kept, content[place:]])
+
+
+def decoded(content: bytes, kind: type[Kind]) -> Kind:
+    """Return a message. GraphError: its bytes are damaged, such as a text that is no text."""
+    try:
+        message: Kind = kind.FromString(content)
+    except DecodeError:
+        raise GraphError("message-part-damaged", name=kind.DESCRIPTOR.name) from None
+    return message
+
+
+def check_growth(content: Bytes, kind: type[Message]) -> None:
+    """Raise GraphError for a message that is damaged, nested too deep, or huge once it is read."""
+    allowed = MAX_GROWTH * len(content) + FREE_BYTES
+    if reckoned(content, kind, allowed) > allowed:
+        raise GraphError("message-too-large", size=len(content), most=allowed >> 20)
+
+
+def reckoned(content: Bytes, kind: type[Message], allowed: int) -> int:
+    """Return how many bytes a message takes at most when it is read; above `allowed`, any number.
+
+    GraphError: it is damaged, or nested too deep.
+    """
+    try:
+        return _taken(content, _plan(kind.DESCRIPTOR), allowed)
+    except IndexError:
+        raise _damaged(len(content)) from None
+
+
+def _taken(content: Bytes, plan: Plan, allowed: int) -> int:
+    place, stop, taken = 0, len(content), 0
+    outer: list[tuple[int, Plan]] = []
+    while taken <= allowed:
+        if place == stop:
+            if not outer:
+                break
+            stop, plan = outer.pop()
+            continue
+        tag = content[place]
+        place += 1
+        if tag > 0x7F:
+            tag, place = _varint(content, place - 1, stop)
+        if tag & 7 == _BYTES:
+            length = content[place]
+            place += 1
+            if length > 0x7F:
+                length, place = _varint(content, place - 1, stop)
+            if place + length > stop or tag < 8:
+                raise _damaged(place)
+            inner, whole, each = plan.get(tag, (None, 0, 1))
+            taken += whole + each * length
+            if inner is None:
+                place += length
+            else:
+                if len(outer) == MAX_DEPTH:
+                    raise GraphError("nested-too-deep", most=MAX_DEPTH)
+                outer.append((stop, plan))
+                stop, plan = place + length, inner
+        else:
+            is_short = tag & 7 == 0 and content[place] < 0x80  # a number of one byte
+            place = place + 1 if is_short else _after(content, place, tag & 7)
+            if place > stop or tag < 8:  # there is no field 0
+                raise _damaged(place)
+            taken += plan[tag][1] if tag in plan else 4
+    return taken
+
+
+def _after(content: Bytes, place: int, wire_type: int) -> int:
+    """Return where a field ends that tells its length by its type alone."""
+    if wire_type == 0:
+        return _varint(content, place, len(content))[1]
+    if wire_type not in _WIDTHS:
+        raise _damaged(place)
+    return place + _WIDTHS[wire_type]
+
+
+def _varint(content: Bytes, place: int, stop: int) -> tuple[int, int]:
+    """Return a number, and where it ends."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if place >= stop:
+            break
+        byte = content[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place
+    raise _damaged(place)
+
+
+def _damaged(place: int) -> GraphError:
+    return GraphError("damaged-at", position=place)
+
+
+@functools.cache
+def _plan(root: Descriptor) -> Plan:
+    plans: dict[str, Plan] = {}
+    waiting = [root]
+    plans[root.full_name] = {}
+    while waiting:
+        message = waiting.pop()
+        for field in message.fields:
+            inner = field.message_type
+            if inner is not None and inner.full_name not in plans:
+                plans[inner.full_name] = {}
+                waiting.append(inner)
+            plan = plans[message.full_name]
+            plan[field.number << 3 | _BYTES] = (
+                None if inner is None else plans[inner.full_name],
+                _size(field),
+                _growth(field),
+            )
+            for wire_type in _WIDTHS:
+                plan[field.number << 3 | wire_type] = (None, 8 if _is_repeated(field) else 0, 0)
+    return plans[root.full_name]
+
+
+def _size(field: FieldDescriptor) -> int:
+    """Return about what an element of a field takes by itself in protobuf's memory."""
+    message: Any = field.message_type
+    if message is None:
+        return 32 + _PLACE if field.type in _TEXT and _is_repeated(field) else 0
+    if message.GetOptions().map_entry:
+        return 64
+    texts = sum(each.type in _TEXT and not _is_repeated(each) for each in message.fields)
+    place = _PLACE if _is_repeated(field) else 0
+    return 24 + 8 * (len(message.fields) + texts) + place
+
+
+def _growth(field: FieldDescriptor) -> int:
+    """Return what each byte of a field takes: one of packed numbers may be a number of 8."""
+    if field.message_type is not None:
+        return 0
+    if field.type in _TEXT or field.type in _FIXED or field.type == FieldDescriptor.TYPE_BOOL:
+        return 1
+    return 8 if field.type in _LONG else 4
+
+
+def _is_repeated(field: FieldDescriptor) -> bool:
+    """Say whether a field is a list. Protobuf 5 has no `is_repeated`, protobuf 8 no `label`."""
+    found = getattr(field, "is_repeated", None)
+    return bool(field.label == FieldDescriptor.LABEL_REPEATED if found is None else found)
+
+
+_MESSAGE_BYTES = 200  # what an empty part may take when it is read
+_PIECE = 4096  # characters of a text that protobuf's parser is given at once: it takes 100 for each
+
+_TOKENS = re.compile(  # comments and texts, which may hold any braces, and where parts begin or end
+    rb"""\#[^\n]*+|(["'])(?:(?!\1)[^\\\n]|\\.)*+(\1?)|([{<])|([}>])"""
+)
+_CHARACTERS = re.compile(
+    rb"(?:[^\\]|\\[0-7]{1,3}|\\[xX][0-9a-fA-F]{1,2}|\\u.{4}|\\U.{8}|\\.){1,%d}" % _PIECE
+)
+
+
+def binary_form(text: bytes, kind: type[Message]) -> bytes:
+    """Return a message in text form as bytes.
+
+    GraphError: it is no such message, is nested too deep, or would be huge when it is read.
+    """
+    name = kind.DESCRIPTOR.name
+    try:
+        plain = _checked(text).decode()
+        content: bytes = text_format.Parse(plain, kind()).SerializeToString()
+    except (UnicodeDecodeError, text_format.ParseError) as error:
+        reason = str(error)[:200]
+        raise GraphError("not-a", what=f"a {name} in text form", reason=reason) from None
+    return content
+
+
+def _checked(text: bytes) -> bytes:
+    """Return a message whose parts are not too many, with its long texts in pieces."""
+    parts = depth = 0
+    allowed = (MAX_GROWTH * len(text) + FREE_BYTES) // _MESSAGE_BYTES
+    result, done = [], 0
+    for token in _TOKENS.finditer(text):
+        quote, end, opening, closing = token.groups()
+        if opening:
+            parts, depth = parts + 1, depth + 1
+            if parts > allowed:
+                raise GraphError("message-too-many-parts", most=allowed)
+            if depth > MAX_DEPTH:
+                raise GraphError("nested-too-deep", most=MAX_DEPTH)
+        elif closing:
+            depth -= 1
+        elif quote and not end:
+            raise GraphError("text-not-ended", position=token.start())
+        elif quote and token.end() - token.start() > _PIECE:
+            pieces = _CHARACTERS.findall(text, token.start() + 1, token.end() - 1)
+            result += [text[done : token.start()], quote, (quote + quote).join(pieces), quote]
+            done = token.end()
+    return b"".join([*result, text[done:]])
