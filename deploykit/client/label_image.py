@@ -17,7 +17,8 @@ from deploykit.client.call_options import LabelOptions
 from deploykit.data.apply_preprocessing import in_python
 from deploykit.data.data import Data
 from deploykit.data.pipeline import Pipeline
-from deploykit.data.preprocessing import Preprocessing, Steps, plan, wanted_of
+from deploykit.data.preprocessing import Preprocessing, Steps
+from deploykit.data.preprocessing_plan import plan, wanted_of
 from deploykit.importers.image_range import UNIT
 from deploykit.records.examples import Feature
 from deploykit.storage.files import read_bytes

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.data.preprocessing import Steps, is_computed, keeps_files, result_of
+from deploykit.data.preprocessing import Steps
+from deploykit.data.preprocessing_plan import is_computed, keeps_files, result_of
 from deploykit.records.examples import Feature
 from deploykit.storage.image_files import too_large
 from deploykit.transforms.ir.tensors import Array, numpy_type

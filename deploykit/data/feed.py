@@ -12,7 +12,8 @@ from typing import Any
 
 from deploykit.data.apply_preprocessing import in_python, together
 from deploykit.data.pipeline import Pipeline
-from deploykit.data.preprocessing import Steps, result_of
+from deploykit.data.preprocessing import Steps
+from deploykit.data.preprocessing_plan import result_of
 from deploykit.data.reading import records
 from deploykit.records.examples import Feature
 from deploykit.transforms.common.errors import Error, GraphError, failed

@@ -23,7 +23,8 @@ from deploykit.data.input_result import InputResult, Round, StyleResult
 from deploykit.data.input_runner import BUFFERED, InputJob, Stretch, started
 from deploykit.data.invalid_records import without_damaged
 from deploykit.data.pipeline import PIPELINE, PLAIN, STYLES, InputPipelineOptions, Pipeline
-from deploykit.data.preprocessing import Preprocessing, plan
+from deploykit.data.preprocessing import Preprocessing
+from deploykit.data.preprocessing_plan import plan
 from deploykit.data.tfdata import check_cache
 from deploykit.data.tfdata_service import serving
 from deploykit.data.user_pipeline import OWN, OwnPipeline, own_pipeline

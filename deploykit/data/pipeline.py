@@ -16,7 +16,8 @@ from google.protobuf.message import DecodeError
 
 from deploykit.benchmarking.run_config import INPUTS
 from deploykit.data.data import Data
-from deploykit.data.preprocessing import Steps, keeps_files, result_of
+from deploykit.data.preprocessing import Steps
+from deploykit.data.preprocessing_plan import keeps_files, result_of
 from deploykit.records.examples import Feature
 from deploykit.storage.image_files import HEAD, size_of
 from deploykit.storage.parameters import takes_former_names

@@ -9,7 +9,8 @@ from typing import Any
 
 from deploykit.data.data import IMAGE_ENDS, LABELS, Data
 from deploykit.data.pipeline import Pipeline
-from deploykit.data.preprocessing import Steps, keeps_files, result_of
+from deploykit.data.preprocessing import Steps
+from deploykit.data.preprocessing_plan import keeps_files, result_of
 from deploykit.data.tfdata import MEMORY, PREFETCHED, nearby
 from deploykit.records.examples import Feature
 from deploykit.records.index import shard_name

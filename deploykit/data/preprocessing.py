@@ -8,43 +8,31 @@ them, alike in every style.
 import contextlib
 import json
 import os
-import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
-import numpy as np
 from msgspec import Meta
 
-from deploykit.data.data import Columns, Data
+from deploykit.data.data import Columns
 from deploykit.importers.image_range import (
     BESIDE,
-    SIGNED,
-    UNIT,
     PhotoRange,
-    Wanted,
     range_from,
-    wanted_from,
-    wanted_range,
 )
-from deploykit.records.examples import Feature
-from deploykit.storage.arrays import load_data
-from deploykit.transforms.common.documents import Hidden, IfSet, Written, converted, document
+from deploykit.transforms.common.documents import Hidden, IfSet, Written, converted
 from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
 from deploykit.transforms.ir.graph import Graph
-from deploykit.transforms.ir.node import split
 from deploykit.transforms.ir.tensors import numpy_type
 from deploykit.transforms.untrusted.files import read_json
-from deploykit.verification.fitting import of_type, tell_only
 from deploykit.verification.samples import names_of_inputs
-from deploykit.verification.synthetic.sample_inputs import takes_scalars, type_and_shape
+from deploykit.verification.synthetic.sample_inputs import type_and_shape
 
 FORMAT = 1
 _MOST = 1 << 16  # pixels along a side, and channels: no image has as many
 _Size = Annotated[int, Meta(ge=1, le=_MOST)]
 _Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
-_INT8, _HALF = PhotoRange(-128.0, 127.0), PhotoRange(0.0, 127.0)
 
 
 @dataclass(frozen=True)
@@ -187,7 +175,7 @@ def declared_for(graph: Graph | None, given: Any = None) -> Preprocessing:
     Ranges alone, such as `0..1`, leave what else is known as it is. FileError, GraphError: it
     cannot be read.
     """
-    known = _known_of(graph)
+    known = known_preprocessing(graph)
     if given is None:
         return known
     ranges = _of_ranges(given) if isinstance(given, str) else None
@@ -204,7 +192,7 @@ def declared_for(graph: Graph | None, given: Any = None) -> Preprocessing:
     return replace(known, inputs=inputs, why=ranges.why)
 
 
-def _known_of(graph: Graph | None) -> Preprocessing:
+def known_preprocessing(graph: Graph | None) -> Preprocessing:
     """Return what the file beside a graph says becomes of features."""
     known = getattr(getattr(graph, "about", None), "preprocessing", None)
     return Preprocessing() if known is None else replace(preprocessing_from(known), why=BESIDE)
@@ -265,254 +253,3 @@ def _columns(name: str, value: Any) -> int | tuple[int, int]:
     raise GraphError(
         "unexpected", what=f"the columns of '{name}'", got=value, expected="3 or [0, 3]"
     )
-
-
-class Planned(NamedTuple):
-    """The steps of an input, with nothing left open, and who says the values of a photo."""
-
-    steps: Steps
-    why: str = ""
-
-
-def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, Planned]:
-    """Return the steps of each input of a graph, with nothing left open; None: of each feature.
-
-    GraphError: an input has no feature, or what it would be fed does not fit its type or shape; or
-    nobody says which values of photos an input takes.
-    """
-    wanted: dict[str, tuple[str, tuple[int, ...] | None]]
-    if graph is None:
-        names = tuple(declared.inputs) or tuple(data.features)
-        wanted = dict.fromkeys(names, ("", None))
-        known: dict[str, tuple[str, ...]] = {name: (name,) for name in names}
-    else:
-        wanted = {tensor: type_and_shape(graph, tensor)[:2] for tensor in graph.inputs}
-        if takes_scalars(graph):  # each sample is one, and is run by itself
-            wanted = {tensor: (type_, (-1,)) for tensor, (type_, _) in wanted.items()}
-        known = names_of_inputs(graph)
-        declared = declared.among(graph)
-    found = {}
-    for tensor, (type_, shape) in wanted.items():
-        steps = declared.of(known[tensor])
-        name = steps.feature or _feature_for(known[tensor], len(wanted), data, type_)
-        if name not in data.features:
-            raise _feature_missing(name, tensor, data)
-        feature, why = data.features[name], ""
-        if feature.content == "image" and type_ == "string":
-            steps = _as_files(data, tensor, declared.of_photos(known[tensor]), name)
-            found[tensor] = Planned(steps, "the model decodes them")
-            continue
-        if feature.content == "image":
-            steps = declared.of_photos(known[tensor])
-        steps = _completed(replace(steps, feature=name), feature, type_, shape)
-        if declared.why != BESIDE:
-            _refuse_unused(data, steps, feature)
-        _check(data, tensor, steps, feature, type_, shape)
-        if feature.content == "image":
-            steps, why = _valued(steps, data, graph, tensor, declared)
-        found[tensor] = Planned(steps, why)
-    return found
-
-
-def _refuse_unused(data: Data, steps: Steps, feature: Feature) -> None:
-    """Raise GraphError for a step that has no effect on a feature."""
-    for name, is_given, is_used, where in (
-        ("channels", steps.channels is not None, feature.content == "image", "on encoded images"),
-        ("corners", steps.corners, steps.resize is not None, "with resize"),
-    ):
-        if is_given and not is_used:
-            raise GraphError(
-                "step-no-effect",
-                source=data.path,
-                step=name,
-                feature=steps.feature,
-                description=feature,
-                where=where,
-            )
-
-
-def keeps_files(steps: Steps, feature: Feature) -> bool:
-    """Say whether an input takes images as the bytes of their files."""
-    return feature.content == "image" and steps.dtype == "string"
-
-
-def _as_files(data: Data, tensor: str, steps: Steps, name: str) -> Steps:
-    """Return what leaves images as files. GraphError: something else was asked for."""
-    asked = document(replace(steps, feature="", dtype=""))
-    if asked:
-        raise GraphError(
-            "preprocess-step-decided",
-            source=data.path,
-            name=split(tensor)[0],
-            step=next(iter(asked)),
-        )
-    return Steps(feature=name, dtype="string")
-
-
-def _valued(
-    steps: Steps, data: Data, graph: Graph | None, tensor: str, declared: Preprocessing
-) -> Planned:
-    """Return the steps of a photo with its values, and who says them. GraphError: nobody does."""
-    wanted = None if graph is None else wanted_of(graph, tensor)
-    if steps.state_values:
-        why = declared.why
-        if wanted is not None and steps.range is not None and not steps.range.like(wanted.range):
-            why += f", but the model wants {wanted.range}"
-        return Planned(steps, why)
-    if graph is not None and declared.why != BESIDE:
-        beside = _known_of(graph).among(graph).of_photos(names_of_inputs(graph)[tensor])
-        if beside.state_values:
-            return Planned(
-                replace(steps, scale=beside.scale, mean=beside.mean, std=beside.std), BESIDE
-            )
-    if wanted is not None:
-        as_it_is = not steps.dtype.startswith(("float", "bfloat"))
-        return Planned(steps if as_it_is else steps.into(wanted.range), wanted.why)
-    if steps.dtype in ("uint8", "string"):
-        return Planned(steps, f"{steps.dtype} input")
-    likely = (_INT8, _HALF) if steps.dtype == "int8" else (UNIT, SIGNED)
-    lines = " or ".join(_line(declared, each) for each in likely)
-    raise GraphError("photo-range-unknown", source=data.path, name=split(tensor)[0], advice=lines)
-
-
-def wanted_of(graph: Graph, tensor: str) -> Wanted | None:
-    """Return the range that a graph wanted before it was rewritten, or that it wants as it is."""
-    before = getattr(graph.about, "photos", {}).get(tensor)
-    return wanted_range(graph, tensor) if before is None else wanted_from(before)
-
-
-def _line(declared: Preprocessing, range_: PhotoRange) -> str:
-    """Return an option that states a range, and what was declared besides."""
-    if declared.why == BESIDE or not (declared.inputs or declared.columns):
-        return f"--preprocess {range_}"
-    given = document(replace(declared, range=range_))
-    return f"--preprocess {shlex.quote(json.dumps(given))}"
-
-
-def _feature_for(names: tuple[str, ...], inputs: int, data: Data, type_: str) -> str:
-    """Return the feature of one of an input's names, or the only one that can be meant."""
-    for name in names:
-        if name in data.features:
-            return name
-    only = data.only_of_type(type_) if data.kind == "arrays" else data.unlabelled
-    if inputs == len(only) == 1:
-        if data.kind == "arrays":
-            tell_only(names[0], only[0])
-        return only[0]
-    raise _feature_missing(names[0], names[0], data)
-
-
-def _feature_missing(name: str, tensor: str, data: Data) -> GraphError:
-    known = data.features
-    return GraphError("feature-missing", source=data.path, name=name, input=tensor, known=known)
-
-
-def _completed(steps: Steps, feature: Feature, type_: str, shape: tuple[int, ...] | None) -> Steps:
-    """Return the steps with the defaults of this feature and this input."""
-    dtype = steps.dtype or type_
-    if feature.content == "image":
-        dtype = dtype or "float32"
-        sizes = shape[1:3] if shape is not None and len(shape) == 4 else (-1, -1)
-        if steps.resize is None and steps.crop is None and min(sizes) > 0:
-            steps = replace(steps, resize=(sizes[0], sizes[1]))
-        if steps.channels is None:
-            channels = shape[3] if shape is not None and len(shape) == 4 else 3
-            steps = replace(steps, channels=channels if channels in (1, 3) else 3)
-    elif not dtype:
-        computed = steps.resize or steps.scale is not None or steps.mean or steps.std
-        dtype = "float32" if computed else feature.dtype
-    return replace(steps, dtype=dtype)
-
-
-def result_of(steps: Steps, feature: Feature) -> Feature:
-    """Return type and shape of what the steps make of one record's feature."""
-    if keeps_files(steps, feature):
-        return Feature("string", ())
-    shape = feature.shape
-    if feature.content == "image":
-        shape = (None, None, steps.channels)
-    for sizes in (steps.resize, steps.crop):
-        if sizes is not None:
-            shape = (*sizes, shape[-1])
-    if steps.split is not None:
-        shape = (None,)
-    return Feature(steps.dtype, shape)
-
-
-def is_computed(steps: Steps, feature: Feature) -> bool:
-    """Say whether values are rounded to the input's type: what they were is gone anyway."""
-    return feature.content == "image" or steps.resize is not None or steps.state_values
-
-
-def _refuse_unfit(where: str, steps: Steps, feature: Feature) -> None:
-    """Raise GraphError for a step that cannot be done with a feature."""
-    is_text = feature.dtype == "string" and not feature.content
-    rank = 3 if feature.content == "image" else len(feature.shape)
-    for is_wrong, why in (
-        ((steps.resize or steps.crop) and rank != 3, "cannot be resized or cropped like an image"),
-        (steps.split is not None and not (is_text and rank == 0), "cannot be split into tokens"),
-        (steps.length is not None and steps.split is None and feature.shape != (None,),
-         "has no tokens to leave out"),
-        (is_text and steps.state_values, "cannot be scaled, or have mean and std"),
-    ):  # fmt: skip
-        if is_wrong:
-            raise GraphError("preprocess-refused", what=where, feature=feature, reason=why)
-
-
-def _check(
-    data: Data,
-    tensor: str,
-    steps: Steps,
-    feature: Feature,
-    type_: str,
-    shape: tuple[int, ...] | None,
-) -> None:
-    """Raise GraphError if the result of the steps cannot be computed, or cannot be fed."""
-    where = f"{data.path}: feature '{steps.feature}' for input '{tensor}'"
-    is_text = feature.dtype == "string" and not feature.content
-    _refuse_unfit(where, steps, feature)
-    if (
-        steps.crop
-        and steps.resize
-        and any(c > r for c, r in zip(steps.crop, steps.resize, strict=True))
-    ):
-        raise GraphError("preprocess-crop", what=where, crop=steps.crop, resize=steps.resize)
-    result = result_of(steps, feature)
-    takes_images = shape is None or len(shape) == 4
-    if feature.content == "image" and None in result.shape and takes_images:
-        raise GraphError("preprocess-needs-resize", what=where)
-    if is_text != (result.dtype == "string"):
-        raise GraphError("preprocess-type-between", what=where, got=feature, expected=result.dtype)
-    if type_ and result.dtype != type_:
-        raise GraphError("does-not-fit", what=where, got=result.dtype, expected=type_)
-    # The numbers of a CSV file have no type of their own.
-    cast = is_text or is_computed(steps, feature) or data.kind == "csv"
-    if not cast and not np.can_cast(
-        numpy_type(feature.dtype), numpy_type(result.dtype), "same_kind"
-    ):
-        if data.kind != "arrays":
-            raise GraphError("does-not-fit", what=where, got=feature.dtype, expected=result.dtype)
-        # GraphError now: a value is not whole. What is out of range is found when it is read.
-        of_type(split(tensor)[0], load_data(data.path)[steps.feature], result.dtype)
-    for name, values in (("mean", steps.mean), ("std", steps.std)):
-        last = result.shape[-1] if result.shape else None
-        if len(values) > 1 and last != len(values):
-            raise GraphError(
-                "preprocess-channels", what=where, channels=last, count=len(values), name=name
-            )
-    if shape is None:
-        return
-    fits = len(shape) - 1 == len(result.shape) and all(
-        s < 0 or r is None or s == r for s, r in zip(shape[1:], result.shape, strict=True)
-    )
-    if not fits:
-        raise GraphError(
-            "does-not-fit",
-            what=where,
-            got=_listed((None, *result.shape)),
-            expected=_listed(tuple(None if s < 0 else s for s in shape)),
-        )
-
-
-def _listed(shape: tuple[int | None, ...]) -> str:
-    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"

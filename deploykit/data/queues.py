@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.data.pipeline import Pipeline
-from deploykit.data.preprocessing import result_of
+from deploykit.data.preprocessing_plan import result_of
 from deploykit.data.reading import as_declared
 from deploykit.data.tfdata import decoded_lines, example_spec, inputs_of
 from deploykit.storage.arrays import load_data

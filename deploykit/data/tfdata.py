@@ -11,7 +11,7 @@ from typing import Any
 from deploykit.data.apply_preprocessing import in_graph
 from deploykit.data.data import Data
 from deploykit.data.pipeline import Pipeline
-from deploykit.data.preprocessing import result_of
+from deploykit.data.preprocessing_plan import result_of
 from deploykit.data.reading import as_declared
 from deploykit.data.tfdata_service import distributed
 from deploykit.data.user_pipeline import OwnDataset

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from deploykit.data.apply_preprocessing import in_graph
-from deploykit.data.preprocessing import Steps, result_of
+from deploykit.data.preprocessing import Steps
+from deploykit.data.preprocessing_plan import result_of
 from deploykit.records.examples import Feature
 from deploykit.serving.protocol.signatures import BYTES, KINDS, PIXELS, PLACE, READY
 

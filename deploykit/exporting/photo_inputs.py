@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from deploykit.data.data import Data
 from deploykit.data.pipeline import changes
-from deploykit.data.preprocessing import Planned, Preprocessing, Steps, plan
+from deploykit.data.preprocessing import Preprocessing, Steps
+from deploykit.data.preprocessing_plan import Planned, plan
 from deploykit.exporting.named_model import NamedModel
 from deploykit.exporting.photo_graph import FILE, PhotoInput
 from deploykit.serving.protocol.signatures import BYTES, PIXELS, READY, SCOPE, Tensor

@@ -15,8 +15,8 @@ from deploykit.data.preprocessing import (
     Steps,
     load_preprocessing,
     preprocessing_from,
-    result_of,
 )
+from deploykit.data.preprocessing_plan import result_of
 from deploykit.importers.metadata_file import About
 from deploykit.records.examples import Feature
 from deploykit.transforms.common.documents import document
