@@ -67,15 +67,15 @@ def balance_layer_norms(graph: Graph, *, ranges: str, exponent: float = 0.75) ->
         row = row_of(graph, node) if node.op == "Rsqrt" and node.name in graph else None
         if row is None:
             continue
-        found = _norm(graph, shapes, row)
-        if isinstance(found, str):
-            graph.skip(node, found)
+        result = _norm(graph, shapes, row)
+        if isinstance(result, str):
+            graph.skip(node, result)
             continue
-        seen = _range(known, found)
+        seen = _range(known, result)
         if seen is None:
-            graph.skip(node, f"the ranges do not contain the channels of '{found.name}'")
+            graph.skip(node, f"the ranges do not contain the channels of '{result.name}'")
         else:
-            _balance(graph, found, seen, exponent)
+            _balance(graph, result, seen, exponent)
 
 
 def _norm(graph: Graph, shapes: Shapes, row: Row) -> _Norm | str:
@@ -83,10 +83,10 @@ def _norm(graph: Graph, shapes: Shapes, row: Row) -> _Norm | str:
     shape = shapes.shape(row.x)
     if shape is None or not shape or shape[-1] < 1 or graph[row.root].attr("T") != "float32":
         return "its number of channels is not known, or its type is not float32"
-    found = norm_of(graph, row, shape[-1])
-    if found is None:
+    norm = norm_of(graph, row, shape[-1])
+    if norm is None:
         return "it is not a layer norm, or another node reads a part of it"
-    steps, (scale, offset) = found
+    steps, (scale, offset) = norm
     if not (np.isfinite(scale).all() and np.isfinite(offset).all()):
         return "its scale or offset contains NaN or Inf"
     products: list[str] = []
@@ -106,7 +106,7 @@ def _norm(graph: Graph, shapes: Shapes, row: Row) -> _Norm | str:
                 return f"'{reader.name}' ({reader.op}) cannot take a scale back"
     if not products:
         return "no product with constant weights reads it"
-    added = {each.product for each in sums}
+    added = {sum_.product for sum_ in sums}
     if len(added) < len(sums) or added & set(products):
         return "a product of it is added to it, or one product more than once"
     return _Norm(row, tuple(steps), scale, offset, tuple(products), tuple(sums))
@@ -114,8 +114,8 @@ def _norm(graph: Graph, shapes: Shapes, row: Row) -> _Norm | str:
 
 def _keeps_rows(shapes: Shapes, node: Node, tensor: str, channels: int) -> bool:
     """Return whether a Reshape leaves rows of that many channels as they are."""
-    found = shapes.shape(node.name)
-    return node.data_inputs[0] == tensor and found is not None and found[-1:] == (channels,)
+    result = shapes.shape(node.name)
+    return node.data_inputs[0] == tensor and result is not None and result[-1:] == (channels,)
 
 
 def _summed_product(graph: Graph, shapes: Shapes, add: Node, tensor: str, channels: int) -> str:
@@ -139,10 +139,10 @@ def _summed_product(graph: Graph, shapes: Shapes, add: Node, tensor: str, channe
 
 
 def _range(known: Ranges, norm: _Norm) -> TensorRange | None:
-    found = known.tensors.get(norm.name)
-    if found is None or not len(found.channel_min) == len(found.channel_max) == norm.scale.size:
+    tensor = known.tensors.get(norm.name)
+    if tensor is None or not len(tensor.channel_min) == len(tensor.channel_max) == norm.scale.size:
         return None
-    return found
+    return tensor
 
 
 def _balance(graph: Graph, norm: _Norm, seen: TensorRange, exponent: float) -> None:
@@ -162,10 +162,10 @@ def _balance(graph: Graph, norm: _Norm, seen: TensorRange, exponent: float) -> N
         weights = scaled(const.value, (1 / factor).reshape(rows))
         graph.replace(layer, with_weights(graph, layer, const, weights))
         lift(graph, name, change)
-    for each in norm.sums:
+    for sum_ in norm.sums:
         if (factor != 1).any():
-            _restore(graph, each, factor)
-        lift(graph, each.product, middle, is_shifted=True)
+            _restore(graph, sum_, factor)
+        lift(graph, sum_.product, middle, is_shifted=True)
     moves = {norm.name: new.name, f"^{norm.name}": f"^{new.name}"}
     graph.redirect(moves)
     graph.absorb(norm.steps, into=graph[new.name])
@@ -177,8 +177,8 @@ def _factor(half: Array, exponent: float) -> Array:
     if not positive.size:
         return np.ones_like(half)
     relative = np.maximum(half / np.median(positive), _SMALLEST)
-    found: Array = relative**-exponent
-    return found
+    array: Array = relative**-exponent
+    return array
 
 
 def _gain(graph: Graph, norm: _Norm, half: Array, factor: Array) -> float:
@@ -220,10 +220,10 @@ def _rewritten(graph: Graph, norm: _Norm, scale: Array, offset: Array) -> Node:
     return graph.add(Node(name, "AddV2", parts, {}, last.device).with_attrs(T=FLOAT))
 
 
-def _restore(graph: Graph, each: _Sum, factor: Array) -> None:
+def _restore(graph: Graph, sum_: _Sum, factor: Array) -> None:
     """Divide what a residual sum reads by the factor of each channel."""
-    add, name = graph[each.add], graph.unique_name(f"{each.tensor}_restored")
+    add, name = graph[sum_.add], graph.unique_name(f"{sum_.tensor}_restored")
     inverse = graph.constant_beside(add, (1 / factor).astype(np.float32), f"{name}/scale").name
-    mul = graph.add(Node(name, "Mul", (each.tensor, inverse), {}, add.device).with_attrs(T=FLOAT))
-    inputs = [mul.name if t == each.tensor else t for t in add.data_inputs]
+    mul = graph.add(Node(name, "Mul", (sum_.tensor, inverse), {}, add.device).with_attrs(T=FLOAT))
+    inputs = [mul.name if t == sum_.tensor else t for t in add.data_inputs]
     graph.replace(add, add.with_data_inputs(*inputs))

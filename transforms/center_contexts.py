@@ -46,17 +46,17 @@ def center_contexts(graph: Graph, *, ranges: str) -> None:
     for node in list(graph):
         if node.op != "Softmax" or node.name not in graph:
             continue
-        found = _context(graph, shapes, node)
-        if isinstance(found, str):
-            graph.skip(node, found)
+        result = _context(graph, shapes, node)
+        if isinstance(result, str):
+            graph.skip(node, result)
             continue
-        seen = known.tensors.get(found.product.data_inputs[0])
-        count = found.channels.size
+        seen = known.tensors.get(result.product.data_inputs[0])
+        count = result.channels.size
         if seen is None or not len(seen.channel_min) == len(seen.channel_max) == count:
-            graph.skip(node, f"the ranges do not contain '{found.product.data_inputs[0]}'")
+            graph.skip(node, f"the ranges do not contain '{result.product.data_inputs[0]}'")
         else:
             middle = (np.array(seen.channel_min) + np.array(seen.channel_max)) / 2
-            _center(graph, found, middle)
+            _center(graph, result, middle)
 
 
 def _context(graph: Graph, shapes: Shapes, softmax: Node) -> _Context | str:
@@ -95,8 +95,8 @@ def _bias(graph: Graph, node: Node) -> str:
         return ""
     if graph.is_input(node.name) or node.attr("data_format", "NHWC") != "NHWC":
         return ""
-    found = [tensor for tensor in node.data_inputs if graph.constant(tensor) is not None]
-    return found[0] if len(found) == 1 else ""
+    tensors = [tensor for tensor in node.data_inputs if graph.constant(tensor) is not None]
+    return tensors[0] if len(tensors) == 1 else ""
 
 
 def _channels(graph: Graph, shapes: Shapes, bias: Node, path: tuple[Node, ...]) -> Array | None:
@@ -109,23 +109,23 @@ def _channels(graph: Graph, shapes: Shapes, bias: Node, path: tuple[Node, ...]) 
     if const is None or shape is None:
         return None
     size = const.value.size
-    found: Array | None = np.broadcast_to(np.arange(size).reshape(const.value.shape), shape)
+    array: Array | None = np.broadcast_to(np.arange(size).reshape(const.value.shape), shape)
     tensor = bias.name
     for node in path:
-        assert found is not None
+        assert array is not None
         if node.op == "Reshape":
             shape = shapes.full_shape(node.name)
-            found = None if shape is None else found.reshape(shape)
+            array = None if shape is None else array.reshape(shape)
         elif node.op == "Transpose":
             order = graph.constant(node.data_inputs[1])
-            found = None if order is None else found.transpose(order.value.ravel().tolist())
+            array = None if order is None else array.transpose(order.value.ravel().tolist())
         elif node.op != "Identity":
-            found = _mixed(graph, shapes, node, tensor, found)
-        if found is None:
+            array = _mixed(graph, shapes, node, tensor, array)
+        if array is None:
             return None
         tensor = node.name
-    assert found is not None
-    rows = found.reshape(-1, found.shape[-1])
+    assert array is not None
+    rows = array.reshape(-1, array.shape[-1])
     is_one_to_one = np.array_equal(np.sort(rows[0]), np.arange(size))
     return rows[0] if is_one_to_one and (rows == rows[0]).all() else None
 
@@ -150,8 +150,8 @@ def _mixed(graph: Graph, shapes: Shapes, node: Node, tensor: str, values: Array)
     if (values != first).any():
         return None
     # the other axis keeps its place in the result where it stays on its side
-    kept = first if axis == (-2 if place else -1) else first.swapaxes(-1, -2)
-    return np.broadcast_to(kept, shape)
+    retained = first if axis == (-2 if place else -1) else first.swapaxes(-1, -2)
+    return np.broadcast_to(retained, shape)
 
 
 def _mixed_by_equation(
@@ -176,20 +176,20 @@ def _mixed_by_equation(
     return np.broadcast_to(ordered[expanded], shape)
 
 
-def _center(graph: Graph, found: _Context, middle: Array) -> None:
+def _center(graph: Graph, context: _Context, middle: Array) -> None:
     """Take the middle of each channel off the bias, and let the product's bias give it back."""
-    tensor = _bias(graph, found.bias)
+    tensor = _bias(graph, context.bias)
     const = graph.constant(tensor)
     assert const is not None
-    taken = np.zeros(const.value.size)
-    taken[found.channels] = middle
-    value = const.value.astype(np.float64) - taken.reshape(const.value.shape)
-    product = found.product
+    used = np.zeros(const.value.size)
+    used[context.channels] = middle
+    value = const.value.astype(np.float64) - used.reshape(const.value.shape)
+    product = context.product
     change = through(graph, product, middle)
-    new = graph.constant_beside(const, value.astype(np.float32), f"{found.bias.name}/centered")
+    new = graph.constant_beside(const, value.astype(np.float32), f"{context.bias.name}/centered")
     moves = {tensor: new.name}
-    for node in (found.bias, *found.path):
-        inputs = [moves.get(each, each) for each in node.data_inputs]
+    for node in (context.bias, *context.path):
+        inputs = [moves.get(data_input, data_input) for data_input in node.data_inputs]
         copy = graph[node.name].with_data_inputs(*inputs)
         moves[node.name] = graph.add(
             copy.with_name(graph.unique_name(f"{node.name}_centered"))

@@ -45,7 +45,7 @@ def correct_planned(
     """Correct the biases of layers that are planned in int8; those in `rounded` as that says."""
     for chain in planned.chains.values():
         layer = chain.nodes[0]
-        found = known.tensors.get(normal(layer.data_inputs[0]))
+        tensor = known.tensors.get(normal(layer.data_inputs[0]))
         weights = weights_of(graph, layer)
         assert weights is not None
         signed = planned.reads[layer.name].signed
@@ -54,7 +54,7 @@ def correct_planned(
             continue
         codes, steps = weight_codes(layer, weights.value, exact_sums, signed)
         lost = weights.value.astype(np.float64) - restored(layer, codes, steps)
-        values = None if found is None else mean_output(layer, lost, np.array(found.channel_mean))
+        values = None if tensor is None else mean_output(layer, lost, np.array(tensor.channel_mean))
         if values is None:
             graph.skip(layer, "the means of its input's channels are not known")
         else:

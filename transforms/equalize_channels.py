@@ -50,7 +50,7 @@ def equalize_channels(graph: Graph, *, ranges: str) -> None:
     known = load_ranges(ranges)
     same_shape = shape_comparison(graph)
     chains = linear_chains(graph, same_shape)
-    layers = {each.nodes[0].name for each in chains.values()}
+    layers = {chain.nodes[0].name for chain in chains.values()}
     groups = []
     for group in _groups(graph, chains, same_shape):
         if reason := _obstacle(graph, group, chains, layers):
@@ -153,16 +153,16 @@ def _can_divide(graph: Graph, reader: Node, tensor: str, layers: set[str]) -> bo
     return not (reader.op == "MatMul" and reader.attr("transpose_a", False))
 
 
-def _factors(found: list[TensorRange]) -> Array:
+def _factors(tensor_ranges: list[TensorRange]) -> Array:
     """Return the factor per channel with which no tensor of a group has a wider range."""
-    room = np.min([_room(each) for each in found], axis=0)
+    room = np.min([_room(tensor_range) for tensor_range in tensor_ranges], axis=0)
     factors: Array = np.minimum(room, LARGEST_FACTOR)
     return factors
 
 
-def _room(found: TensorRange) -> Array:
+def _room(tensor_range: TensorRange) -> Array:
     """Return by what each channel could be multiplied within the range of the whole tensor."""
-    low, high = np.array(found.channel_min), np.array(found.channel_max)
+    low, high = np.array(tensor_range.channel_min), np.array(tensor_range.channel_max)
     with np.errstate(divide="ignore", invalid="ignore"):
         above = np.where(high > 0, high.max() / high, np.inf)
         below = np.where(low < 0, low.min() / low, np.inf)
@@ -177,8 +177,8 @@ def _scale(
     consumed: Mapping[str, Array],
 ) -> None:
     """Multiply and divide the weights and biases of layers, each once."""
-    for each in chains.values():
-        layer = each.nodes[0]
+    for chain in chains.values():
+        layer = chain.nodes[0]
         if layer.name not in produced and layer.name not in consumed:
             continue
         const = weights_of(graph, layer)
@@ -196,8 +196,8 @@ def _scale(
         current = with_weights(graph, layer, const, scaled(weights, scale))
         if current is not layer:
             graph.replace(layer, current)
-        if each.bias and layer.name in produced:
-            _scale_bias(graph, each, produced[layer.name])
+        if chain.bias and layer.name in produced:
+            _scale_bias(graph, chain, produced[layer.name])
 
 
 def _by_input(layer: Node, shape: tuple[int, ...], factors: Array) -> Array:
@@ -215,12 +215,12 @@ def _by_input(layer: Node, shape: tuple[int, ...], factors: Array) -> Array:
     return np.repeat(by_group, outputs // groups, axis=1)
 
 
-def _scale_bias(graph: Graph, each: Chain, factors: Array) -> None:
+def _scale_bias(graph: Graph, chain: Chain, factors: Array) -> None:
     """Let the node behind a layer add a bias of its own, multiplied by the factors."""
-    add = graph[each.nodes[1].name]
-    const = graph.constant(each.bias)
+    add = graph[chain.nodes[1].name]
+    const = graph.constant(chain.bias)
     assert const is not None
     value = scaled(const.value, factors)
     new = graph.constant_beside(const, value, f"{add.name}/equalized_bias", const.attr("dtype"))
-    inputs = [new.name if tensor == each.bias else tensor for tensor in add.data_inputs]
+    inputs = [new.name if tensor == chain.bias else tensor for tensor in add.data_inputs]
     graph.replace(add, add.with_data_inputs(*inputs))

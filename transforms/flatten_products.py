@@ -54,12 +54,12 @@ def flatten_products(graph: Graph) -> None:
     for node in list(graph):
         if node.op == "Einsum" or node.op in _BATCHED:
             read = _einsum if node.op == "Einsum" else _batched
-            found = read(graph, node, shapes)
-            if isinstance(found, str):
-                if found:
-                    graph.skip(node, found)
+            result = read(graph, node, shapes)
+            if isinstance(result, str):
+                if result:
+                    graph.skip(node, result)
                 continue
-            _rewrite(graph, node, found, shapes.shape(found.rows))
+            _rewrite(graph, node, result, shapes.shape(result.rows))
         elif node.op == "MatMul":
             _read_rows(graph, node)
     _fix_sizes(graph)
@@ -119,8 +119,8 @@ def _of_heads(
     bias = only_reader(graph, node)
     if bias is not None and not _adds_to_heads(graph, bias, (heads, 1, made)):
         bias = None
-    rows, kept = _without_new_axes(graph, node.data_inputs[0]), len(numbered)
-    return _Product(rows, summed, weights, const, kept, (heads, made), numbered, bias)
+    rows, retained = _without_new_axes(graph, node.data_inputs[0]), len(numbered)
+    return _Product(rows, summed, weights, const, retained, (heads, made), numbered, bias)
 
 
 def _without_new_axes(graph: Graph, tensor: str) -> str:
@@ -173,17 +173,17 @@ def _einsum(graph: Graph, node: Node, shapes: Shapes) -> _Product | str:
         spare = "".join(chr(0x3B1 + axis) for axis in range(len(shape) + 3 - len(read)))
         read, result = read.replace("...", spare), result.replace("...", spare)
     summed = [label for label in read if label not in result]
-    kept, made = read[: len(read) - len(summed)], [c for c in result if c not in read]
+    retained, made = read[: len(read) - len(summed)], [c for c in result if c not in read]
     plain = all(len(set(part)) == len(part) for part in (read, labels, result))
-    if not plain or not summed or not kept or list(read) != [*kept, *summed]:
+    if not plain or not summed or not retained or list(read) != [*retained, *summed]:
         return "it sums over other axes than the last ones of its rows"
-    if sorted(labels) != sorted([*summed, *made]) or list(result) != [*kept, *made]:
+    if sorted(labels) != sorted([*summed, *made]) or list(result) != [*retained, *made]:
         return "it moves axes, or its weights differ from one matrix of the batch to the next"
     ordered = const.value.transpose([labels.index(label) for label in (*summed, *made)])
     sizes = ordered.shape
     count = math.prod(sizes[: len(summed)])
     weights = ordered.reshape(count, -1) if ordered.size else np.zeros((0, 0))
-    return _Product(rows, count, weights, const, len(kept), sizes[len(summed) :])
+    return _Product(rows, count, weights, const, len(retained), sizes[len(summed) :])
 
 
 def _can_be_changed(graph: Graph, node: Node) -> bool:
@@ -196,46 +196,46 @@ def _kind(node: Node) -> DType | None:
     return DType(kinds.pop()) if len(kinds) == 1 else None
 
 
-def _rewrite(graph: Graph, node: Node, found: _Product, shape: Shape | None) -> None:
+def _rewrite(graph: Graph, node: Node, result: _Product, shape: Shape | None) -> None:
     """Put a Reshape, a MatMul and a Reshape in the place of a product."""
-    if not found.weights.size:
+    if not result.weights.size:
         graph.skip(node, "its weights are empty")
         return
     kind = _kind(node)
-    rows = _reshape(graph, node, f"{node.name}/rows", found.rows, [-1, found.summed])
-    weights = found.const.value
-    if weights.shape != found.weights.shape or (weights != found.weights).any():
-        weights = np.ascontiguousarray(found.weights)
-        name = f"{found.const.name}/matrix"
-        second = graph.constant_beside(found.const, weights, name, found.const.attr("dtype")).name
+    rows = _reshape(graph, node, f"{node.name}/rows", result.rows, [-1, result.summed])
+    weights = result.const.value
+    if weights.shape != result.weights.shape or (weights != result.weights).any():
+        weights = np.ascontiguousarray(result.weights)
+        name = f"{result.const.name}/matrix"
+        second = graph.constant_beside(result.const, weights, name, result.const.attr("dtype")).name
     else:
-        second = found.const.name
+        second = result.const.name
     product = Node(graph.unique_name(f"{node.name}/product"), "MatMul", (rows, second))
     product = product.with_attrs(T=kind, transpose_a=False, transpose_b=False)
     made = graph.add(_placed(product, node)).name
-    if found.by_head:
-        _move_heads(graph, node, found, made)
+    if result.by_head:
+        _move_heads(graph, node, result, made)
         return
-    kept = None if shape is None else shape[: found.kept]
-    if kept is not None and kept.count(-1) <= 1 and 0 not in kept:
-        sizes = _sizes(graph, node, [*kept, *found.made])
+    retained = None if shape is None else shape[: result.kept]
+    if retained is not None and retained.count(-1) <= 1 and 0 not in retained:
+        sizes = _sizes(graph, node, [*retained, *result.made])
     else:
-        sizes = _open_sizes(graph, node, found)
+        sizes = _open_sizes(graph, node, result)
     last = Node(node.name, "Reshape", (made, sizes)).with_attrs(T=kind, Tshape=INT32)
     graph.absorb([node], into=_placed(last, node))
 
 
-def _move_heads(graph: Graph, node: Node, found: _Product, made: str) -> None:
+def _move_heads(graph: Graph, node: Node, product: _Product, made: str) -> None:
     """Put the bias, a Reshape and a Transpose behind the product of all heads."""
     kind, replaced = _kind(node), [node]
-    if found.bias is not None:
-        (const,) = (c for t in found.bias.data_inputs if (c := graph.constant(t)) is not None)
+    if product.bias is not None:
+        (const,) = (c for t in product.bias.data_inputs if (c := graph.constant(t)) is not None)
         name = graph.unique_name(f"{node.name}/biased")
         add = bias_add(graph, name, graph[made], const.value.reshape(-1), "/bias")
-        made, replaced = graph.add(_placed(add, node)).name, [node, found.bias]
-    sizes = [*found.by_head, *found.made]
+        made, replaced = graph.add(_placed(add, node)).name, [node, product.bias]
+    sizes = [*product.by_head, *product.made]
     split = _reshape(graph, node, f"{node.name}/by_head", made, sizes)
-    last = found.kept - 1
+    last = product.kept - 1
     order: Array = np.array([*range(last), last + 1, last, last + 2], np.int32)
     axes = graph.constant_beside(node, order, f"{node.name}/order").name
     moved = Node(replaced[-1].name, "Transpose", (split, axes)).with_attrs(T=kind, Tperm=INT32)
@@ -254,20 +254,20 @@ def _sizes(graph: Graph, node: Node, sizes: list[int]) -> str:
     return graph.constant_beside(node, array, f"{node.name}/shape").name
 
 
-def _open_sizes(graph: Graph, node: Node, found: _Product) -> str:
+def _open_sizes(graph: Graph, node: Node, product: _Product) -> str:
     """Add what computes the shape of the result from that of the rows; return its name."""
 
     def add(part: str, op: str, inputs: tuple[str, ...], **attrs: object) -> str:
         made = Node(graph.unique_name(f"{node.name}/{part}"), op, inputs).with_attrs(**attrs)
         return graph.add(_placed(made, node)).name
 
-    whole = add("shape_of_rows", "Shape", (found.rows,), T=_kind(node), out_type=INT32)
-    ends = [_sizes(graph, node, [place]) for place in (0, found.kept)]
-    kept = add("kept", "Slice", (whole, *ends), T=INT32, Index=INT32)
-    made = _sizes(graph, node, list(found.made))
+    whole = add("shape_of_rows", "Shape", (product.rows,), T=_kind(node), out_type=INT32)
+    ends = [_sizes(graph, node, [place]) for place in (0, product.kept)]
+    retained = add("kept", "Slice", (whole, *ends), T=INT32, Index=INT32)
+    made = _sizes(graph, node, list(product.made))
     axis: Array = np.array(0, np.int32)
     zero = graph.constant_beside(node, axis, f"{node.name}/axis").name
-    return add("shape_of_result", "ConcatV2", (kept, made, zero), T=INT32, N=2, Tidx=INT32)
+    return add("shape_of_result", "ConcatV2", (retained, made, zero), T=INT32, N=2, Tidx=INT32)
 
 
 def _placed(new: Node, old: Node) -> Node:

@@ -116,16 +116,16 @@ def _chain(
             graph.skip(layer, f"'{last.name}' is read by {len(readers)} nodes")
             break
         step = readers[0]
-        kept = "it is fed" if graph.is_input(step.name) else only_port_0(graph, step)
-        found = kept or read_step(constants, layer, channels, step, last.name, scalars)
-        if isinstance(found, str):
-            graph.skip(layer, f"'{step.name}' is not folded: {found}")
+        retained = "it is fed" if graph.is_input(step.name) else only_port_0(graph, step)
+        result = retained or read_step(constants, layer, channels, step, last.name, scalars)
+        if isinstance(result, str):
+            graph.skip(layer, f"'{step.name}' is not folded: {result}")
             break
-        if not found.finite:
+        if not result.finite:
             graph.skip(layer, f"'{step.name}' is not folded: it scales or shifts by NaN or Inf")
             break
         steps.append(step)
-        affine, last = affine.then(found), step
+        affine, last = affine.then(result), step
     return _StepsAfter(layer, weights, tuple(steps), affine)
 
 

@@ -122,12 +122,12 @@ def _bypass(graph: Graph, constants: Constants) -> None:
 
 def _fold(graph: Graph, constants: Constants, max_bytes: int) -> set[str]:
     """Fold the constant nodes that others than constant nodes read; return what was refused."""
-    wanted = _wanted(graph, constants)
-    values, reason = _values(constants, [t for tensors in wanted.values() for t in tensors])
+    expected = _wanted(graph, constants)
+    values, reason = _values(constants, [t for tensors in expected.values() for t in tensors])
     outputs = frozenset(graph.outputs)
     refused: set[str] = set()
     large: dict[str, list[Node]] = {}
-    for name, tensors in wanted.items():
+    for name, tensors in expected.items():
         size = sum(held_bytes(values[tensor]) for tensor in tensors if tensor in values)
         if any(split(tensor)[1] > 0 and tensor in outputs for tensor in tensors):
             graph.skip(graph[name], "a Const cannot bear the name of a second output")
@@ -155,19 +155,19 @@ def _fold(graph: Graph, constants: Constants, max_bytes: int) -> set[str]:
             )
             refused.add(name)
         else:
-            _write(graph, name, wanted[name], new)
+            _write(graph, name, expected[name], new)
     return refused
 
 
 def _wanted(graph: Graph, constants: Constants) -> dict[str, list[str]]:
     """Return the constant nodes to fold, with those of their tensors that others read."""
-    wanted: dict[str, dict[str, None]] = {}
+    expected: dict[str, dict[str, None]] = {}
     read = [t for node in graph if node.name not in constants for t in node.data_inputs]
     for tensor in (*read, *graph.outputs):
         name = producer_name(tensor)
         if name in constants and graph[name].op not in ("Const", "NoOp"):
-            wanted.setdefault(name, {})[tensor] = None
-    return {name: list(tensors) for name, tensors in wanted.items()}
+            expected.setdefault(name, {})[tensor] = None
+    return {name: list(tensors) for name, tensors in expected.items()}
 
 
 def _values(constants: Constants, tensors: list[str]) -> tuple[dict[str, Array], str]:
@@ -175,8 +175,8 @@ def _values(constants: Constants, tensors: list[str]) -> tuple[dict[str, Array],
     try:
         return constants.values(tensors), ""
     except Error as error:  # TensorFlow died of it, or took too long
-        found = {tensor: constants.value(tensor) for tensor in tensors}
-        return {t: value for t, value in found.items() if value is not None}, f": {error}"
+        results = {tensor: constants.value(tensor) for tensor in tensors}
+        return {t: value for t, value in results.items() if value is not None}, f": {error}"
 
 
 def _constant(node: Node, tensor: str, value: Array) -> Node:
@@ -214,10 +214,10 @@ def _freed(graph: Graph, constants: Constants, large: Mapping[str, list[Node]]) 
         if name in large:
             owners[name] = name
             continue
-        found = {owners.get(reader.name, _SHARED) for reader in graph.readers(name)} - {_DEAD}
+        result = {owners.get(reader.name, _SHARED) for reader in graph.readers(name)} - {_DEAD}
         if graph.is_output(name):
-            found.add(_SHARED)
-        owners[name] = _DEAD if not found else found.pop() if len(found) == 1 else _SHARED
+            result.add(_SHARED)
+        owners[name] = _DEAD if not result else result.pop() if len(result) == 1 else _SHARED
         if graph[name].op == "Const":
             freed[owners[name]] = freed.get(owners[name], 0) + _bytes(graph[name])
     return freed

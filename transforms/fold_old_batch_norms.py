@@ -50,9 +50,9 @@ def _parts(graph: Graph, constants: Constants, join: Node, norm: Node) -> list[_
 
     A join moves values and mixes no channels, so that a batch norm may as well come before it.
     """
-    kept = "it is fed" if graph.is_input(norm.name) else only_port_0(graph, norm)
-    if kept:
-        return kept
+    retained = "it is fed" if graph.is_input(norm.name) else only_port_0(graph, norm)
+    if retained:
+        return retained
     if not graph.feeds_only(join, norm) or graph.consumers(join.name) != [norm]:
         return f"'{join.name}' is used elsewhere too"
     if join.op == "BatchToSpaceND":
@@ -75,8 +75,8 @@ def _parts(graph: Graph, constants: Constants, join: Node, norm: Node) -> list[_
             return count
         start, end = (end, end + count) if axis == CHANNEL_AXIS else (0, count)
         parts.append(_Part(tensor, name, slice(start, end)))
-    found = read_step(constants, graph[layers[0]], end, norm, join.name)
-    return parts if not isinstance(found, str) else found
+    step = read_step(constants, graph[layers[0]], end, norm, join.name)
+    return parts if not isinstance(step, str) else step
 
 
 def _channels(graph: Graph, tensor: str, join: Node) -> int | str:

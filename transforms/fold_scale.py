@@ -60,9 +60,9 @@ def _fold_before(graph: Graph) -> None:
     ]
     shapes = static_shapes(graph, {chain.source for chain in chains if chain.has_vector})
     for chain in chains:
-        wanted = _channels(chain.layer, chain.weights.shape)
-        if chain.has_vector and not _has_channels(chain.layer, shapes[chain.source], wanted):
-            graph.skip(chain.layer, f"'{chain.source}' is not known to have {wanted} channels")
+        expected = _channels(chain.layer, chain.weights.shape)
+        if chain.has_vector and not _has_channels(chain.layer, shapes[chain.source], expected):
+            graph.skip(chain.layer, f"'{chain.source}' is not known to have {expected} channels")
             continue
         reason = _fold(graph, chain)
         if reason:
@@ -99,12 +99,12 @@ def _chain(graph: Graph, constants: Constants, layer: Node) -> _StepsBefore | No
             break
         if needed_elsewhere(graph, [step, reader]):
             break
-        found = read_step(constants, layer, channels, step, operands[0], scalars=True)
-        if isinstance(found, str) or not found.finite:
+        result = read_step(constants, layer, channels, step, operands[0], scalars=True)
+        if isinstance(result, str) or not result.finite:
             break
         others = [constants.value(t) for t in step.data_inputs if t != operands[0]]
         has_vector |= any(value is not None and value.ndim > 0 for value in others)
-        affine, source, reader = found.then(affine), operands[0], step
+        affine, source, reader = result.then(affine), operands[0], step
         steps.append(step)
     if not steps:
         return None

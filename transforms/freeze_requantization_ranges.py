@@ -64,17 +64,17 @@ def freeze_requantization_ranges(
 
 def _records(path: str) -> dict[str, tuple[list[float], list[float]]]:
     """Return the minima and maxima that a log shows for each node; one range a line, the last."""
-    found: dict[str, tuple[list[float], list[float]]] = {}
+    values: dict[str, tuple[list[float], list[float]]] = {}
     for line in lines(path, "log"):
         for name, low, high in _RECORD.findall(line.decode(errors="replace"))[-1:]:
             numbers = _number(low), _number(high)
             if all(map(math.isfinite, numbers)):
-                minima, maxima = found.setdefault(name, ([], []))
+                minima, maxima = values.setdefault(name, ([], []))
                 minima.append(numbers[0])
                 maxima.append(numbers[1])
-    if not found:
+    if not values:
         raise GraphError("ranges-log-empty", source=path)
-    return found
+    return values
 
 
 def _number(text: str) -> float:

@@ -66,11 +66,11 @@ def atrous_layers(graph: Graph) -> list[Atrous]:
     result = []
     for pattern in ATROUS:
         for match in graph.match(pattern):
-            found = _atrous(graph, constants, match)
-            if isinstance(found, str):
-                graph.skip(match["merge"], found)
+            value = _atrous(graph, constants, match)
+            if isinstance(value, str):
+                graph.skip(match["merge"], value)
             else:
-                result.append(found)
+                result.append(value)
     return result
 
 

@@ -38,10 +38,10 @@ def fuse_layer_norms(graph: Graph) -> None:
 
 def _fuse(graph: Graph, row: Row, channels: int) -> bool:
     """Put one op in the place of a layer norm, and say whether it is one."""
-    found = norm_of(graph, row, channels)
-    if found is None:
+    result = norm_of(graph, row, channels)
+    if result is None:
         return False
-    steps, parts = found
+    steps, parts = result
     last = steps[-1]
     consts = [
         graph.constant_beside(last, array.astype(np.float32), f"{last.name}/{part}").name

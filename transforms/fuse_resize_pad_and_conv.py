@@ -25,15 +25,15 @@ def fuse_resize_pad_and_conv(graph: Graph) -> None:
 
 def fuse_before_conv(graph: Graph, before: Op) -> None:
     """Fuse what `before` matches in front of a Conv2D into the Conv2D."""
-    found = []
+    results = []
     for match in graph.match(Op("Conv2D", before, Any("weights"), name="conv")):
         if reason := _reason(graph, match):
             graph.skip(match["conv"], reason)
         else:
-            found.append(match)
+            results.append(match)
     read = ("image", "weights")
-    shapes = static_shapes(graph, {match.tensor(name) for match in found for name in read})
-    for match in found:
+    shapes = static_shapes(graph, {match.tensor(name) for match in results for name in read})
+    for match in results:
         known = [shapes[match.tensor(name)] for name in read]
         if reason := limit(_op(match), match["conv"], known):
             graph.skip(match["conv"], reason)

@@ -224,8 +224,8 @@ class _Call:
         node = self._node
         after = () if self._results else self._ends
         types = output_types(node, self._op_def)
-        kept = pass_on(node.name, self._results, types, after, node.device)
-        self._graph.replace(node, kept)
+        retained = pass_on(node.name, self._results, types, after, node.device)
+        self._graph.replace(node, retained)
 
     def _gated(self) -> tuple[list[str], list[str]]:
         """Return the tensors that the body reads, and what its first nodes wait for.
@@ -302,7 +302,9 @@ def _with_own_names(node: Node, prefix: str, names: set[str]) -> Node:
         node = node.with_attrs(frame_name=f"{prefix}/{frame}")
     classes = node.attr("_class")
     if isinstance(classes, list):
-        kept = [str(c) for c in classes if not str(c).startswith("loc:@") or str(c)[5:] in names]
-        own = [c.replace("loc:@", f"loc:@{prefix}/", 1) for c in kept]
+        retained = [
+            str(c) for c in classes if not str(c).startswith("loc:@") or str(c)[5:] in names
+        ]
+        own = [c.replace("loc:@", f"loc:@{prefix}/", 1) for c in retained]
         node = node.with_attrs(_class=own or None)
     return node

@@ -12,13 +12,15 @@ def obfuscate_names(graph: Graph) -> None:
     The functions of the graph's library, with what is inside them, keep their names too: run
     inline_functions and remove_unused_functions first where nobody should read those.
     """
-    kept = {node.name for node in graph if graph.is_input(node.name) or graph.is_output(node.name)}
+    retained = {
+        node.name for node in graph if graph.is_input(node.name) or graph.is_output(node.name)
+    }
     names: dict[str, str] = {}
     number = 0
     for node in graph:
-        if node.name in kept:
+        if node.name in retained:
             continue
-        while (name := _numeral(number)) in kept:
+        while (name := _numeral(number)) in retained:
             number += 1
         names[node.name] = name
         number += 1

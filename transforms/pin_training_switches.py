@@ -78,9 +78,11 @@ class _Switch:
             for reader in self._graph.readers(name)
             if reader.name not in self._values
         }
-        found = [self._is_part(self._graph[name], self._graph[reader]) for name, reader in readers]
+        results = [
+            self._is_part(self._graph[name], self._graph[reader]) for name, reader in readers
+        ]
         outputs = any(map(self._graph.is_output, self._values))
-        return bool(found) and all(found) and not outputs
+        return bool(results) and all(results) and not outputs
 
     def _is_part(self, value: Node, reader: Node) -> bool:
         if reader.name in self._noise:
@@ -141,21 +143,21 @@ class _Switch:
 
     def _closure(self, names: set[str], known: Collection[str] = ()) -> set[str]:
         """Return the nodes, and those that read only them, other known nodes and constants."""
-        graph, found = self._graph, set(names)
+        graph, result = self._graph, set(names)
         waiting = [*names, *known]
         while waiting:
             for reader in graph.readers(waiting.pop()):
-                if reader.name in found or reader.name in known or reader.op in SWITCH_OPS:
+                if reader.name in result or reader.name in known or reader.op in SWITCH_OPS:
                     continue
                 if graph.is_input(reader.name):
                     continue
                 reads = [producer_name(tensor) for tensor in reader.data_inputs]
-                if not found.isdisjoint(reads) and all(
-                    name in found or name in known or name in self._constants for name in reads
+                if not result.isdisjoint(reads) and all(
+                    name in result or name in known or name in self._constants for name in reads
                 ):
-                    found.add(reader.name)
+                    result.add(reader.name)
                     waiting.append(reader.name)
-        return found
+        return result
 
 
 def _drops(ops: Collection[str]) -> bool:

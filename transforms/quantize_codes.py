@@ -45,23 +45,23 @@ def quantize_codes(
         isa: avx2, vnni or auto, as in `quantize_static`.
         keep_float: the name of a layer that stays float; may be given several times.
     """
-    found = plan(graph, load_ranges(ranges), keep_float)
-    for layer, reason in found.reasons.items():
+    result = plan(graph, load_ranges(ranges), keep_float)
+    for layer, reason in result.reasons.items():
         graph.skip(graph[layer], reason)
-    write_codes(graph, found, {}, sums_exactly(isa))
+    write_codes(graph, result, {}, sums_exactly(isa))
 
 
-def write_codes(graph: Graph, found: Plan, rounded: Rounded, exact_sums: bool) -> None:
+def write_codes(graph: Graph, result: Plan, rounded: Rounded, exact_sums: bool) -> None:
     """Round the layers of a plan in plain ops; weights are `rounded` or nearest."""
-    _Rounding(graph, found, rounded, exact_sums).run()
+    _Rounding(graph, result, rounded, exact_sums).run()
 
 
 class _Rounding:
     """One pass in execution order: a tensor is rounded once for each form in which it is read."""
 
-    def __init__(self, graph: Graph, found: Plan, chosen: Rounded, exact_sums: bool) -> None:
+    def __init__(self, graph: Graph, result: Plan, chosen: Rounded, exact_sums: bool) -> None:
         self._graph = graph
-        self._plan = found
+        self._plan = result
         self._chosen = chosen
         self._exact_sums = exact_sums
         self._rounded: dict[tuple[str, Form], str] = {}

@@ -137,11 +137,11 @@ def _drop_needless_pairs(graph: Graph) -> None:
     """Let who reads codes that were dequantized and quantized again read the first codes."""
     moves: dict[str, str] = {}
     for match in graph.match(_PAIR):
-        found = quantized_ops.source(graph, match["dequantize"].name)
+        result = quantized_ops.source(graph, match["dequantize"].name)
         same = match["dequantize"] == match["low"] == match["high"]
         codes = (match.root.attr("T"), match.root.attr("mode"), match.root.attr("axis", -1))
-        if found is not None and same and codes == (QUINT8, "MIN_FIRST", -1):
-            moves |= dict(zip(EightBit.made_by(match.root), found, strict=True))
+        if result is not None and same and codes == (QUINT8, "MIN_FIRST", -1):
+            moves |= dict(zip(EightBit.made_by(match.root), result, strict=True))
     graph.redirect(moves)
 
 
@@ -214,10 +214,10 @@ def _convert(graph: Graph, node: Node) -> None:
 def _wide_source(graph: Graph, fake_quant: Node) -> EightBit | None:
     """Return the 32-bit result that is rounded for this fake quantization alone, or None."""
     dequantize = graph.producer(fake_quant.data_inputs[0])
-    found = quantized_ops.source(graph, fake_quant.data_inputs[0])
-    if found is None or not graph.feeds_only(dequantize, fake_quant):
+    result = quantized_ops.source(graph, fake_quant.data_inputs[0])
+    if result is None or not graph.feeds_only(dequantize, fake_quant):
         return None
-    rounded = graph.producer(found.codes)
+    rounded = graph.producer(result.codes)
     if rounded.op != "Requantize" or not graph.feeds_only(rounded, dequantize):
         return None
     measured = graph.producer(rounded.data_inputs[3]).op == "RequantizationRange"
@@ -241,7 +241,7 @@ def _serves_codes(graph: Graph, node: Node) -> bool:
 
 def _constants(graph: Graph, node: Node) -> dict[str, tuple[Node, Array]] | None:
     """Return the float constants that an op reads, or None where 8 bits cannot hold one."""
-    found = {}
+    results = {}
     for tensor in dict.fromkeys(quantized_ops.float_operands(node)):
         if quantized_ops.source(graph, tensor) is None:
             constant = quantized_ops.float_constant(graph, tensor)
@@ -249,8 +249,8 @@ def _constants(graph: Graph, node: Node) -> dict[str, tuple[Node, Array]] | None
                 ends = constant[1].min(initial=0), constant[1].max(initial=0)
                 if not np.abs(ends).max() < LARGEST:
                     return None
-                found[tensor] = constant
-    return found
+                results[tensor] = constant
+    return results
 
 
 def _quantize(
@@ -265,10 +265,10 @@ def _quantize(
     forms: dict[str, EightBit] = {}
     for tensor in dict.fromkeys(quantized_ops.float_operands(node)):
         name = f"{node.name}_eightbit/{tensor.replace(':', '__port__')}"
-        found = quantized_ops.source(graph, tensor)
-        if found is None and tensor in constants:
-            found = quantized_ops.quantize_constant(graph, name, *constants[tensor])
-        forms[tensor] = found or quantized_ops.quantize(graph, name, tensor)
+        value = quantized_ops.source(graph, tensor)
+        if value is None and tensor in constants:
+            value = quantized_ops.quantize_constant(graph, name, *constants[tensor])
+        forms[tensor] = value or quantized_ops.quantize(graph, name, tensor)
     main = quantized_ops.eight_bit_op(graph, node, forms, shapes)
     main = graph.add(graph.absorb([node], into=main.with_name(node.name)).with_name(main.name))
     result = EightBit.made_by(main)

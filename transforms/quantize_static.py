@@ -52,28 +52,28 @@ def quantize_static(
     if not ranges:
         _from_codes(graph, exact_sums, keep_float)
         return
-    found = plan(graph, load_ranges(ranges), keep_float)
-    for layer, reason in found.reasons.items():
+    result = plan(graph, load_ranges(ranges), keep_float)
+    for layer, reason in result.reasons.items():
         graph.skip(graph[layer], reason)
 
-    write_kernels(graph, found, {}, exact_sums)
+    write_kernels(graph, result, {}, exact_sums)
 
 
-def write_kernels(graph: Graph, found: Plan, rounded: Rounded, exact_sums: bool) -> None:
+def write_kernels(graph: Graph, result: Plan, rounded: Rounded, exact_sums: bool) -> None:
     """Replace the layers of a plan by oneDNN's int8 ops; weights are `rounded` or nearest."""
 
     def codes(chain: Chain, floats: Array) -> tuple[Array, Array]:
-        signed = found.reads[chain.nodes[0].name].signed
+        signed = result.reads[chain.nodes[0].name].signed
         return codes_of(rounded, chain, floats, exact_sums, signed)
 
-    _Rewriting(graph, found, codes).run()
+    _Rewriting(graph, result, codes).run()
 
 
 def _from_codes(graph: Graph, exact_sums: bool, keep_float: Iterable[str]) -> None:
     """Write the form of oneDNN's kernels of a graph in codes."""
     if any(keep_float):
         raise GraphError("keep-float-needs-ranges")
-    found, stored = taken_out(graph)
+    result, stored = taken_out(graph)
     for layer, (codes, _) in stored.weights.items():
         if not exact_sums and saturates(graph[layer], codes):
             raise GraphError("codes-other-isa", node=layer)
@@ -81,7 +81,7 @@ def _from_codes(graph: Graph, exact_sums: bool, keep_float: Iterable[str]) -> No
     def stored_codes(chain: Chain, _: Array) -> tuple[Array, Array]:
         return stored.weights[chain.nodes[0].name]
 
-    _Rewriting(graph, found, stored_codes, stored.in_bias).run()
+    _Rewriting(graph, result, stored_codes, stored.in_bias).run()
 
 
 class _Rewriting:
@@ -90,13 +90,13 @@ class _Rewriting:
     def __init__(
         self,
         graph: Graph,
-        found: Plan,
+        result: Plan,
         codes_of: Callable[[Chain, Array], tuple[Array, Array]],
         in_bias: Mapping[str, float] | None = None,
     ) -> None:
         """Take how a layer's weights are coded, and what of its offset is in its bias already."""
         self._graph = graph
-        self._plan = found
+        self._plan = result
         self._codes_of = codes_of
         self._in_bias = in_bias or {}
         self._codes: dict[str, str] = {}
@@ -182,10 +182,10 @@ class _Rewriting:
         rest = node.data_inputs[len(tensors) :]
         codes = [self._codes[tensor] for tensor in tensors]
         if node.op == "MaxPool":
-            kept = {name: node.attr(name) for name in ("ksize", "padding", "strides")}
+            retained = {name: node.attr(name) for name in ("ksize", "padding", "strides")}
             read = (*codes, *self._ends(form, node))
             new = Node(node.name, "QuantizedMaxPool", read, {}, node.device)
-            new = new.with_attrs(T=DType(form.type), **kept)
+            new = new.with_attrs(T=DType(form.type), **retained)
         elif node.op == "Pad":  # there is no kernel for quint8, and a zero is the code 0
             name = self._name(node.name, "codes")
             plain = self._bitcast(f"{name}/uint8_in", codes[0], DType(form.type), UINT8)

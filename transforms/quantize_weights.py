@@ -84,10 +84,10 @@ def quantize_weights(
             continue
         if math.prod(node.shape) < max(minimum_size, 1):
             continue
-        found = readings.of(node)
-        channels = [reading.channels(node.shape) for reading in found]
-        uses = [(r, axes) for r, axes in zip(found, channels, strict=True) if axes is not None]
-        others = [r for r, axes in zip(found, channels, strict=True) if axes is None]
+        result = readings.of(node)
+        channels = [reading.channels(node.shape) for reading in result]
+        uses = [(r, axes) for r, axes in zip(result, channels, strict=True) if axes is not None]
+        others = [r for r, axes in zip(result, channels, strict=True) if axes is None]
         if node.name in listed:
             graph.skip(node, "it is listed in skip")
         elif (reason := _reason(graph, node, readings, uses, others)) is not None:
@@ -106,7 +106,7 @@ def _shifts(graph: Graph, error: Array, uses: Uses, means: Mapping[str, TensorRa
 
     It is what the bias has to take back, so it is of the other sign.
     """
-    found: Shifts = []
+    shifts: Shifts = []
     for reading, _ in uses:
         layer = reading.reader
         if layer.op not in OPS or reading.spot.caller or reading.is_moved or reading.place != 1:
@@ -116,8 +116,8 @@ def _shifts(graph: Graph, error: Array, uses: Uses, means: Mapping[str, TensorRa
             values = mean_output(layer, error, np.array(seen.channel_mean))
             if values is not None:
                 behind = chain(graph, layer, (), lambda one, other: False)
-                found.append((behind, -values))
-    return found
+                shifts.append((behind, -values))
+    return shifts
 
 
 def _reason(
@@ -173,12 +173,12 @@ def _coded_well(
     )
     if coded.decibels < MIN_DECIBELS:
         stays = per_channel or not np.isfinite(coded.error).all()
-        kept = f"8 bits keep only {coded.decibels:.1f} dB of channel {coded.channel}"
+        retained = f"8 bits keep only {coded.decibels:.1f} dB of channel {coded.channel}"
         if weights.ndim > 1:
             end = "it stays float" if stays else "per_channel=true keeps more"
-            logger.warning("node '%s': %s (%s)", node.name, kept, end)
+            logger.warning("node '%s': %s (%s)", node.name, retained, end)
         if stays:
-            graph.skip(node, kept)
+            graph.skip(node, retained)
             return None
     return coded
 
@@ -211,15 +211,15 @@ def _coded(weights: Array, axes: Axes, uses: Uses, per_channel: bool, keep_sums:
 
 def _ranges(shape: tuple[int, ...], uses: Uses) -> list[Axes]:
     """Return the adjacent axes of a Const along which ranges may lie, for any of its readers."""
-    found: dict[Axes, None] = {}
+    results: dict[Axes, None] = {}
     for reading, axes in uses:
         if reading.is_moved:
             axes = _axes_before(reading, axes, shape)
         starts = [i for i, axis in enumerate(axes) if axis - 1 not in axes]
         for start, end in itertools.pairwise([*starts, len(axes)]):
             few = math.prod(shape) < MIN_VALUES_PER_RANGE * _extent(shape, axes[start:end])[1]
-            found[() if few else axes[start:end]] = None
-    return list(found) or [()]
+            results[() if few else axes[start:end]] = None
+    return list(results) or [()]
 
 
 def _axes_before(reading: Reading, axes: Axes, shape: tuple[int, ...]) -> Axes:
@@ -227,12 +227,12 @@ def _axes_before(reading: Reading, axes: Axes, shape: tuple[int, ...]) -> Axes:
     places = reading.moved(np.arange(math.prod(shape)).reshape(shape))
     channels = math.prod(places.shape[axis] for axis in axes)
     places = np.moveaxis(places, axes, range(len(axes))).reshape(channels, -1)
-    found = []
+    results = []
     for axis, size in enumerate(shape):
         indices = places // math.prod(shape[axis + 1 :]) % size
         if size > 1 and (indices == indices[:, :1]).all():
-            found.append(axis)
-    return tuple(found)
+            results.append(axis)
+    return tuple(results)
 
 
 def _extent(shape: tuple[int, ...], axes: Axes) -> tuple[int, int, int]:

@@ -28,27 +28,27 @@ def remove_control_dependencies(graph: Graph, *, force: bool = False) -> None:
         force: remove all control inputs, although state, a loop or a branch needs them.
     """
     order = StateOrder() if force else state_order(graph)
-    kept = order.control_inputs
+    retained = order.control_inputs
     if not force and any(node.op in SWITCH_OPS | ENTER_OPS for node in graph):
-        _check(graph, kept)
-    _remove(graph, kept)
+        _check(graph, retained)
+    _remove(graph, retained)
     counts = Counter(graph[name].op for name in order.uses)
     for op, name in {graph[name].op: name for name in reversed(order.uses)}.items():
         others = f", and for {counts[op] - 1} more {op} nodes" if counts[op] > 1 else ""
         graph.skip(graph[name], f"the control inputs that order this {op} are kept{others}")
 
 
-def _remove(graph: Graph, kept: Mapping[str, tuple[str, ...]]) -> None:
+def _remove(graph: Graph, retained: Mapping[str, tuple[str, ...]]) -> None:
     for node in graph:
-        removed = set(node.control_inputs).difference(kept.get(node.name, ()))
+        removed = set(node.control_inputs).difference(retained.get(node.name, ()))
         if removed:
             graph.replace(node, node.without_control_inputs(*removed))
 
 
-def _check(graph: Graph, kept: Mapping[str, tuple[str, ...]]) -> None:
+def _check(graph: Graph, retained: Mapping[str, tuple[str, ...]]) -> None:
     """Raise GraphError if a loop or a branch would lose a node that the outputs need."""
     after = graph.copy()
-    _remove(after, kept)
+    _remove(after, retained)
     if after.outputs:
         after.prune()
     was, now = when_nodes_run(graph), when_nodes_run(after)

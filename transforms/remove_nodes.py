@@ -76,15 +76,15 @@ def _waits(
     node: Node, sources: Mapping[str, str], waits: Mapping[str, dict[str, None]]
 ) -> dict[str, None]:
     """Return what a node waits for, with removed nodes replaced by what they stood for."""
-    found: dict[str, None] = {}
+    results: dict[str, None] = {}
     for control_input in node.control_inputs:
         name = control_input[1:]
         if name in sources:
-            found[f"^{producer_name(sources[name])}"] = None
-            found |= waits[name]
+            results[f"^{producer_name(sources[name])}"] = None
+            results |= waits[name]
         else:
-            found[control_input] = None
-    return found
+            results[control_input] = None
+    return results
 
 
 def _reason_as_such(

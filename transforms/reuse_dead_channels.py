@@ -67,16 +67,16 @@ def reuse_dead_channels(graph: Graph, *, ranges: str) -> None:
     for node in original:
         if not _is_dense(graph, node):
             continue
-        found = _source(graph, original, known, graph[node.name])
-        if isinstance(found, str):
-            graph.skip(node, found)
+        result = _source(graph, original, known, graph[node.name])
+        if isinstance(result, str):
+            graph.skip(node, result)
             continue
-        copies = _copies(graph, found)
+        copies = _copies(graph, result)
         if not copies:
             graph.skip(node, "no channel can be copied")
             continue
-        _reuse(graph, found, copies)
-        changed += [stage.nodes[-1].name for stage in found.stages]
+        _reuse(graph, result, copies)
+        changed += [stage.nodes[-1].name for stage in result.stages]
     rename(graph, changed, "_reused")
 
 
@@ -96,8 +96,8 @@ def _source(graph: Graph, original: Graph, known: Ranges, node: Node) -> _Source
     reader = only_reader(graph, stages[0].nodes[-1])
     if reader is not None and _is_depthwise(graph, reader, stages[0].nodes[-1].name):
         stages.append(chain(graph, reader, _UPPER_LIMITS, lambda _, __: False))
-    tensors = [each.nodes[-1].name for each in stages]
-    if not all(each.bias and each.activation is not None for each in stages):
+    tensors = [stage.nodes[-1].name for stage in stages]
+    if not all(stage.bias and stage.activation is not None for stage in stages):
         return "no bias with Relu or Relu6 follows it"
     ranges = [known.tensors[tensor] for tensor in tensors if tensor in known.tensors]
     weights = matrix_of(graph, node)
@@ -106,9 +106,9 @@ def _source(graph: Graph, original: Graph, known: Ranges, node: Node) -> _Source
     if not all(len(r.channel_mean) == len(r.channel_max) == weights.shape[-1] for r in ranges):
         return f"the ranges contain no mean and maximum per channel of '{tensors[-1]}'"
     dead = _upper_bounds(original, chain_of(original, original[node.name]), known) <= 0
-    for each in stages[1:]:
-        dead &= _bias(graph, each) <= 0
-    if not dead.any() or not all(np.isfinite(_bias(graph, each)).all() for each in stages):
+    for item in stages[1:]:
+        dead &= _bias(graph, item) <= 0
+    if not dead.any() or not all(np.isfinite(_bias(graph, stage)).all() for stage in stages):
         return "no channel of its result is always zero"
     readers = tuple(graph.readers(tensors[-1]))
     if graph.is_output(tensors[-1]) or graph.is_input(tensors[-1]):
@@ -160,10 +160,10 @@ def _copies(graph: Graph, source: _Source) -> dict[int, list[int]]:
     the errors of copies are independent.
     """
     noise = np.zeros(len(source.ranges[0].channel_max))
-    for index, (stage, found) in enumerate(zip(source.stages, source.ranges, strict=True)):
+    for index, (stage, result) in enumerate(zip(source.stages, source.ranges, strict=True)):
         if index:
             noise *= np.square(matrix_of(graph, stage.nodes[0])).sum((0, 1))
-        noise += _step(found) ** 2 * _fits(source, index)
+        noise += _step(result) ** 2 * _fits(source, index)
     power, limits = np.zeros(len(noise)), np.full(len(noise), _MOST_COPIES)
     for reader in source.readers:
         weights = matrix_of(graph, reader)
@@ -183,15 +183,17 @@ def _copies(graph: Graph, source: _Source) -> dict[int, list[int]]:
     return copies
 
 
-def _step(found: TensorRange) -> float:
-    return (found.max - found.min) / _LEVELS
+def _step(tensor_range: TensorRange) -> float:
+    return (tensor_range.max - tensor_range.min) / _LEVELS
 
 
 def _fits(source: _Source, index: int) -> Array:
     """Return which channels of a stage can be scaled down: none that its activation limits."""
-    found = source.ranges[index]
+    range_ = source.ranges[index]
     limit = _UPPER_LIMITS[source.stages[index].activation_op]
-    fits: Array = (np.array(found.channel_mean) > 0) & (_ROOM * np.array(found.channel_max) < limit)
+    fits: Array = (np.array(range_.channel_mean) > 0) & (
+        _ROOM * np.array(range_.channel_max) < limit
+    )
     return fits
 
 
@@ -199,8 +201,8 @@ def _gain(source: _Source, index: int, channel: int, offset: float) -> float:
     """Return the factor with which a channel's mean is `offset` steps lower; 1 if none fits."""
     if not _fits(source, index)[channel]:
         return 1.0
-    found = source.ranges[index]
-    return max(1 - offset * _step(found) / found.channel_mean[channel], _SMALLEST_GAIN)
+    range_ = source.ranges[index]
+    return max(1 - offset * _step(range_) / range_.channel_mean[channel], _SMALLEST_GAIN)
 
 
 def _reuse(graph: Graph, source: _Source, copies: Mapping[int, Sequence[int]]) -> None:

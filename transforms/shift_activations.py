@@ -39,12 +39,12 @@ def shift_activations(graph: Graph, *, ranges: str) -> None:
     same_shape = shape_comparison(graph)
     chains = linear_chains(graph, same_shape)
     obstacles = _obstacles(graph, chains, same_shape)
-    wanted = _wanted(graph, chains, obstacles, known, ranges)
+    expected = _wanted(graph, chains, obstacles, known, ranges)
     offsets: dict[str, Array] = {}  # by tensor, under its old name: readers move at the end
     moves: dict[str, str] = {}
     for name in graph.order():
         if name in chains:
-            _shift(graph, chains[name], wanted[name], offsets, moves)
+            _shift(graph, chains[name], expected[name], offsets, moves)
         elif obstacles.get(name) == "":
             passed = [offsets[t] for t in graph[name].data_inputs if t in offsets]
             if passed:
@@ -61,30 +61,30 @@ def _obstacles(graph: Graph, chains: Mapping[str, Chain], same_shape: SameShape)
     One pass against the order of execution: who passes an offset on can take one if its own
     readers can. Nodes that neither are the last of a chain nor pass offsets on are not there.
     """
-    layers = {each.nodes[0].name for each in chains.values()}
-    found: dict[str, str] = {}
+    layers = {chain.nodes[0].name for chain in chains.values()}
+    names: dict[str, str] = {}
 
     def can_take(reader: Node, tensor: str) -> bool:
         if reader.name in layers:
             return reader.data_inputs[0] == tensor and _can_undo(graph, reader)
         # the bias in front of a layer's sum takes off what the summand has more
-        return reader.name in chains or found.get(reader.name) == ""
+        return reader.name in chains or names.get(reader.name) == ""
 
     for name in reversed(graph.order()):
         node = graph[name]
         if name not in chains and not passes_on(node, same_shape):
             continue
         if graph.is_output(name):
-            found[name] = "it is an output of the graph"
+            names[name] = "it is an output of the graph"
         elif graph.is_input(name):
-            found[name] = "it is fed"
+            names[name] = "it is fed"
         elif not graph.readers(name):
-            found[name] = "nobody reads it"
+            names[name] = "nobody reads it"
         else:
             readers = [r for r in graph.readers(name) if not can_take(r, name)]
             shown = [f"'{reader.name}' ({reader.op})" for reader in readers]
-            found[name] = f"{shown[0]} cannot take an offset back" if shown else ""
-    return found
+            names[name] = f"{shown[0]} cannot take an offset back" if shown else ""
+    return names
 
 
 def _can_undo(graph: Graph, layer: Node) -> bool:
@@ -116,10 +116,10 @@ def _wanted(
         raise GraphError(
             "ranges-lack-tensors", source=path, action="shifted", example=candidates[0]
         )
-    wanted: dict[str, Array] = {}
-    for name, each in chains.items():
-        channels = channel_count(graph, each.nodes[0])
-        wanted[name] = np.zeros(channels)
+    expected: dict[str, Array] = {}
+    for name, item in chains.items():
+        channels = channel_count(graph, item.nodes[0])
+        expected[name] = np.zeros(channels)
         reason = obstacles[name] or ("" if name in known.tensors else "the ranges do not hold it")
         if reason:
             graph.skip(graph[name], reason)
@@ -128,13 +128,13 @@ def _wanted(
             smallest = known.of(name, channels).channel_min
         except GraphError as error:
             raise error.within(path) from None
-        wanted[name] = np.maximum(0.0, np.negative(smallest))
-    return wanted
+        expected[name] = np.maximum(0.0, np.negative(smallest))
+    return expected
 
 
 def _shift(
     graph: Graph,
-    each: Chain,
+    chain: Chain,
     offset: Array,
     offsets: dict[str, Array],
     moves: dict[str, str],
@@ -143,14 +143,14 @@ def _shift(
 
     What the layer makes of its input's offset is taken off; a sum adds the summand's by itself.
     """
-    layer, last = each.nodes[0], each.nodes[-1]
-    lift = offset - offsets.get(each.summand, 0.0)
+    layer, last = chain.nodes[0], chain.nodes[-1]
+    lift = offset - offsets.get(chain.summand, 0.0)
     change = lift
     if layer.data_inputs[0] in offsets:
         change = lift - through(graph, layer, offsets[layer.data_inputs[0]])
     if change.any() or lift.any():
-        change_bias(graph, each, change, moves, is_shifted=bool(lift.any()))
+        change_bias(graph, chain, change, moves, is_shifted=bool(lift.any()))
     if offset.any():
         offsets[last.name] = offset
-        if each.summand:
+        if chain.summand:
             moves[last.name] = shifted_copy(graph, last)

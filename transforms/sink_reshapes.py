@@ -68,9 +68,9 @@ def _steps(graph: Graph, reshape: Node, row: Shape) -> list[Node]:
         if step is None:
             break
         inside[step.name] = step
-        waiting = [each for each in waiting if each.name != step.name]
-        known = {each.name for each in waiting} | inside.keys()
-        waiting += [each for each in graph.readers(step.name) if each.name not in known]
+        waiting = [item for item in waiting if item.name != step.name]
+        known = {item.name for item in waiting} | inside.keys()
+        waiting += [reader for reader in graph.readers(step.name) if reader.name not in known]
     return [node for node in inside.values() if node is not reshape]
 
 
@@ -101,7 +101,7 @@ def _sink(graph: Graph, reshape: Node, steps: list[Node], row: Shape) -> None:
             new = new.with_attrs(data_format="NHWC")
         rows[step.name] = graph.add(new.with_data_inputs(*inputs)).name
     for step in reversed(steps):
-        others = {each.name for each in graph.consumers(step.name)} - names
+        others = {consumer.name for consumer in graph.consumers(step.name)} - names
         if others or graph.is_output(step.name):
             made = reshape.with_name(step.name)
             made = made.with_data_inputs(rows[step.name], reshape.data_inputs[1])

@@ -99,9 +99,9 @@ def _restored(graph: Graph, variables: list[Node], checkpoint: str) -> dict[str,
         "deploykit.transforms.runtime.checkpoint_values:read_checkpoint", checkpoint, places
     )
     for variable in variables:
-        expected, found = list(variable.attr("shape")), list(restored[variable.name].shape)
-        if found != expected:
-            raise GraphError("shape-mismatch", node=variable.name, shape=expected, found=found)
+        expected, result = list(variable.attr("shape")), list(restored[variable.name].shape)
+        if result != expected:
+            raise GraphError("shape-mismatch", node=variable.name, shape=expected, found=result)
     return restored
 
 
@@ -121,14 +121,14 @@ def _add_table(graph: Graph, name: str, weights: Array) -> tuple[str, str]:
     """Add a table and what fills it; return the names of both."""
     column = weights.reshape(-1)
     rows = np.flatnonzero(~(np.abs(column) < NEAR_ZERO))  # which keeps NaN
-    kept = column[rows]
+    retained = column[rows]
     if not rows.size:  # no table may be empty
-        rows, kept = np.zeros(1, np.int64), np.zeros(1, np.float32)
+        rows, retained = np.zeros(1, np.int64), np.zeros(1, np.float32)
     table = Node(graph.unique_name(f"{name}/HashTable"), "HashTable")
     graph.add(table.with_attrs(key_dtype=_KEY, value_dtype=_VALUE))
     inputs = [
         graph.add(Node.constant(graph.unique_name(f"{name}/{part}"), array)).name
-        for part, array in (("indices", rows.astype(np.int64)), ("values", kept))
+        for part, array in (("indices", rows.astype(np.int64)), ("values", retained))
     ]
     filling = Node(graph.unique_name(f"{name}/InitializeTable"), "InitializeTable")
     filling = filling.with_data_inputs(table.name, *inputs).with_attrs(Tkey=_KEY, Tval=_VALUE)

@@ -61,8 +61,8 @@ def split_large_neurons(graph: Graph, *, ranges: str, limit: float = 4.5) -> Non
     for node in list(graph):
         if node.op != "MatMul" or node.name not in graph:
             continue
-        found = _neurons(graph, known, graph[node.name])
-        if found is not None and not _split(graph, found, limit):
+        result = _neurons(graph, known, graph[node.name])
+        if result is not None and not _split(graph, result, limit):
             graph.skip(node, "no neuron reaches beyond the limit, or others matter too much")
 
 
@@ -89,21 +89,21 @@ def _neurons(graph: Graph, known: Ranges, layer: Node) -> _Neurons | None:
     return _Neurons(before, after, *map(np.array, lists))
 
 
-def _split(graph: Graph, found: _Neurons, limit: float) -> bool:
+def _split(graph: Graph, neurons: _Neurons, limit: float) -> bool:
     """Replace the neurons that matter least, and return whether that was done."""
-    layer, after = found.before.nodes[0], found.after
+    layer, after = neurons.before.nodes[0], neurons.after
     inner, outer = matrix_of(graph, layer), matrix_of(graph, after)
     weight = np.square(outer).sum(1)
     # the largest variance that these ends and this mean leave room for
-    power = (found.high - found.mean) * (found.mean - found.low) * weight
-    end, copies, lost = _chosen(found, limit, power, weight.sum())
+    power = (neurons.high - neurons.mean) * (neurons.mean - neurons.low) * weight
+    end, copies, lost = _chosen(neurons, limit, power, weight.sum())
     if not lost.size or power[lost].sum() > _NEGLIGIBLE * power.sum():
         return False
-    bias = np.zeros(found.high.size)
-    const = graph.constant(found.before.bias)
+    bias = np.zeros(neurons.high.size)
+    const = graph.constant(neurons.before.bias)
     assert const is not None
     old = const.value.astype(np.float64)
-    means = found.mean[lost] @ outer[lost]
+    means = neurons.mean[lost] @ outer[lost]
     sources = np.repeat(np.arange(copies.size), copies)
     number = np.concatenate([np.arange(1, count + 1) for count in copies])
     inner[:, lost], outer[lost] = inner[:, sources], outer[sources]
@@ -112,12 +112,12 @@ def _split(graph: Graph, found: _Neurons, limit: float) -> bool:
     lift(graph, layer.name, bias)
     set_matrix(graph, after, outer)
     lift(graph, after.name, means)
-    _end_at(graph, graph[found.before.nodes[-1].name], end)
+    _end_at(graph, graph[neurons.before.nodes[-1].name], end)
     return True
 
 
 def _chosen(
-    found: _Neurons, limit: float, power: Array, weight: float
+    neurons: _Neurons, limit: float, power: Array, weight: float
 ) -> tuple[float, Array, Array]:
     """Return the end of least noise, how many copies each neuron has there, and what is replaced.
 
@@ -129,11 +129,11 @@ def _chosen(
         weight: the sum of the squares of that product's weights.
     """
     best: tuple[float, float, Array, Array] = (np.inf, 0.0, np.zeros(0), np.zeros(0))
-    lowest, highest = float(found.low.min()), float(found.high.max())
+    lowest, highest = float(neurons.low.min()), float(neurons.high.max())
     end = limit / _STEP
     while end < highest:
         end *= _STEP
-        copies = _copies(found.high, end)
+        copies = _copies(neurons.high, end)
         if copies.sum() > _MOST * copies.size:
             continue
         lost = np.argsort(np.where(copies > 0, np.inf, power))[: copies.sum()]
@@ -147,8 +147,8 @@ def _chosen(
 def _copies(high: Array, end: float) -> Array:
     """Return how many copies each neuron needs."""
     counts = np.minimum(np.ceil(_ROOM * high / end) - 1, high.size).astype(int)
-    found: Array = np.where(high > _SATURATES * end, counts, 0)
-    return found
+    array: Array = np.where(high > _SATURATES * end, counts, 0)
+    return array
 
 
 def _end_at(graph: Graph, gelu: Node, limit: float) -> None:
@@ -159,5 +159,7 @@ def _end_at(graph: Graph, gelu: Node, limit: float) -> None:
     node = Node(name, "Minimum", (gelu.name, const.name), {}, gelu.device)
     graph.add(node.with_attrs(T=DType("float32")))
     for reader in readers:
-        inputs = [name if each == gelu.name else each for each in reader.data_inputs]
+        inputs = [
+            name if data_input == gelu.name else data_input for data_input in reader.data_inputs
+        ]
         graph.replace(reader, reader.with_data_inputs(*inputs))

@@ -93,8 +93,8 @@ class _Splitting:
         self._parts[first.name] = self._cut(first.name, 1)
         self._splits[first.name] = _Split(1)
         done = [node for node in order if node != first.name and self._take(graph[node])]
-        for each in reversed(done):
-            self._join(graph[each])
+        for item in reversed(done):
+            self._join(graph[item])
         if not done:
             graph.skip(first, "nothing that reads it is computed for each token alone")
             cut = graph.producer(self._parts[first.name][0])
@@ -202,8 +202,8 @@ class _Splitting:
 
     def split(self, tensor: str) -> _Split | None:
         """Return how a tensor is split; one of sizes counts as not split."""
-        found = self._splits.get(tensor)
-        return None if found is None or found.sizes else found
+        result = self._splits.get(tensor)
+        return None if result is None or result.sizes else result
 
     def each_alone(self, node: Node) -> _Plan | None:
         """Plan an op that computes each element of what it reads alone."""
@@ -212,18 +212,18 @@ class _Splitting:
         ranks = [None if (s := self.shape(t)) is None else len(s) for t in node.data_inputs]
         if None in ranks:
             return None
-        rank = max(each for each in ranks if each is not None)
+        rank = max(rank for rank in ranks if rank is not None)
         splits = [self.split(tensor) for tensor in node.data_inputs]
-        found = {place: split for place, split in enumerate(splits) if split is not None}
-        behind = {(ranks[place] or 0) - each.axis for place, each in found.items()}
-        mixed = {each.mixed for each in found.values()}
+        results = {place: split for place, split in enumerate(splits) if split is not None}
+        behind = {(ranks[place] or 0) - item.axis for place, item in results.items()}
+        mixed = {result.mixed for result in results.values()}
         if len(behind) != 1 or len(mixed) != 1:
             return None
         (end,) = behind
-        read = list(found)
+        read = list(results)
         for place, tensor in enumerate(node.data_inputs):
             sizes = self.shape(tensor) or ()
-            if place in found or len(sizes) < end or sizes[len(sizes) - end] == 1:
+            if place in results or len(sizes) < end or sizes[len(sizes) - end] == 1:
                 continue
             if sizes[len(sizes) - end] != self._tokens or mixed == {True}:
                 return None
@@ -261,15 +261,15 @@ class _Splitting:
         labels = terms.split(",")
         if "." in terms or len(labels) != 2:
             return None
-        found = []
+        results = []
         for place, tensor in enumerate(node.data_inputs):
             split = self.split(tensor)
             if split is None or split.mixed:
                 continue
             label = labels[place][split.axis]
             if label in result[:-1] and label not in labels[1 - place]:
-                found.append(_Plan(_Split(result.index(label)), (place,)))
-        return found[0] if found else None
+                results.append(_Plan(_Split(result.index(label)), (place,)))
+        return results[0] if results else None
 
     def reduced(self, node: Node) -> _Plan | None:
         """Plan a reduction over other axes."""
@@ -280,8 +280,8 @@ class _Splitting:
         gone = {int(axis) % len(shape) for axis in axes.value.ravel()}
         if split.axis in gone:
             return None
-        kept = node.attr("keep_dims", False)
-        fewer = 0 if kept else sum(axis < split.axis for axis in gone)
+        retained = node.attr("keep_dims", False)
+        fewer = 0 if retained else sum(axis < split.axis for axis in gone)
         return _Plan(_Split(split.axis - fewer, split.mixed), (0,))
 
     def transposed(self, node: Node) -> _Plan | None:

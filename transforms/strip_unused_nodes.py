@@ -41,17 +41,17 @@ def strip_unused_nodes(
     """
     everywhere = (_parsed_type(type), _parsed_shape(shape))
     cut = [tensor for tensor in graph.inputs if not _is_placeholder(graph.producer(tensor), shape)]
-    wanted: dict[str, Requested] = dict.fromkeys(cut, everywhere)
-    wanted |= _wanted_by_name(graph, name, type_for_name, shape_for_name)
-    types = {tensor: _type(graph, tensor, wanted[tensor][0]) for tensor in wanted}
+    expected: dict[str, Requested] = dict.fromkeys(cut, everywhere)
+    expected |= _wanted_by_name(graph, name, type_for_name, shape_for_name)
+    types = {tensor: _type(graph, tensor, expected[tensor][0]) for tensor in expected}
     _check_cut(graph)
-    given = {tensor: shape for tensor, (_, shape) in wanted.items() if shape is not None}
-    shapes = static_shapes(graph, wanted.keys() - given.keys()) | given
+    given = {tensor: shape for tensor, (_, shape) in expected.items() if shape is not None}
+    shapes = static_shapes(graph, expected.keys() - given.keys()) | given
     if given:
         # TensorFlow refuses recorded shapes that contradict one given here
         remove_attribute(graph, attribute_name="_output_shapes")
     moves: dict[str, str] = {}
-    for tensor in sorted(wanted, key=split):
+    for tensor in sorted(expected, key=split):
         node, port = graph.producer(tensor), split(tensor)[1]
         placeholder = node if node.op == "Placeholder" else _placeholder(node)
         placeholder = placeholder.with_attrs(dtype=types[tensor], shape=shapes[tensor])
@@ -98,7 +98,7 @@ def _wanted_by_name(
         raise PipelineError(
             "placeholder-options-count", names=len(names), types=len(types), shapes=len(shapes)
         )
-    wanted: dict[str, Requested] = {}
+    expected: dict[str, Requested] = {}
     for name, type_, shape in zip(names, types, shapes, strict=True):
         tensor = normal(name)
         if tensor not in graph.inputs:
@@ -106,14 +106,14 @@ def _wanted_by_name(
             raise PipelineError(
                 "unknown-name", kind="input", name=name, hint=hint, known=graph.inputs
             )
-        wanted[tensor] = (_parsed_type(type_), _parsed_shape(shape))
-    return wanted
+        expected[tensor] = (_parsed_type(type_), _parsed_shape(shape))
+    return expected
 
 
 def _check_cut(graph: Graph) -> None:
     """Raise GraphError where an output is needed of a node that is cut at others of its outputs."""
     fed = frozenset(graph.inputs)
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = list(graph.outputs)
     while waiting:
         tensor = waiting.pop()
@@ -123,8 +123,8 @@ def _check_cut(graph: Graph) -> None:
                 raise GraphError(
                     "placeholder-output-needed", node=name, op=graph[name].op, tensor=tensor
                 )
-        elif name not in found:
-            found.add(name)
+        elif name not in names:
+            names.add(name)
             waiting += graph[name].inputs
     for tensor in graph.outputs:
         if tensor in fed and split(tensor)[1] > 0:
@@ -137,13 +137,13 @@ def _type_that_is_read(graph: Graph, tensor: str) -> DType | None:
     for reader in graph.readers(producer_name(tensor)):
         op_def = library.op_def(reader.op)
         types = input_types(reader, op_def) if op_def is not None else None
-        for read, found in zip(map(normal, reader.data_inputs), types or (), strict=False):
+        for read, result in zip(map(normal, reader.data_inputs), types or (), strict=False):
             if read == tensor:
-                return DType(found.removesuffix("_ref"))
+                return DType(result.removesuffix("_ref"))
     return None
 
 
-def _type(graph: Graph, tensor: str, wanted: DType | None) -> DType:
+def _type(graph: Graph, tensor: str, requested: DType | None) -> DType:
     """Return the type of an input; what is wanted must not contradict it."""
     node, port = graph.producer(tensor), split(tensor)[1]
     op_def = Library(graph).op_def(node.op)
@@ -151,9 +151,9 @@ def _type(graph: Graph, tensor: str, wanted: DType | None) -> DType:
     if types is not None and port >= len(types):
         raise GraphError("input-several-outputs", name=tensor, op=node.op, count=len(types))
     real = DType(types[port].removesuffix("_ref")) if types is not None else None
-    real = real or wanted or _type_that_is_read(graph, tensor)
+    real = real or requested or _type_that_is_read(graph, tensor)
     if real is None:
         raise GraphError("input-type-unknown", name=tensor, op=node.op)
-    if wanted is not None and wanted != real:
-        raise GraphError("input-type-other", name=tensor, type=real, expected=wanted)
+    if requested is not None and requested != real:
+        raise GraphError("input-type-other", name=tensor, type=real, expected=requested)
     return real

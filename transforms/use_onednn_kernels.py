@@ -65,8 +65,8 @@ def use_onednn_kernels(graph: Graph, *, matmul: bool = False, skip: tuple[str, .
         if reason:
             graph.skip(layer, reason)
             continue
-        found = chain(graph, layer, KERNELS[layer.op].activations, same_shape)
-        graph.absorb(found.nodes, into=_fused(graph, found))
+        result = chain(graph, layer, KERNELS[layer.op].activations, same_shape)
+        graph.absorb(result.nodes, into=_fused(graph, result))
 
 
 def _fused(graph: Graph, chain: Chain) -> Node:

@@ -76,8 +76,8 @@ def accuracy(
         opened = open_models(models)
         if not opened:
             raise GraphError("no-model")
-        for each in opened.values():
-            each.refuse_effects(allow_ops)
+        for item in opened.values():
+            item.refuse_effects(allow_ops)
         first = next(iter(opened.values())).frozen
         known = _known(opened.values()) if labels is None else labels
         samples = open_samples(data, first, preprocess, labels=known, group_by=group_by or "")
@@ -90,8 +90,8 @@ def accuracy(
 
 def _known(models: Iterable[OpenedModel]) -> ClassNames | None:
     """Return what classes are called by the first of the models that knows it."""
-    for each in models:
-        if each.about.labels:
-            told_by = f"the labels that are kept beside {each.source}"
-            return ClassNames(tuple(each.about.labels), told_by)
+    for model in models:
+        if model.about.labels:
+            told_by = f"the labels that are kept beside {model.source}"
+            return ClassNames(tuple(model.about.labels), told_by)
     return None

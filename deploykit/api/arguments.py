@@ -52,8 +52,8 @@ def _flat(
 def _check(function: str, name: str, annotation: Any, value: Any) -> None:
     type_, flag = declared(annotation)
     types = alternatives(type_)
-    several = any(get_origin(each) in _SEQUENCES for each in types)
-    alone = any(get_origin(each) not in _SEQUENCES for each in types)
+    several = any(get_origin(type_) in _SEQUENCES for type_ in types)
+    alone = any(get_origin(type_) not in _SEQUENCES for type_ in types)
     words = _words(types)
     if isinstance(value, str) and several and not alone and (words or _strings(types)):
         raise TypeError(f"{function}: {name} must be a sequence of strings, got {value!r}")
@@ -62,14 +62,14 @@ def _check(function: str, name: str, annotation: Any, value: Any) -> None:
     if flag.format == "range" and not _are_range(_each(value)):
         expected = "two finite numbers (low, high) with low < high"
         raise GraphError("out-of-range", name=name, expected=expected, got=value)
-    for each in _each(value) if words else ():
-        if each not in words:
-            raise GraphError("not-one-of", what=name, known=words, got=each)
+    for item in _each(value) if words else ():
+        if item not in words:
+            raise GraphError("not-one-of", what=name, known=words, got=item)
     numbers = _numbers(types)
     if numbers and flag.format in _NUMBER_FORMATS:
-        for each in _each(value):
-            _check_type(f"{function}: {name}", numbers == {int}, each)
-            _check_number(name, flag, numbers == {int}, each)
+        for item in _each(value):
+            _check_type(f"{function}: {name}", numbers == {int}, item)
+            _check_number(name, flag, numbers == {int}, item)
 
 
 def _each(value: Any) -> list[Any]:
@@ -107,7 +107,7 @@ def _check_number(name: str, flag: Flag, is_whole: bool, value: Real) -> None:
 
 def _are_range(values: Sequence[Any]) -> bool:
     """Say whether values are the two ends of a range."""
-    are_numbers = len(values) == 2 and all(isinstance(each, Real) for each in values)
+    are_numbers = len(values) == 2 and all(isinstance(value, Real) for value in values)
     return are_numbers and is_range(*map(float, values))
 
 
@@ -124,26 +124,26 @@ def _expected(least: float | None, above: float | None, most: float | None) -> s
 
 def _strings(types: Iterable[Any]) -> bool:
     """Say whether a sequence of strings is among some types."""
-    return any(get_origin(each) in _SEQUENCES and get_args(each)[:1] == (str,) for each in types)
+    return any(get_origin(type_) in _SEQUENCES and get_args(type_)[:1] == (str,) for type_ in types)
 
 
 def _words(types: Iterable[Any]) -> tuple[Any, ...]:
     """Return the words of Literals, alone or in sequences, or nothing where there are others."""
-    found: tuple[Any, ...] = ()
-    for each in types:
-        inner = get_args(each)[0] if get_origin(each) in _SEQUENCES else each
+    results: tuple[Any, ...] = ()
+    for type_ in types:
+        inner = get_args(type_)[0] if get_origin(type_) in _SEQUENCES else type_
         if get_origin(inner) is not Literal:
             return ()
-        found += get_args(inner)
-    return tuple(dict.fromkeys(found))
+        results += get_args(inner)
+    return tuple(dict.fromkeys(results))
 
 
 def _numbers(types: Sequence[Any]) -> set[type]:
     """Return the types of numbers, alone or in sequences, or nothing where there are others."""
-    found: set[type] = set()
-    for each in types:
-        inner = get_args(each)[:1] if get_origin(each) in _SEQUENCES else (each,)
-        if not inner or inner[0] not in (int, float) or get_origin(each) is tuple:
+    result: set[type] = set()
+    for type_ in types:
+        inner = get_args(type_)[:1] if get_origin(type_) in _SEQUENCES else (type_,)
+        if not inner or inner[0] not in (int, float) or get_origin(type_) is tuple:
             return set()
-        found.add(inner[0])
-    return found
+        result.add(inner[0])
+    return result

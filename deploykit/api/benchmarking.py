@@ -111,23 +111,23 @@ def benchmark(
             say_emulated(opened, _FILES)
             return measure_input(opened, feeding.path, piping, only, **more)
         every = open_models(models)
-        for each in every.values():
-            each.refuse_effects(feeding.allow_ops)
+        for entry in every.values():
+            entry.refuse_effects(feeding.allow_ops)
         _check_tuned(tuned, *every.values())
-        feeding, fed = read_feeding(feeding, *(each.graph for each in every.values()))
+        feeding, fed = read_feeding(feeding, *(item.graph for item in every.values()))
         several = _settings_of(every, chosen, settings, timing)
-        if profile and any(each.engine for those in several.values() for each in those):
+        if profile and any(item.engine for those in several.values() for item in those):
             raise GraphError("profile-tensorflow-only")
         measure = measure_models if timing.scenario is None else measure_scenario
         runs = RUNS if profile else 0
-        found = measure(every, several, feeding, timing, profile_runs=runs, advance=advance)
-        return replace(found, fed=fed)
+        result = measure(every, several, feeding, timing, profile_runs=runs, advance=advance)
+        return replace(result, fed=fed)
 
 
 def _check_tuned(tuned: RunConfig | PathLike | None, *models: OpenedModel) -> None:
     """Raise MismatchError where a file of `tune` was measured on none of the models."""
     if isinstance(tuned, str | os.PathLike):
-        check_tuned(tuned, {each.source: each.sha256 for each in models})
+        check_tuned(tuned, {model.source: model.sha256 for model in models})
 
 
 def _settings_of(
@@ -150,7 +150,7 @@ def _settings_of(
         return {name: tuple(settings[name]) for name in models}
     if not isinstance(settings, RunConfigGrid) or settings.names_engine:
         return dict.fromkeys(models, chosen)
-    return {name: in_own_engine(each, chosen) for name, each in models.items()}
+    return {name: in_own_engine(item, chosen) for name, item in models.items()}
 
 
 def _chosen(
@@ -164,9 +164,9 @@ def _chosen(
         each_one = chain(*settings.values()) if isinstance(settings, Mapping) else settings
         several, is_chosen = [*each_one], True
     timing.check()
-    every = tuple(timing.settings(each, chosen=is_chosen) for each in several)
-    for each in every:
-        each.check_here()
+    every = tuple(timing.settings(item, chosen=is_chosen) for item in several)
+    for entry in every:
+        entry.check_here()
     return every
 
 
@@ -237,8 +237,8 @@ def compare(
     """
     if (b is None) == (baseline is None):
         raise GraphError("compare-two-results")
-    names = tuple("ab"[i] if isinstance(each, BenchmarkResult) or each is None else os.fspath(each)
-                  for i, each in enumerate((a, b)))  # fmt: skip
+    names = tuple("ab"[i] if isinstance(item, BenchmarkResult) or item is None else os.fspath(item)
+                  for i, item in enumerate((a, b)))  # fmt: skip
     first = _read(a)
     if b is not None:
         return find_speedups(first, _read(b), confidence, (names[0], names[1]))
@@ -246,16 +246,16 @@ def compare(
     history = History.read(baseline)
     earlier = history.like(first)
     if earlier is not None:
-        found = find_speedups(earlier, first, confidence, (history.path, names[0]))
+        speedups = find_speedups(earlier, first, confidence, (history.path, names[0]))
     else:
-        only = tuple(each.name for each in first.measurements)
+        only = tuple(measurement.name for measurement in first.measurements)
         is_new = not history.documents
         said = f"{history.path} had no result of this machine, so {names[0]} is its first"
         warnings = () if is_new else (said,)
-        found = Speedups(history.path, names[0], confidence, (), (), only, warnings, is_new)
-    if fail_below is None or not found.slower_than(fail_below):
+        speedups = Speedups(history.path, names[0], confidence, (), (), only, warnings, is_new)
+    if fail_below is None or not speedups.slower_than(fail_below):
         history.add(first)
-    return found
+    return speedups
 
 
 def _read(result: BenchmarkResult | str | os.PathLike[str]) -> BenchmarkResult:

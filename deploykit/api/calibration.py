@@ -68,13 +68,13 @@ def calibrate(
         opened = open_model(model)
         opened.refuse_effects(allow_ops)
         feeds, fed = open_feeds(data, opened.graph, preprocess, batch)
-        found = observe(
+        result = observe(
             opened.graph, feeds, method=method, model_sha256=opened.sha256, advance=work
         )
     size = None
     if output is not None:
-        size = write(output, [found.ranges.text().encode()], force)
-    return replace(found, model=opened, bytes=size, fed=fed)
+        size = write(output, [result.ranges.text().encode()], force)
+    return replace(result, model=opened, bytes=size, fed=fed)
 
 
 @public(Command(heading="Ranking", runs_graph=True), interface=())
@@ -124,7 +124,7 @@ def sensitivity(
         if known is not None:
             check_ranges(known, opened.source, opened.sha256)
         if known is None and states_weights(graph):
-            found = stated_sensitivity(graph, samples, isa, work)
+            result = stated_sensitivity(graph, samples, isa, work)
         else:
-            found = measure_sensitivity(optimized, samples, ranges=known, isa=isa, work=work)
-    return replace(found, model=opened, nodes=len(optimized), fed=samples.fed)
+            result = measure_sensitivity(optimized, samples, ranges=known, isa=isa, work=work)
+    return replace(result, model=opened, nodes=len(optimized), fed=samples.fed)

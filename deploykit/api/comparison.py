@@ -46,7 +46,7 @@ class VerifyOptions:
 
     def refuse_unused(self) -> None:
         """Raise GraphError for what has no effect where nothing is compared."""
-        for name in (each.name for each in fields(self) if each.name != "allow_ops"):
+        for name in (field_.name for field_ in fields(self) if field_.name != "allow_ops"):
             value, default = getattr(self, name), getattr(DEFAULT, name)
             if value is not default and (name in _VALUES or value != default):
                 raise GraphError("no-effect", option=name, where="with verify=True")
@@ -77,7 +77,7 @@ class VerifyOptions:
             reference: "Graph", result: "Graph", stored: Stored = IN_MEMORY
         ) -> "Verification":
             refuse_side_effects(result, self.allow_ops)
-            found = verify(
+            value = verify(
                 reference,
                 result,
                 data=data,
@@ -87,7 +87,7 @@ class VerifyOptions:
                 min_sqnr=min_sqnr,
                 stored=stored,
             )
-            return found if data is None else replace(found, fed=data.fed)
+            return value if data is None else replace(value, fed=data.fed)
 
         return compared
 

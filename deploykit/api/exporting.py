@@ -122,12 +122,12 @@ def report(
     if not several:
         raise GraphError("report-needs-results")
     if output is not None:
-        paths = [_file(each) for each in several if isinstance(each, str | os.PathLike)]
+        paths = [_file(item) for item in several if isinstance(item, str | os.PathLike)]
         check_output(output, force, *paths)
-    found = [_document(each) for each in several]
-    files = tuple(name for _, name in found)
-    kinds = tuple(kind_of(*each) for each in found)
-    html = html_of([document for document, _ in found], images, files)
+    matches = [_document(item) for item in several]
+    files = tuple(name for _, name in matches)
+    kinds = tuple(kind_of(*match) for match in matches)
+    html = html_of([document for document, _ in matches], images, files)
     if output is not None:
         write(output, [html.encode()], force)
     return ReportPage(html, kinds, files, None if output is None else os.fspath(output))

@@ -121,7 +121,7 @@ def diff(
         True
     """
     with working("diff"):
-        a, b = (open_model(each, needs_output=False) for each in (first, second))
+        a, b = (open_model(item, needs_output=False) for item in (first, second))
         return Differences(a, b, differences(a.graph, b.graph))
 
 
@@ -191,8 +191,8 @@ def placement(
             if used != TENSORFLOW:
                 return replace(find_engine_placement(opened, used, feeding, batch=batch), fed=fed)
             more: dict[str, Any] = {"cpu_devices": cpu_devices, "soft_placement": soft_placement}
-            found = find_placement(opened, feeding, batch=batch, device=device, **more)
-            return replace(found, fed=fed)
+            result = find_placement(opened, feeding, batch=batch, device=device, **more)
+            return replace(result, fed=fed)
         except CrashError as error:
             raise error.within(opened.source, LimitError) from None
 
@@ -215,7 +215,7 @@ class TransformList(AsHtml):
     @property
     def names(self) -> tuple[str, ...]:
         """What they are called in a transform string."""
-        return tuple(each["name"] for each in self.transforms)
+        return tuple(transform["name"] for transform in self.transforms)
 
 
 @public(Command(name="transforms", requires=(), has_limits=False))
@@ -245,7 +245,7 @@ def list_transforms(
         True
     """
     names = [name] if name else sorted((*pipeline.names(), *pipeline.ALIASES))
-    return TransformList([describe(each) for each in names])
+    return TransformList([describe(name) for name in names])
 
 
 @dataclass(frozen=True)

@@ -107,11 +107,11 @@ def label(
             taken_as = image_input(graph, how)
         else:
             taken_as = declared_input(graph, photo.name, declared)
-        found = predictions(scores(graph, photo, taken_as), names, how.top)
+        result = predictions(scores(graph, photo, taken_as), names, how.top)
         fed = {} if _path_of(image) is None else taken_as.fed(photo.name)
         say(fed)
     where = _path_of(image), _path_of(labels)
-    return ImageLabels(found, taken_as.preprocessing(), graph, *where, fed)
+    return ImageLabels(result, taken_as.preprocessing(), graph, *where, fed)
 
 
 def _declared(how: LabelOptions) -> Preprocessing | None:
@@ -133,18 +133,18 @@ def _completed(
 
     GraphError: there are no labels.
     """
-    taken = []
+    used = []
     if names is None:
         names = opened.about.labels
-        taken.append("labels")
+        used.append("labels")
         if not names:
             raise GraphError("class-names-unknown", source=opened.source)
     if declared is None and not how.by_hand:
         declared = _known_preprocessing(opened)
         if declared is not None:
-            taken.append("preprocessing")
-    if taken:
-        logger.info("%s taken from %s", " and ".join(taken), _known_from(opened))
+            used.append("preprocessing")
+    if used:
+        logger.info("%s taken from %s", " and ".join(used), _known_from(opened))
     return names, declared
 
 
@@ -153,9 +153,9 @@ def _known_preprocessing(opened: OpenedModel) -> Preprocessing | None:
     if opened.about.preprocessing is None:
         return None
     with naming(_known_from(opened)):
-        found = declared_for(opened.frozen)
+        declared = declared_for(opened.frozen)
     inputs = [name for names in names_of_inputs(opened.frozen).values() for name in names]
-    return found if found.range or any(name in found.inputs for name in inputs) else None
+    return declared if declared.range or any(name in declared.inputs for name in inputs) else None
 
 
 def _known_from(opened: OpenedModel) -> str:

@@ -76,11 +76,11 @@ class ReplicaPlan(AsHtml):
     def _curve(self) -> list[dict[str, float | None]]:
         return [
             {
-                **{key: value and round(value, 3) for key, value in p99_document(each).items()},
+                **{key: value and round(value, 3) for key, value in p99_document(item).items()},
                 "rate": round(rate, 4),
                 "load": round(self.forecast.load(rate), 4),
             }
-            for rate, each in self.forecast.curve
+            for rate, item in self.forecast.curve
         ]
 
     @property
@@ -195,16 +195,16 @@ def _is_file(name: str) -> bool:
 def _from_file(name: str, model: str | None, data: object, how: PlanOptions) -> ReplicaPlan:
     if data is not None:
         raise Error("plan-file-needs-no-data", name=name)
-    found = recorded(name, model)
+    result = recorded(name, model)
     if how.manifests is not None:
-        check_manifests(how.manifests, found.model)
+        check_manifests(how.manifests, result.model)
     with working("plan") as advance:
         advance("simulating", 0)
-        forecast = Forecast(found.measured)
+        forecast = Forecast(result.measured)
         size = sized(forecast, how)
-        check = found.check(forecast, (how.rate or 0.0) / size.replicas)
-    notes = (found.note,)
-    return _finished(ReplicaPlan(found.model, how, forecast, size, check, notes=notes))
+        check = result.check(forecast, (how.rate or 0.0) / size.replicas)
+    notes = (result.note,)
+    return _finished(ReplicaPlan(result.model, how, forecast, size, check, notes=notes))
 
 
 def _from_server(
@@ -240,12 +240,16 @@ def _from_server(
     )
 
 
-def _finished(found: ReplicaPlan) -> ReplicaPlan:
+def _finished(replica_plan: ReplicaPlan) -> ReplicaPlan:
     """Fill the manifests of a plan that has no problem."""
-    if found.how.manifests is None or found.problem:
-        return found
-    size = found.size
+    if replica_plan.how.manifests is None or replica_plan.problem:
+        return replica_plan
+    size = replica_plan.size
     most = max(size.replicas + 1, size.needed[ZONE] or 0)
-    busy = size.bears / found.measured.capacity * min(1.0, found.measured.slots / found.cores)
-    counts = ReplicaCounts(found.model, size.replicas, most, busy)
-    return replace(found, filled=tuple(fill_manifests(found.how.manifests, counts)))
+    busy = (
+        size.bears
+        / replica_plan.measured.capacity
+        * min(1.0, replica_plan.measured.slots / replica_plan.cores)
+    )
+    counts = ReplicaCounts(replica_plan.model, size.replicas, most, busy)
+    return replace(replica_plan, filled=tuple(fill_manifests(replica_plan.how.manifests, counts)))

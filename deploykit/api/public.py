@@ -96,8 +96,8 @@ def _models(signature: inspect.Signature) -> list[str]:
     """Return the names of the parameters that take a model."""
     return [
         name
-        for name, each in signature.parameters.items()
-        if ModelSource in alternatives(declared(each.annotation)[0])
+        for name, item in signature.parameters.items()
+        if ModelSource in alternatives(declared(item.annotation)[0])
     ]
 
 
@@ -108,8 +108,8 @@ def _documented(text: str | None, signature: inspect.Signature) -> str:
     entries = {
         name: textwrap.fill(f"{name}: {flag.help}", 96, initial_indent=" " * 4,
                             subsequent_indent=" " * 8)
-        for name, each in signature.parameters.items()
-        if (flag := declared(each.annotation)[1]).help
+        for name, item in signature.parameters.items()
+        if (flag := declared(item.annotation)[1]).help
     }  # fmt: skip
     for entry in re.split(r"\n(?= {4}\w)", said):
         entries[entry.strip().partition(":")[0]] = entry
@@ -119,12 +119,12 @@ def _documented(text: str | None, signature: inspect.Signature) -> str:
 
 def _former_names(signature: inspect.Signature) -> dict[str, str]:
     """Return the names that parameters and fields of option values had, and what they are now."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for name, parameter in signature.parameters.items():
         if is_dataclass(parameter.default):
-            found |= former_names(type(parameter.default))
-        found |= dict.fromkeys(declared(parameter.annotation)[1].formerly.split(), name)
-    return found
+            names |= former_names(type(parameter.default))
+        names |= dict.fromkeys(declared(parameter.annotation)[1].formerly.split(), name)
+    return names
 
 
 def _groups(
@@ -135,24 +135,25 @@ def _groups(
     TypeError: one is something else, and the function takes no such thing, or an option is given
     that would be one of its fields.
     """
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, parameter in bound.signature.parameters.items():
         if not is_dataclass(parameter.default):
             continue
         kind, value = type(parameter.default), bound.arguments[name]
         if (coerced := _coerced(kind, value)) is not None:
-            found[name] = coerced
+            results[name] = coerced
         elif parameter.annotation is kind:
             got = type(value).__name__
             raise TypeError(f"{function}(): {name} must be of class {kind.__name__}, got {got}")
         else:
-            for each in option_fields(kind):
-                if each.name in options:
+            for option_field in option_fields(kind):
+                if option_field.name in options:
                     got = type(value).__name__
                     raise TypeError(
-                        f"{function}(): {each.name} cannot be combined with {name} of type {got}"
+                        f"{function}(): {option_field.name} cannot be combined with {name} "
+                        f"of type {got}"
                     )
-    return found
+    return results
 
 
 def _coerced(kind: Any, value: object) -> Any:
@@ -165,29 +166,33 @@ def _coerced(kind: Any, value: object) -> Any:
 def _with_part(models: Any, options: Mapping[str, Any]) -> Any:
     """Return one or several models of which the part is meant that options name."""
     part = {
-        each.name: options[each.name] for each in option_fields(ModelSource) if each.name in options
+        option_field.name: options[option_field.name]
+        for option_field in option_fields(ModelSource)
+        if option_field.name in options
     }
     if not part:
         return models
     if isinstance(models, Mapping):
-        return {name: _with_part(each, part) for name, each in models.items()}
+        return {name: _with_part(item, part) for name, item in models.items()}
     if isinstance(models, list | tuple):
-        return [_with_part(each, part) for each in models]
+        return [_with_part(model, part) for model in models]
     return replace(source_of(models), **part)
 
 
 def expanded(signature: inspect.Signature, has_model: bool) -> inspect.Signature:
     """Return a signature with the fields of its option values as keyword arguments."""
-    found = dict(signature.parameters)
-    kinds: list[Any] = [type(each.default) for each in found.values() if is_dataclass(each.default)]
+    results = dict(signature.parameters)
+    kinds: list[Any] = [
+        type(result.default) for result in results.values() if is_dataclass(result.default)
+    ]
     for kind in (*kinds, *([ModelSource] if has_model else [])):
         for field in option_fields(kind):
-            if field.name not in found:
+            if field.name not in results:
                 makes = field.default_factory
-                found[field.name] = inspect.Parameter(
+                results[field.name] = inspect.Parameter(
                     field.name,
                     inspect.Parameter.KEYWORD_ONLY,
                     default=field.default if makes is MISSING else makes(),
                     annotation=field.type,
                 )
-    return signature.replace(parameters=list(found.values()))
+    return signature.replace(parameters=list(results.values()))

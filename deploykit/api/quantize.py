@@ -229,7 +229,7 @@ class _Quantizing:
         if evaluation is not None:
             labelled = self._samples(evaluation, said=fed, group_by=group_by)
             fed = {**labelled.fed, **fed}
-        found = quantize_calibrated(
+        result = quantize_calibrated(
             run_steps(self.graph, PREPARE_LAYERS)[0],
             samples,
             self.how,
@@ -239,7 +239,7 @@ class _Quantizing:
             budget=budget,
             known=known,
         )
-        return self._written(found, samples, fed)
+        return self._written(result, samples, fed)
 
     @reused_children()
     def stated(self, calibration: DataLike | None, evaluation: DataLike | None) -> Graph:
@@ -258,19 +258,21 @@ class _Quantizing:
             )
         if evaluation is not None:
             known = replace(known, evaluation=self._samples(evaluation))
-        found = quantize_fake_quants(self.graph, known, self.how, self.work)
-        return self._written(found, samples, {} if samples is None else samples.fed)
+        result = quantize_fake_quants(self.graph, known, self.how, self.work)
+        return self._written(result, samples, {} if samples is None else samples.fed)
 
-    def _written(self, found: Quantized, samples: Dataset | None, fed: Mapping[str, str]) -> Graph:
+    def _written(
+        self, quantized: Quantized, samples: Dataset | None, fed: Mapping[str, str]
+    ) -> Graph:
         """Compare what was found with the model, write it, and return it.
 
         NotQuantizedError: the float32 graph would be the result, and is not allowed.
         """
-        found = replace(found, model=self.opened, nodes=len(self.graph), fed=fed)
-        self._require_allowed(found)
-        if found.use is not None:
-            self._require_right(found, samples)
-        result, comparison, known = found.graph.copy(), self.comparison, about(self.graph)
+        quantized = replace(quantized, model=self.opened, nodes=len(self.graph), fed=fed)
+        self._require_allowed(quantized)
+        if quantized.use is not None:
+            self._require_right(quantized, samples)
+        result, comparison, known = quantized.graph.copy(), self.comparison, about(self.graph)
         if samples is not None:
             held_out = samples.split().held_out.spread(RUN_ON)
             comparison = replace(comparison, data=held_out, preprocess=None)
@@ -279,9 +281,9 @@ class _Quantizing:
         if comparison.labels is not None:
             known = replace(known, labels=tuple(labels_from(comparison.labels)))
         result.about = known
-        if found.use is not None:
-            result.about = with_engine(result, found.use)
-        proof = comparison.proof(self.opened, None if found.is_float else RUN_BAR_DB)
+        if quantized.use is not None:
+            result.about = with_engine(result, quantized.use)
+        proof = comparison.proof(self.opened, None if quantized.is_float else RUN_BAR_DB)
 
         def check(path: Path | None) -> Verification:
             self.work("run the file", 0)
@@ -292,7 +294,7 @@ class _Quantizing:
 
         is_written = self.target.output is not None
         count, verification = self.target.write(result, check if is_written else None)
-        result.report = replace(found, bytes=count, verification=verification)
+        result.report = replace(quantized, bytes=count, verification=verification)
         return result
 
     def _require_allowed(self, report: Quantized | WeightsInt8) -> None:
@@ -302,20 +304,24 @@ class _Quantizing:
                 "float32-is-right", report=report, source=self.opened.source, reason=report.reason
             )
 
-    def _require_right(self, found: Quantized, given: Dataset | None) -> None:
+    def _require_right(self, quantized: Quantized, given: Dataset | None) -> None:
         """Raise where the engine does not give TensorFlow's answers to all of the graph to write.
 
         The graph that the search began with was compared before. GraphError: the engine refuses it.
         VerificationError: an output departs, which is named.
         """
-        assert found.use is not None
-        if found.is_float:
+        assert quantized.use is not None
+        if quantized.is_float:
             return
         samples = None if given is None else given.split().held_out.spread(RUN_ON)
-        how = Compiling(precision=found.use.precision)
+        how = Compiling(precision=quantized.use.precision)
         with naming(self.opened.source):
             compared_in(
-                found.graph, how, engine=found.use.engine, data=samples, float_graph=self.graph
+                quantized.graph,
+                how,
+                engine=quantized.use.engine,
+                data=samples,
+                float_graph=self.graph,
             ).require()
 
     @property

@@ -124,7 +124,7 @@ def convert_records(
     )
     with working("records") as advance:
         return convert_sets(
-            [os.fspath(each) for each in paths],
+            [os.fspath(path) for path in paths],
             Path(folder),
             written,
             name=how.name,
@@ -220,18 +220,18 @@ class RecordsVerification(AsHtml):
     @written()
     def records(self) -> int:
         """How many records were read."""
-        return sum(each.records for each in self.shards)
+        return sum(shard.records for shard in self.shards)
 
     @property
     def bytes(self) -> int:
         """The size of the shards."""
-        return sum(each.bytes for each in self.shards)
+        return sum(shard.bytes for shard in self.shards)
 
     @property
     @written()
     def problems(self) -> list[str]:
         """What is wrong, one sentence a shard."""
-        return [each.problem for each in self.shards if each.problem]
+        return [shard.problem for shard in self.shards if shard.problem]
 
     @property
     @written()
@@ -303,5 +303,5 @@ def verify_records(
         True
     """
     with working("records verify") as advance:
-        index, found = check_folder(Path(folder), name, processes or usable_cores(), advance)
-    return RecordsVerification(os.fspath(folder), index, tuple(found))
+        index, result = check_folder(Path(folder), name, processes or usable_cores(), advance)
+    return RecordsVerification(os.fspath(folder), index, tuple(result))

@@ -97,11 +97,13 @@ def predict(
         [[3.0], [4.0]]
     """
     names = None if how.labels is None else labels_from(how.labels)
-    asked: Any = {"version": how.version, "label": how.version_label}
+    requested: Any = {"version": how.version, "label": how.version_label}
     with working("predict"), model_client(address, connection) as client:
-        signature, chosen = chosen_of(client, model, how.signature, inputs, **asked)
+        signature, chosen = chosen_of(client, model, how.signature, inputs, **requested)
         arrays, fed = arrays_from(inputs, chosen, how.preprocess)
-        outputs = client.predict(model, arrays, signature=signature, outputs=how.outputs, **asked)
+        outputs = client.predict(
+            model, arrays, signature=signature, outputs=how.outputs, **requested
+        )
     best = None
     if names is not None or how.top is not None or names_themselves(outputs):
         best = classes(outputs, names, how.top or TOP)
@@ -166,10 +168,10 @@ def status(
     with model_client(address, connection) as client:
         if model is None:
             return _health(address, client)
-        found = client.status(model, version=version, label=version_label)
-        ready = answers(found)
+        result = client.status(model, version=version, label=version_label)
+        ready = answers(result)
         signatures = client.metadata(model, version=version, label=version_label) if ready else {}
-        return ModelVersions(address, model, found, signatures)
+        return ModelVersions(address, model, result, signatures)
 
 
 def _health(address: str, client: Client | InferenceClient) -> ServerHealth:
@@ -274,5 +276,5 @@ def _measured(
     if how.rate is not None:
         steps = [LoadStep(how.seconds, rate=how.rate)]
     else:
-        steps = [LoadStep(how.seconds, callers=each) for each in how.concurrency or _CONCURRENCY]
+        steps = [LoadStep(how.seconds, callers=item) for item in how.concurrency or _CONCURRENCY]
     return [generators.measure(step, advance) for step in steps], None

@@ -94,15 +94,15 @@ def _written(
 
     def check(path: Path | None) -> Verification:
         work("run the file", 0)
-        found = proof.checked(graph, path)
+        value = proof.checked(graph, path)
         live = live_model(model)
-        if path is None or live is None or not found.verified:
-            return found
+        if path is None or live is None or not value.verified:
+            return value
         feeds, strict = _live_feeds(graph, how), not how.allow_unverified
-        return checked_against_live(found, live, graph, path, feeds, strict)
+        return checked_against_live(value, live, graph, path, feeds, strict)
 
-    size, found = target.write(graph, check)
-    return Rewriting(model, model.nodes, verification=found, bytes=size, nodes_out=len(graph))
+    size, result = target.write(graph, check)
+    return Rewriting(model, model.nodes, verification=result, bytes=size, nodes_out=len(graph))
 
 
 def _live_feeds(graph: Graph, how: VerifyOptions) -> list[Feed]:

@@ -45,8 +45,8 @@ class ShippedFolder:
     @cached_property
     def tuned(self) -> "FoundSettings":
         """What `tune` found, without an engine: a version itself states what runs it."""
-        found = _tuned_beside(self.report, self._newest())
-        return replace(found, settings=found.settings and replace(found.settings, engine=None))
+        result = _tuned_beside(self.report, self._newest())
+        return replace(result, settings=result.settings and replace(result.settings, engine=None))
 
     def settings(self) -> RunConfig:
         """Return what `tune` found for the model that is served; else the defaults."""
@@ -102,7 +102,7 @@ def _tuned_beside(report: ShipReport, version: Path | None = None) -> FoundSetti
         others = {report.model: sha256_of(report.model)} if report.model.exists() else {}
         if version is not None:
             others[version / "saved_model.pb"] = exported_from(version)
-        other = next((name for name, found in others.items() if found != sha256), None)
+        other = next((name for name, result in others.items() if result != sha256), None)
     except Error as error:
         return FoundSettings(None, f"{error}; {path} is ignored")
     if other is not None:
@@ -147,8 +147,8 @@ def _files_sha256(folder: str) -> str:
 def _warn_of_another_machine(tuned: Path) -> None:
     from deploykit.system.machine import machine
 
-    found = load_document(tuned, "tuned").get("machine")
-    there = found if isinstance(found, Mapping) else {}
+    value = load_document(tuned, "tuned").get("machine")
+    there = value if isinstance(value, Mapping) else {}
     here = machine()
     others = [
         f"{word} {there[name]} there, {here[name]} here"
@@ -174,12 +174,12 @@ def shipped_in(base_dir: str | os.PathLike[str] | None) -> tuple[ShippedFolder |
         return None, _damaged(str(error))
     if report is None:
         return None, ""
-    found = ShippedFolder(report)
+    shipped_folder = ShippedFolder(report)
     if not report.finished and UNFINISHED not in os.environ:
         raise FileError("shipment-unfinished", source=report.folder)
-    if not found.model.is_dir():
-        raise FileError("shipped-model-missing", source=found.model, report=report.path)
-    return found, ""
+    if not shipped_folder.model.is_dir():
+        raise FileError("shipped-model-missing", source=shipped_folder.model, report=report.path)
+    return shipped_folder, ""
 
 
 def _damaged(why: str) -> str:
@@ -223,9 +223,9 @@ def tuned_settings(model: Any, tuned: str | os.PathLike[str] | None, sha256: str
     if report is None or report.tuned is None:
         return RunConfig()
     beside = _tuned_beside(report)
-    found = replace(beside, settings=beside.settings and _of_one_thread(beside.settings))
-    found.say(report.tuned)
-    return found.settings or RunConfig()
+    result = replace(beside, settings=beside.settings and _of_one_thread(beside.settings))
+    result.say(report.tuned)
+    return result.settings or RunConfig()
 
 
 def _of_one_thread(settings: RunConfig) -> RunConfig:

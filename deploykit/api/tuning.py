@@ -76,20 +76,20 @@ def check_batch(models: Iterable[ModelSettings], batch: int, name: str) -> None:
 def _threads(flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
     if tuned.threads is None:
         return flags
-    found = {}
-    for (flag, variable), wanted in zip((_INTRA, _INTER), tuned.threads, strict=True):
-        given = {each: getattr(flags, each) for each in (flag, _BOTH)}
-        said = [f"--{each}={value}" for each, value in given.items() if value is not None]
+    results = {}
+    for (flag, variable), expected in zip((_INTRA, _INTER), tuned.threads, strict=True):
+        given = {item: getattr(flags, item) for item in (flag, _BOTH)}
+        said = [f"--{item}={value}" for item, value in given.items() if value is not None]
         if not said and variable in os.environ:
             said, value = [f"{variable}={os.environ[variable]}"], _whole(os.environ, variable)
-            found[flag] = value
+            results[flag] = value
         elif not said:
-            found[flag] = wanted
-        if said and next((v for v in (*given.values(), found.get(flag)) if v is not None), 0) != (
-            wanted
+            results[flag] = expected
+        if said and next((v for v in (*given.values(), results.get(flag)) if v is not None), 0) != (
+            expected
         ):
             _gives_way(name, "threads {}x{}".format(*tuned.threads), said[0])
-    return replace(flags, **found)  # type: ignore[arg-type]
+    return replace(flags, **results)  # type: ignore[arg-type]
 
 
 def _engine(flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
@@ -102,17 +102,19 @@ def _engine(flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
     return replace(flags, engine=tuned.engine)  # type: ignore[arg-type]
 
 
-def _executor(asked: ServerFlags, flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
+def _executor(
+    requested: ServerFlags, flags: ServerFlags, tuned: RunConfig, name: str
+) -> ServerFlags:
     """Return flags that let a call run its ops itself, unless ops at once were asked for."""
     if tuned.executor is None:
         return flags
     flag, variable = _INTER
-    given = {each: getattr(asked, each) for each in (flag, _BOTH)}
-    said = [f"--{each}={value}" for each, value in given.items() if value is not None]
+    given = {item: getattr(requested, item) for item in (flag, _BOTH)}
+    said = [f"--{item}={value}" for item, value in given.items() if value is not None]
     said += [f"{variable}={os.environ[variable]}"] if variable in os.environ else []
     if not said:
         return replace(flags, tensorflow_inter_op_parallelism=_IN_CALL)
-    if getattr(asked, flag) != _IN_CALL:
+    if getattr(requested, flag) != _IN_CALL:
         _gives_way(name, f"executor {tuned.executor}", said[0])
     return flags
 
@@ -199,11 +201,11 @@ def tune(
         feeding, fed = read_feeding(feeding, opened.graph)
         state = None if output in (None, "-") else f"{os.fspath(output)}.state"
         try:
-            found = tune_model(opened, how, feeding, state=state, advance=advance)
-            found = replace(found, fed=fed)
+            result = tune_model(opened, how, feeding, state=state, advance=advance)
+            result = replace(result, fed=fed)
         except CrashError as error:
             raise error.within(opened.source, LimitError) from None
     if output is not None:
-        text = json.dumps(found.document(), indent=2, allow_nan=False)
+        text = json.dumps(result.document(), indent=2, allow_nan=False)
         write(output, [f"{text}\n".encode()], force)
-    return found
+    return result

@@ -72,12 +72,12 @@ def verify(
     """
     with working("verify"):
         first, second = open_model(reference), open_model(result)
-        for each in (first, second):
-            each.refuse_effects(how.allow_ops)
-        found = how.ready(first.graph, min_sqnr)(first.graph, second.graph)
-    if found.doubt:
-        logger.warning("%s: %s", first.source, found.doubt)
-    return replace(found, models=(first, second))
+        for item in (first, second):
+            item.refuse_effects(how.allow_ops)
+        value = how.ready(first.graph, min_sqnr)(first.graph, second.graph)
+    if value.doubt:
+        logger.warning("%s: %s", first.source, value.doubt)
+    return replace(value, models=(first, second))
 
 
 @dataclass(frozen=True)
@@ -218,10 +218,10 @@ def _graphs(
         content = graph_bytes(read_bytes(path))
     else:
         metas = meta_graph_bytes if files.kind == "saved_model" else _one_meta_graph
-        found = metas(files.location.proto)
-        graphs = tuple(meta_graph_facts(each, tensorflow, allow_ops) for each in found)
-        for each in found:
-            Vocabularies.of(decoded(each, MetaGraphDef), files.location.path)
+        result = metas(files.location.proto)
+        graphs = tuple(meta_graph_facts(item, tensorflow, allow_ops) for item in result)
+        for item in result:
+            Vocabularies.of(decoded(item, MetaGraphDef), files.location.path)
         _check_values(files.location, graphs)
         return graphs
     answering = partial(load_graph, path, source.inputs, source.outputs)

@@ -92,9 +92,11 @@ def write_input(
     source = source_of(model)
     part = [field.name for field in fields(ModelSource) if field.name != "model"]
     part = [name for name in part if getattr(source, name)]
-    for each in fields(InputPipelineOptions):
-        if each.name not in WRITTEN and getattr(piping, each.name) != getattr(PLAIN, each.name):
-            raise GraphError("pipeline-option-conflicts", option=each.name)
+    for field_ in fields(InputPipelineOptions):
+        if field_.name not in WRITTEN and getattr(piping, field_.name) != getattr(
+            PLAIN, field_.name
+        ):
+            raise GraphError("pipeline-option-conflicts", option=field_.name)
     if source.model is None and part:
         raise GraphError("no-effect", option=part[0], where="with model")
     if output is not None:
@@ -103,7 +105,7 @@ def write_input(
         graph = None if source.model is None else open_model(source).graph
         opened = open_data(os.fspath(data), piping.declared(graph).columns)
         pipeline = pipeline_for(opened, graph, batch=batch, piping=piping)
-        found = WrittenInput(written(pipeline), style, pipeline)
+        written_input = WrittenInput(written(pipeline), style, pipeline)
     if output is not None:
-        write(output, [found.text.encode()], force)
-    return found
+        write(output, [written_input.text.encode()], force)
+    return written_input

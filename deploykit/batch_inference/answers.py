@@ -59,14 +59,14 @@ def answer_columns(task: InferTask, outputs: Mapping[str, Array], rows: int) -> 
     scores = _scores(name, columns[name])
     check_labels(task.labels, scores.shape[1], name)
     classes = _best(scores, task.top)
-    found = {
+    results = {
         TOP_CLASSES: classes,
         TOP_SCORES: np.take_along_axis(scores, classes, 1).astype(np.float32),
     }
     if task.labels:
         texts = np.array([label.encode() for label in task.labels], object)
-        found[TOP_LABELS] = texts[classes]
-    return found
+        results[TOP_LABELS] = texts[classes]
+    return results
 
 
 def _scores(name: str, values: Array) -> Array:
@@ -95,13 +95,13 @@ def _best(scores: Array, top: int) -> Array:
     rows, classes = scores.shape
     top = min(top, classes)
     lowest = np.partition(scores, classes - top, axis=1)[:, classes - top]
-    found = np.empty((rows, top), np.int64)
+    result = np.empty((rows, top), np.int64)
     for number, (row, least) in enumerate(zip(scores, lowest, strict=True)):
         candidates = np.flatnonzero(row >= least)
         # Stable from the back: from the front, the first of equal ones would come last.
         order = np.argsort(row[candidates[::-1]], kind="stable")[::-1]
-        found[number] = candidates[::-1][order][:top]
-    return found
+        result[number] = candidates[::-1][order][:top]
+    return result
 
 
 def _said(dtype: str, shape: Sequence[int]) -> str:
@@ -142,26 +142,26 @@ def expected_columns(
     model: OpenedModel, columns: Mapping[str, str], top: int | None, labelled: bool
 ) -> dict[str, Feature]:
     """Return what a row of each column is, as far as the graph tells before it runs."""
-    shapes, found = Shapes(model.frozen), {}
+    shapes, result = Shapes(model.frozen), {}
     first_axis = 0 if takes_scalars(model.frozen) else 1
     for name, tensor in columns.items():
         shape, dtype = shapes.shape(tensor), _dtype(model.frozen, tensor)
         if shape is not None and dtype:
-            found[name] = Feature(dtype, tuple(None if n < 0 else n for n in shape[first_axis:]))
+            result[name] = Feature(dtype, tuple(None if n < 0 else n for n in shape[first_axis:]))
     if top is None:
-        return found
+        return result
     first = next(iter(columns))
     classes = -1
-    if first in found:
-        feature = found[first]
+    if first in result:
+        feature = result[first]
         classes = _classes(
             first, feature.dtype, (-1, *(-1 if n is None else n for n in feature.shape))
         )
     if classes < 0:
         return {}
     best = (min(top, classes),)
-    told = {TOP_CLASSES: Feature("int64", best), TOP_SCORES: Feature("float32", best)}
-    return told | ({TOP_LABELS: Feature("string", best)} if labelled else {})
+    reported = {TOP_CLASSES: Feature("int64", best), TOP_SCORES: Feature("float32", best)}
+    return reported | ({TOP_LABELS: Feature("string", best)} if labelled else {})
 
 
 def column_names(model: OpenedModel) -> dict[str, str]:
@@ -173,24 +173,24 @@ def column_names(model: OpenedModel) -> dict[str, str]:
     graph = model.frozen
     signatures = about(graph).signatures
     callers: dict[str, str] = {}
-    for each in sorted(signatures, key=lambda name: name != _DEFAULT):
-        for alias, tensor in signatures[each].outputs.items():
+    for signature in sorted(signatures, key=lambda name: name != _DEFAULT):
+        for alias, tensor in signatures[signature].outputs.items():
             callers.setdefault(normal(tensor), alias)
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for tensor in dict.fromkeys(map(normal, graph.outputs)):
         name = callers.get(tensor, tensor).removesuffix(":0")
-        found[_free(name, {FILE, ROW, *found})] = tensor
-    shapes = {f"{name}{SHAPE_END}" for name in found}
-    if not shapes & found.keys():
-        return found
-    taken = {FILE, ROW, *found, *shapes}
-    return {_free(n, taken) if n in shapes else n: tensor for n, tensor in found.items()}
+        names[_free(name, {FILE, ROW, *names})] = tensor
+    shapes = {f"{name}{SHAPE_END}" for name in names}
+    if not shapes & names.keys():
+        return names
+    used = {FILE, ROW, *names, *shapes}
+    return {_free(n, used) if n in shapes else n: tensor for n, tensor in names.items()}
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _free(name: str, used: set[str]) -> str:
     """Return a name, or the first `NAME_2`, `NAME_3` that is not taken."""
     count, free = 1, name
-    while free in taken:
+    while free in used:
         count += 1
         free = f"{name}_{count}"
     return free

@@ -108,10 +108,10 @@ class _Shift(threading.Thread):
         backend: Backend,
         task: InferTask,
         parts: PartsToDo,
-        told: "queue.SimpleQueue[News | None]",
+        reported: "queue.SimpleQueue[News | None]",
     ) -> None:
         super().__init__(daemon=True, name="asks a worker")
-        self._backend, self._task, self._parts, self._told = backend, task, parts, told
+        self._backend, self._task, self._parts, self._told = backend, task, parts, reported
         self._worker: RunningWorker | None = None
         self._in_vain = 0
         self._rows = 0
@@ -177,30 +177,32 @@ def computed(
     are those of a worker.
     """
     to_do = PartsToDo(parts, task.retries)
-    told: queue.SimpleQueue[News | None] = queue.SimpleQueue()
-    shifts = [_Shift(backend, task, to_do, told) for _ in range(min(backend.processes, len(parts)))]
+    reported: queue.SimpleQueue[News | None] = queue.SimpleQueue()
+    shifts = [
+        _Shift(backend, task, to_do, reported) for _ in range(min(backend.processes, len(parts)))
+    ]
     try:
-        for each in shifts:
-            each.start()
-        yield from _heard(told, len(shifts), to_do)
+        for shift in shifts:
+            shift.start()
+        yield from _heard(reported, len(shifts), to_do)
     finally:
         to_do.stop()
         backend.close()
-        for each in shifts:
-            each.join(timeout=ENDING)
+        for shift in shifts:
+            shift.join(timeout=ENDING)
     if to_do.failure is not None:
         raise to_do.failure
 
 
 def _heard(
-    told: "queue.SimpleQueue[News | None]", working: int, to_do: PartsToDo
+    reported: "queue.SimpleQueue[News | None]", working: int, to_do: PartsToDo
 ) -> Iterator[News]:
     """Yield what is told until no thread works any more."""
     silent = 0.0
     while working:
         try:
             with process_limits.waiting():
-                news = told.get(timeout=PAUSE)
+                news = reported.get(timeout=PAUSE)
         except queue.Empty:
             silent += PAUSE
             if silent > 2 * limits.seconds:

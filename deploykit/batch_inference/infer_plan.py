@@ -72,12 +72,12 @@ def planned(
     settings = _of_a_worker(opened, settings)
     declared = InputPipelineOptions(preprocess=how.preprocess).declared(graph)
     with naming(path):
-        found = open_data(path, declared.columns, graph)
+        result = open_data(path, declared.columns, graph)
         batch = _rows_at_once(graph, how, settings)
         pipeline = pipeline_for(
-            found, graph, preprocessing=declared, batch=batch, epochs=1, threads=1
+            result, graph, preprocessing=declared, batch=batch, epochs=1, threads=1
         )
-    parts = cut_parts(found, _row_bytes(graph, how))
+    parts = cut_parts(result, _row_bytes(graph, how))
     outputs = column_names(opened)
     labels = opened.about.labels if how.labels is None else labels_from(how.labels)
     check_columns(opened, outputs, how.top, labels)
@@ -88,10 +88,10 @@ def planned(
         settings=replace(settings, batch=pipeline.batch),
         pipeline=replace(
             pipeline,
-            data=replace(found, files=(), counts=(), labels=(), features=pipeline.features),
+            data=replace(result, files=(), counts=(), labels=(), features=pipeline.features),
         ),
         folder=os.path.abspath(out),
-        name=how.name or source_name(found),
+        name=how.name or source_name(result),
         format=how.format,
         parts=len(parts),
         top=how.top,
@@ -107,10 +107,10 @@ def planned(
         tuple(parts),
         MadeOf(
             {"source": opened.source, "sha256": opened.sha256},
-            {"path": path, "kind": found.kind, "fingerprint": fingerprint(found)},
+            {"path": path, "kind": result.kind, "fingerprint": fingerprint(result)},
             _deciding(task, opened, Preprocessing(pipeline.steps)),
             len(parts),
-            found.files,
+            result.files,
         ),
         pipeline.fed,
         how.engine,
@@ -129,21 +129,21 @@ def _of_a_worker(opened: OpenedModel, settings: RunConfig) -> RunConfig:
     if settings.threads not in (None, (1, 1)) or settings.concurrency != 1:
         logger.info("each worker has one core, so threads and calls in flight are not taken from "
                     "the settings")  # fmt: skip
-    found = replace(settings, threads=(1, 1), concurrency=1, input="feed", device="cpu",
+    result = replace(settings, threads=(1, 1), concurrency=1, input="feed", device="cpu",
                     engine=None).without_openmp  # fmt: skip
-    if found.executor is None:
-        found = replace(found, executor="caller")  # one core gains nothing from other threads
+    if result.executor is None:
+        result = replace(result, executor="caller")  # one core gains nothing from other threads
     use = opened.about.engine
     if use is None or use.engine == TENSORFLOW:
-        return found
+        return result
     title = TITLES[use.engine]
     if why := lacking(use.engine):
         logger.warning("%s was written for %s, and TensorFlow only emulates it, which is slow: %s",
                        opened.source, title, why)  # fmt: skip
-        return found
+        return result
     logger.info("%s was written for %s, which computes it", opened.source, title)
     precision = "bf16" if use.precision == "bf16" else None
-    return replace(found, engine=use.engine, precision=precision).in_engine
+    return replace(result, engine=use.engine, precision=precision).in_engine
 
 
 def _row_bytes(graph: Graph, how: InferOptions) -> int | None:
@@ -151,22 +151,22 @@ def _row_bytes(graph: Graph, how: InferOptions) -> int | None:
     if how.top:
         return 3 * _NUMBER * how.top
     shapes = Shapes(graph)
-    found = 0
+    result = 0
     for tensor in graph.outputs:
         shape = shapes.shape(tensor)
         if shape is None or any(size < 0 for size in shape[1:]):
             return None
-        found += _NUMBER * math.prod(shape[1:])
-    return found
+        result += _NUMBER * math.prod(shape[1:])
+    return result
 
 
 def _deciding(task: InferTask, opened: OpenedModel, preprocessing: Preprocessing) -> dict[str, Any]:
     """Return the options that decide the bytes of the answers, as plain data."""
-    asked = opened.requested
+    asked_for = opened.requested
     said = {
-        each.name: getattr(asked, each.name)
-        for each in dataclasses.fields(asked)
-        if each.name not in ("model", "outputs") and getattr(asked, each.name)
+        field_.name: getattr(asked_for, field_.name)
+        for field_ in dataclasses.fields(asked_for)
+        if field_.name not in ("model", "outputs") and getattr(asked_for, field_.name)
     }
     return {
         "format": task.format,

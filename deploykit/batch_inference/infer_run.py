@@ -185,9 +185,9 @@ def carried_out(
     was lost with its worker too often. GraphError, FileError: a row cannot be used, the model
     cannot be run, or a file cannot be read or written. What is finished by then stays.
     """
-    kept = folder.kept()
-    parts = [part for part in plan.parts if part.number not in kept]
-    run = InferRun(plan.engine, kept=len(kept))
+    retained = folder.kept()
+    parts = [part for part in plan.parts if part.number not in retained]
+    run = InferRun(plan.engine, kept=len(retained))
     if parts:
         work.begin(STEP)
         with _model_file(plan) as model, place as backend:
@@ -206,8 +206,8 @@ def _computed(
     """Compute parts, note each that is done, and return how that went."""
     workers, lost = min(backend.processes, len(parts)), 0
     pace = Pace(work, sum(part.rows for part in parts), len(parts), workers)
-    with contextlib.closing(computed(backend, task, parts)) as told:
-        for news in told:
+    with contextlib.closing(computed(backend, task, parts)) as reported:
+        for news in reported:
             if isinstance(news, Loss):
                 lost += 1
                 pace.lost(news.rows)

@@ -81,29 +81,30 @@ class PartWorker:
     def _compute(self, batch: RowBatch) -> None:
         self._take_bad(batch.bad)
         self._read.update(b"".join(_bytes_of(batch)))
-        inputs, kept, bad = self._inputs.of(batch)
+        inputs, retained, bad = self._inputs.of(batch)
         self._take_bad(bad)
-        if not kept:
+        if not retained:
             return
-        outputs = self._outputs(inputs, len(kept))
+        outputs = self._outputs(inputs, len(retained))
         try:
-            columns = answer_columns(self._task, outputs, len(kept))
+            columns = answer_columns(self._task, outputs, len(retained))
         except UnrankedError as error:
             self._take_bad(
-                BadRow(batch.files[kept[n]], batch.rows[kept[n]], str(error)) for n in error.rows
+                BadRow(batch.files[retained[n]], batch.rows[retained[n]], str(error))
+                for n in error.rows
             )
-            ranked = [n for n in range(len(kept)) if n not in error.rows]
-            kept = [kept[n] for n in ranked]
+            ranked = [n for n in range(len(retained)) if n not in error.rows]
+            retained = [retained[n] for n in ranked]
             outputs = {name: array[ranked] for name, array in outputs.items()}
-            columns = answer_columns(self._task, outputs, len(kept))
-        files, rows = [batch.files[n] for n in kept], [batch.rows[n] for n in kept]
+            columns = answer_columns(self._task, outputs, len(retained))
+        files, rows = [batch.files[n] for n in retained], [batch.rows[n] for n in retained]
         self._table.add(files, rows, columns)
 
     def _take_bad(self, bad: Iterable[BadRow]) -> None:
-        for each in bad:
+        for item in bad:
             if not self._task.skip:
-                raise GraphError("item-failed", source=self._place(each), reason=each.reason)
-            self._bad.append(each)
+                raise GraphError("item-failed", source=self._place(item), reason=item.reason)
+            self._bad.append(item)
 
     def _place(self, bad: BadRow) -> str:
         data = self._task.pipeline.data
@@ -125,12 +126,14 @@ class PartWorker:
         if self._runner is None:
             job = Job(task.model, tuple(inputs), tensors, (arrays,), task.settings)
             self._runner = opened(job)
-        found = dict(zip(task.outputs, map(np.asarray, self._runner.outputs(arrays)), strict=True))
+        results = dict(
+            zip(task.outputs, map(np.asarray, self._runner.outputs(arrays)), strict=True)
+        )
         if task.takes_scalars:
-            return {name: each[None] for name, each in found.items()}
+            return {name: item[None] for name, item in results.items()}
         if task.pipeline.whole and rows < task.pipeline.batch:
-            return {name: each[:rows] if each.ndim else each for name, each in found.items()}
-        return found
+            return {name: item[:rows] if item.ndim else item for name, item in results.items()}
+        return results
 
     def _written(self) -> PartDone:
         task, read = self._task, self._read.hexdigest()
@@ -144,21 +147,21 @@ class PartWorker:
                 changed=CHANGED,
             )
         file = task.file_of(self._part.number)
-        found = hashlib.sha256()
+        result = hashlib.sha256()
 
         columns = self._table.columns()
 
         def pieces() -> Iterator[bytes]:
             for piece in self._format.pieces(columns):
-                found.update(piece)
+                result.update(piece)
                 yield piece
 
         size = write(Path(task.folder, file), pieces(), force=True)
         data = task.pipeline.data
         order = {key_of(data, file): place for place, file in enumerate(self._part.files)}
-        bad = tuple(sorted(self._bad, key=lambda each: (order[each.file], each.row)))
+        bad = tuple(sorted(self._bad, key=lambda item: (order[item.file], item.row)))
         kinds = features_of(columns)
-        return PartDone(self._part.number, file, rows, size, found.hexdigest(), read, bad, kinds)
+        return PartDone(self._part.number, file, rows, size, result.hexdigest(), read, bad, kinds)
 
 
 def _bytes_of(batch: RowBatch) -> Iterator[bytes]:

@@ -87,9 +87,11 @@ class ProcessBackend:
         with self._lock:
             if self._closed:
                 return None
-            found = ProcessWorker(Worker(PART_WORKER, task, env=defaults, forced=forced, runs=runs))
-            self._running.add(found.pid)
-        return found
+            process_worker = ProcessWorker(
+                Worker(PART_WORKER, task, env=defaults, forced=forced, runs=runs)
+            )
+            self._running.add(process_worker.pid)
+        return process_worker
 
     def close(self) -> None:
         """End all processes; who waits for one hears that it is lost."""

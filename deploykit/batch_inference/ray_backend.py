@@ -83,17 +83,17 @@ def check_ray(address: str | None) -> str:
     """
     if not is_installed("ray"):
         raise GraphError("ray-not-installed", install=how_to_install("ray"))
-    found = address or os.environ.get(ADDRESS) or LOCAL
-    if found.startswith("ray://"):
-        raise GraphError("ray-client-address", address=found)
-    if found not in (LOCAL, AUTO) and not _PLACE.fullmatch(found):
+    result = address or os.environ.get(ADDRESS) or LOCAL
+    if result.startswith("ray://"):
+        raise GraphError("ray-client-address", address=result)
+    if result not in (LOCAL, AUTO) and not _PLACE.fullmatch(result):
         raise GraphError(
             "unexpected",
             what="the address",
-            got=found,
+            got=result,
             expected="HOST:PORT of the head node of Ray, such as 10.0.0.7:6379, or local",
         )
-    return found
+    return result
 
 
 @contextlib.contextmanager
@@ -234,14 +234,14 @@ class RayBackend:
         with self._lock:
             if self._closed:
                 return None
-            found = self._waiting.pop() if self._waiting else self._begun(task)
+            value = self._waiting.pop() if self._waiting else self._begun(task)
         with _losing("a worker that was to start"):
-            if ray.wait([found.place], timeout=_PATIENCE)[0]:
+            if ray.wait([value.place], timeout=_PATIENCE)[0]:
                 self._quiet = True
-                return RayWorker(found.actor, _checked(ray.get(found.place)))
+                return RayWorker(value.actor, _checked(ray.get(value.place)))
         with self._lock:
-            self._waiting.append(found)
-            if not self._quiet and time.monotonic() - found.since > _LONG:
+            self._waiting.append(value)
+            if not self._quiet and time.monotonic() - value.since > _LONG:
                 self._quiet = True
                 logger.warning("Ray has had no CPU for a worker for %d seconds; the cluster has "
                                "%d, and waits until one is free", _LONG, cpus())  # fmt: skip

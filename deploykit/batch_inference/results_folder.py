@@ -22,7 +22,7 @@ from deploykit.transforms.untrusted.files import MAX_BYTES, read_json
 
 logger = logging.getLogger("deploykit")
 
-_FLAGS = {each.name for each in fields(InferOptions)}
+_FLAGS = {field_.name for field_ in fields(InferOptions)}
 _LONGEST = 40  # characters of a value that is shown
 
 
@@ -87,7 +87,7 @@ class ResultsFolder:
                 raise FileError("part-missing", source=self._folder, number=number, name=self._name)
         index = index_document(self._name, self._made_of, parts)
         if not index["rows"]:
-            remove(*(self._folder / each.file for each in parts), self._journal.path)
+            remove(*(self._folder / part.file for part in parts), self._journal.path)
             raise _nothing(index)
         write(self.path, [json.dumps(index, indent=1).encode(), b"\n"], force=True)
         self._journal.remove()
@@ -149,11 +149,11 @@ class ResultsFolder:
     ) -> dict[int, PartDone]:
         parts = self._made_of["parts"]
         whole = {
-            number: each
-            for number, each in done.items()
+            number: item
+            for number, item in done.items()
             if number in range(parts)
-            and each.file == self.file(number)
-            and is_whole(self._folder / each.file, vars(each))
+            and item.file == self.file(number)
+            and is_whole(self._folder / item.file, vars(item))
         }
         if len(whole) == parts:
             self._index = index
@@ -175,28 +175,28 @@ def results_folder(
     check_apart([made_of.data["path"]], folder)
     _check_files(folder, name, made_of.files)
     with alone(folder, name, "results"):
-        found = ResultsFolder(folder, name, made_of, force)
+        result = ResultsFolder(folder, name, made_of, force)
         try:
-            yield found
+            yield result
         except BaseException:
-            found.end_early()
+            result.end_early()
             raise
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return what results were made of that is not so now."""
-    found = []
+    results = []
     if before["model"].get("sha256") != now["model"]["sha256"]:
-        found.append(_another("model", before["model"].get("source"), now["model"]["source"]))
+        results.append(_another("model", before["model"].get("source"), now["model"]["source"]))
     if before["data"].get("fingerprint") != now["data"]["fingerprint"]:
-        found.append(_another("data", before["data"].get("path"), now["data"]["path"]))
+        results.append(_another("data", before["data"].get("path"), now["data"]["path"]))
     old, new = _flat(before["options"]), _flat(now["options"])
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
-            found.append(_option(name, old.get(name), new.get(name)))
-    if not found and before["parts"] != now["parts"]:
-        found.append(f"in {before['parts']} parts, not {now['parts']}")
-    return found
+            results.append(_option(name, old.get(name), new.get(name)))
+    if not results and before["parts"] != now["parts"]:
+        results.append(f"in {before['parts']} parts, not {now['parts']}")
+    return results
 
 
 def _another(what: str, before: object, now: object) -> str:
@@ -210,9 +210,9 @@ def _flat(options: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
     """Return options by the names that lead to them, of which there are two in a document."""
     return {
         (name, *below): value
-        for name, each in options.items()
+        for name, item in options.items()
         for below, value in (
-            {(key,): inner for key, inner in each.items()} if isinstance(each, dict) else {(): each}
+            {(key,): inner for key, inner in item.items()} if isinstance(item, dict) else {(): item}
         ).items()
     }
 
@@ -220,7 +220,7 @@ def _flat(options: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
 def _option(names: tuple[str, ...], before: object, now: object) -> str:
     last = names[-1]
     said = f"--{last.replace('_', '-')}" if last in _FLAGS else " ".join(names).replace("_", " ")
-    texts = [json.dumps(each) for each in (before, now)]
+    texts = [json.dumps(item) for item in (before, now)]
     if before is None:
         return f"made without {said}"
     if max(map(len, texts)) > _LONGEST:
@@ -248,7 +248,7 @@ def _check_ours(index: Path) -> None:
 
 def _check_files(folder: Path, name: str, files: Sequence[str]) -> None:
     """Raise FileError where data would be replaced by results."""
-    ours = {each.name for each in shard_files(folder, name, FORMATS)}
+    ours = {shard_file.name for shard_file in shard_files(folder, name, FORMATS)}
     for file in files if ours else ():
         if os.path.basename(file) in ours and os.path.samefile(
             os.path.dirname(file) or ".", folder

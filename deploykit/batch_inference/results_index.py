@@ -61,13 +61,13 @@ class PartsJournal:
             made_of = vars(converted(first.get("made_of"), _MadeOf))
         except GraphError:
             raise GraphError("journal-parts-missing", source=self.path) from None
-        found = {}
+        results = {}
         for line in whole:
             with contextlib.suppress(GraphError, KeyError, TypeError, ValueError):
-                bad = [dict(zip(_BAD_ROW, each, strict=True)) for each in line["bad"]]
+                bad = [dict(zip(_BAD_ROW, item, strict=True)) for item in line["bad"]]
                 done = converted({**line, "bad": bad}, PartDone)
-                found[done.number] = done
-        return made_of, found
+                results[done.number] = done
+        return made_of, results
 
     def begin(self, made_of: Mapping[str, Any], done: Iterable[PartDone] = ()) -> None:
         """Write the journal anew. FileError: it cannot be written."""
@@ -101,7 +101,7 @@ def _write_whole(file: Any, content: bytes) -> None:
 
 
 def _part_line(done: PartDone) -> bytes:
-    return _line({**document(done), "bad": [[*vars(each).values()] for each in done.bad]})
+    return _line({**document(done), "bad": [[*vars(item).values()] for item in done.bad]})
 
 
 def _line(plain: Mapping[str, Any]) -> bytes:
@@ -125,11 +125,11 @@ def index_document(
 
     For TFRecords it is an index of `deploykit records` at the same time.
     """
-    rows, columns = sum(each.rows for each in parts), document(merged(parts))
-    skipped = [bad for each in parts for bad in each.bad]
-    content = digest(each.data_sha256.encode() for each in parts)
+    rows, columns = sum(part.rows for part in parts), document(merged(parts))
+    skipped = [bad for part in parts for bad in part.bad]
+    content = digest(part.data_sha256.encode() for part in parts)
     data = {**made_of["data"], "records": rows + len(skipped), "sha256": content}
-    found = {
+    results = {
         **head(KIND),
         "name": name,
         "model": dict(made_of["model"]),
@@ -137,21 +137,21 @@ def index_document(
         "options": dict(made_of["options"]),
         "columns": columns,
         "rows": rows,
-        "bytes": sum(each.bytes for each in parts),
+        "bytes": sum(part.bytes for part in parts),
         "skipped": document(skipped),
     }
     if made_of["options"]["format"] == "tfrecord":
-        found |= {"records": rows, "compression": "", "features": document(_in_all(parts))}
+        results |= {"records": rows, "compression": "", "features": document(_in_all(parts))}
     shards = [
-        {"file": each.file, "records": each.rows, "bytes": each.bytes, "sha256": each.sha256}
-        for each in parts
+        {"file": part.file, "records": part.rows, "bytes": part.bytes, "sha256": part.sha256}
+        for part in parts
     ]
     read = [
-        {"data_sha256": each.data_sha256, "skipped": len(each.bad)}
-        | ({} if document(each.columns) == columns else {"columns": document(each.columns)})
-        for each in parts
+        {"data_sha256": part.data_sha256, "skipped": len(part.bad)}
+        | ({} if document(part.columns) == columns else {"columns": document(part.columns)})
+        for part in parts
     ]
-    return {**found, "shards": shards, "parts": read}
+    return {**results, "shards": shards, "parts": read}
 
 
 def read_index(path: Path) -> tuple[dict[str, Any], dict[int, PartDone], dict[str, Any]]:
@@ -178,11 +178,11 @@ def read_index(path: Path) -> tuple[dict[str, Any], dict[int, PartDone], dict[st
 
 def merged(parts: Iterable[PartDone]) -> dict[str, Feature]:
     """Return the columns of all parts; a size that is not the same in all is None."""
-    found: dict[str, Feature] = {}
+    features: dict[str, Feature] = {}
     for part in parts:
-        for name, each in part.columns.items() if part.rows else ():
-            found[name] = _common(found.get(name, each), each)
-    return found
+        for name, item in part.columns.items() if part.rows else ():
+            features[name] = _common(features.get(name, item), item)
+    return features
 
 
 def _common(first: Feature, second: Feature) -> Feature:
@@ -194,10 +194,10 @@ def _common(first: Feature, second: Feature) -> Feature:
 
 def _in_all(parts: Sequence[PartDone]) -> dict[str, Feature]:
     """Return what each record holds, whichever part it is in."""
-    full = [each.columns.keys() for each in parts if each.rows]
+    full = [part.columns.keys() for part in parts if part.rows]
     columns = merged(parts)
     return record_features(
-        {name: each for name, each in columns.items() if all(name in part for part in full)}
+        {name: item for name, item in columns.items() if all(name in part for part in full)}
     )
 
 
@@ -234,13 +234,13 @@ class _Index:
 
 
 def _parts_of(index: _Index) -> dict[int, PartDone]:
-    found, start = {}, 0
+    result, start = {}, 0
     if not {FILE, ROW} <= index.columns.keys():
         raise KeyError
     for number, (shard, read) in enumerate(zip(index.shards, index.parts, strict=True)):
         bad = index.skipped[start : start + read.skipped]
         start += read.skipped
         columns = index.columns if read.columns is None else read.columns
-        found[number] = PartDone(number, shard.file, shard.records, shard.bytes, shard.sha256,
+        result[number] = PartDone(number, shard.file, shard.records, shard.bytes, shard.sha256,
                                  read.data_sha256, bad, columns)  # fmt: skip
-    return found
+    return result

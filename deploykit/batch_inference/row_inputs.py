@@ -42,9 +42,9 @@ class RowInputs:
         """
         pipeline = self._pipeline
         if pipeline.data.kind in ("records", "csv") and not pipeline.one_by_one:
-            found = self._at_once(batch.contents)
-            if found is not None:
-                return found, list(range(len(batch.rows))), []
+            result = self._at_once(batch.contents)
+            if result is not None:
+                return result, list(range(len(batch.rows))), []
         elif pipeline.data.kind == "arrays" and not pipeline.one_by_one:
             return self._of_arrays(batch), list(range(len(batch.rows))), []
         return self._one_by_one(batch)
@@ -58,20 +58,20 @@ class RowInputs:
 
     def _one_by_one(self, batch: RowBatch) -> tuple[Inputs, list[int], list[BadRow]]:
         made: list[Inputs] = []
-        kept: list[int] = []
+        retained: list[int] = []
         bad: list[BadRow] = []
         for place, values in enumerate(self._values(batch)):
             file, row = batch.files[place], batch.rows[place]
             where = place_of(self._pipeline.data, file, row)
             try:
                 made.append(prepared(self._pipeline, where, values(where), self._made))
-                kept.append(place)
+                retained.append(place)
             except GraphError as error:
                 bad.append(BadRow(file, row, str(error).removeprefix(where).lstrip(": ")))
         if not made:
-            return {}, kept, bad
-        joined = {name: together([each[name] for each in made]) for name in self._pipeline.steps}
-        return joined, kept, bad
+            return {}, retained, bad
+        joined = {name: together([item[name] for item in made]) for name in self._pipeline.steps}
+        return joined, retained, bad
 
     def _values(self, batch: RowBatch) -> Iterator[Callable[[str], dict[str, Any]]]:
         """Yield what returns the features of each row, or raises GraphError."""
@@ -108,10 +108,10 @@ class RowInputs:
         if self._parse is None:
             self._parse = batch_parser(self._pipeline)
         try:
-            found = self._parse(contents)
+            result = self._parse(contents)
         except (tf.errors.InvalidArgumentError, tf.errors.DataLossError, UnicodeDecodeError):
             return None  # the last one is of a message that quotes the record
-        return found if all(len(each) == len(contents) for each in found.values()) else None
+        return result if all(len(item) == len(contents) for item in result.values()) else None
 
 
 def photo_maker(steps: Steps, feature: Feature) -> Callable[[bytes], Array]:

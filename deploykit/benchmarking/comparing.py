@@ -37,9 +37,9 @@ class Speedup:
     @written(flat=True)
     def _figures(self) -> dict[str, float | None]:
         return {
-            f"{name}_{side}": getattr(summary(each), name)
+            f"{name}_{side}": getattr(summary(item), name)
             for name in ("p50", "cpu_ms", "core_seconds_per_1000")
-            for side, each in (("a", self.a), ("b", self.b))
+            for side, item in (("a", self.a), ("b", self.b))
         }
 
     @property
@@ -114,19 +114,19 @@ def find_speedups(
         >>> [(round(pair.ratio.value, 1), pair.judgement.kind) for pair in found.pairs]
         [(1.5, 'faster')]
     """
-    only_a, only_b = ([m for m in each.measurements if not m.scenario] for each in (a, b))
-    found = _matched(only_a, only_b, lambda each: (each.name, each.settings))
+    only_a, only_b = ([m for m in item.measurements if not m.scenario] for item in (a, b))
+    result = _matched(only_a, only_b, lambda element: (element.name, element.settings))
     if len(a.measurements) == len(b.measurements) == 1:
-        found += _matched(only_a, only_b, lambda each: each.settings.engine)
-    found += _matched(only_a, only_b, lambda each: each.settings)
-    if not found:
+        result += _matched(only_a, only_b, lambda item: item.settings.engine)
+    result += _matched(only_a, only_b, lambda entry: entry.settings)
+    if not result:
         scenario = "; those of a scenario are not compared" * (a.is_scenario or b.is_scenario)
         raise GraphError(
             "no-measurement-pairs",
             name=names[0],
             other=names[1],
-            measurements=[each.name for each in only_a],
-            other_measurements=[each.name for each in only_b],
+            measurements=[item.name for item in only_a],
+            other_measurements=[item.name for item in only_b],
             hint=scenario + _engines_apart(only_a, only_b),
         )
     slower, busy = 1.0, ""
@@ -135,15 +135,15 @@ def find_speedups(
         busy = a.conditions.busy or b.conditions.busy
     pairs = tuple(
         Speedup(x, y, judge_apart(x, y, slower=slower, confidence=confidence, busy=busy))
-        for x, y in sorted(found, key=lambda pair: a.measurements.index(pair[0]))
+        for x, y in sorted(result, key=lambda pair: a.measurements.index(pair[0]))
     )
-    left_a, left_b = (tuple(each.name for each in side) for side in (only_a, only_b))
+    left_a, left_b = (tuple(item.name for item in side) for side in (only_a, only_b))
     return Speedups(*names, confidence, pairs, left_a, left_b, tuple(_warnings(a, b, pairs)))
 
 
 def _engines_apart(a: Sequence[Measurement], b: Sequence[Measurement]) -> str:
     """Say how engines are compared, where each result has one of its own."""
-    first, second = ({each.settings.engine for each in side} for side in (a, b))
+    first, second = ({item.settings.engine for item in side} for side in (a, b))
     if not first or not second or first & second:
         return ""
     return "; engines are compared where they take turns (deploykit benchmark --engine " \
@@ -168,10 +168,10 @@ def _matched(
     sides = []
     for side in (only_a, only_b):
         by_key: dict[Hashable, list[Measurement]] = {}
-        for each in side:
-            by_key.setdefault(key(each), []).append(each)
+        for item in side:
+            by_key.setdefault(key(item), []).append(item)
         sides.append({k: group[0] for k, group in by_key.items() if len(group) == 1})
-    pairs = [(each, sides[1][k]) for k, each in sides[0].items() if k in sides[1]]
+    pairs = [(item, sides[1][k]) for k, item in sides[0].items() if k in sides[1]]
     for x, y in pairs:
         only_a.remove(x)
         only_b.remove(y)
@@ -180,29 +180,30 @@ def _matched(
 
 def _warnings(a: BenchmarkResult, b: BenchmarkResult, pairs: Sequence[Speedup]) -> list[str]:
     """Return what besides the models may explain a ratio, one sentence each."""
-    found = [
-        f"{each.name} was measured in scenario {each.scenario.name}, which is not compared"
+    results = [
+        f"{measurement.name} was measured in scenario {measurement.scenario.name}, "
+        "which is not compared"
         for result in (a, b)
-        for each in result.measurements
-        if each.scenario
+        for measurement in result.measurements
+        if measurement.scenario
     ]
     if changes := different(a, b, MACHINE):
-        found.append(f"the machines differ: {', '.join(changes)}")
+        results.append(f"the machines differ: {', '.join(changes)}")
     for result, side in ((a, "a"), (b, "b")):
         match result.machine:
             case {"load": [float(load), *_], "cpus": int(cpus)} if load > cpus:
-                found.append(f"{side} was measured beside other work: load {load:g}, {cpus} CPUs")
+                results.append(f"{side} was measured beside other work: load {load:g}, {cpus} CPUs")
     for pair in pairs:
         for fact, word in (("tensorflow", "TensorFlow"), ("inputs", "inputs")):
-            values = [each.facts.get(fact) for each in (pair.a, pair.b)]
+            values = [item.facts.get(fact) for item in (pair.a, pair.b)]
             if values[0] != values[1]:
-                found.append(f"{pair.name}: {word} differ: {values[0]} and {values[1]}")
+                results.append(f"{pair.name}: {word} differ: {values[0]} and {values[1]}")
         if pair.a.settings != pair.b.settings:
-            found.append(f"{pair.name}: settings differ: {pair.a.settings} and {pair.b.settings}")
-        for each, side in ((pair.a, "a"), (pair.b, "b")):
-            if (verdict := summary(each).verdict) != "stable":
-                found.append(f"{pair.name}: {side} is {verdict}")
-    return found
+            results.append(f"{pair.name}: settings differ: {pair.a.settings} and {pair.b.settings}")
+        for entry, side in ((pair.a, "a"), (pair.b, "b")):
+            if (verdict := summary(entry).verdict) != "stable":
+                results.append(f"{pair.name}: {side} is {verdict}")
+    return results
 
 
 KEPT = 10
@@ -222,25 +223,25 @@ class History:
         name = os.fspath(path)
         if not os.path.lexists(name):
             return cls(name)
-        found = load_document(name, "history").get("results")
-        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        value = load_document(name, "history").get("results")
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise GraphError("history-empty", source=name)
-        return cls(name, tuple(found))
+        return cls(name, tuple(value))
 
     def like(self, result: BenchmarkResult) -> BenchmarkResult | None:
         """Return the results of the same machine as one, whose processes lie side by side.
 
         None: there is none.
         """
-        found = [result_of(each, self.path) for each in self.documents]
-        same = [each for each in found if not different(each, result, MACHINE)]
+        results = [result_of(document, self.path) for document in self.documents]
+        same = [item for item in results if not different(item, result, MACHINE)]
         return _joined(same) if same else None
 
     def add(self, result: BenchmarkResult) -> None:
         """Write the file with one more result. FileError: it cannot be written."""
-        like = [each for each in self.documents
-                if not different(result_of(each, self.path), result, MACHINE)]  # fmt: skip
-        others = [each for each in self.documents if each not in like]
+        like = [document for document in self.documents
+                if not different(result_of(document, self.path), result, MACHINE)]  # fmt: skip
+        others = [document for document in self.documents if document not in like]
         results = [*others, *like[-KEPT + 1 :], result.document()]
         text = json.dumps({"kind": "history", "format": FORMAT, "results": results})
         write(self.path, [f"{text}\n".encode()], force=True)
@@ -250,12 +251,12 @@ def _joined(results: Sequence[BenchmarkResult]) -> BenchmarkResult:
     """Return results as one: the processes and sessions of each are others than of the rest."""
     by_key: dict[Any, Measurement] = {}
     for number, result in enumerate(results):
-        for each in result.measurements:
-            key = (each.name, each.settings)
-            moved = _moved(each, number)
+        for measurement in result.measurements:
+            key = (measurement.name, measurement.settings)
+            moved = _moved(measurement, number)
             before = by_key.get(key)
             by_key[key] = moved if before is None else _longer(before, moved)
-    conditions = [each.conditions for each in results if each.conditions is not None]
+    conditions = [result.conditions for result in results if result.conditions is not None]
     return replace(
         results[-1],
         measurements=tuple(by_key.values()),
@@ -267,9 +268,9 @@ def _moved(measurement: Measurement, number: int) -> Measurement:
     """Return a measurement of the result with this number, apart from those of all others."""
     far = 1_000_000 * number
     turns = tuple(
-        replace(each, block=each.block + far, process=each.process + far,
-                session=each.session + far)
-        for each in measurement.turns
+        replace(turn, block=turn.block + far, process=turn.process + far,
+                session=turn.session + far)
+        for turn in measurement.turns
     )  # fmt: skip
     return replace(measurement, turns=turns)
 
@@ -286,5 +287,5 @@ def _longer(a: Measurement, b: Measurement) -> Measurement:
 
 def _usual(conditions: Sequence[Conditions]) -> Conditions:
     """Return the conditions with the reference that was usual."""
-    reference = statistics.median(each.reference_ms for each in conditions)
+    reference = statistics.median(condition.reference_ms for condition in conditions)
     return replace(conditions[-1], reference_ms=reference)

@@ -19,30 +19,33 @@ logger = logging.getLogger("deploykit")
 CPU = "/CPU:0"
 
 
-def check_devices(asked: Iterable[str]) -> Sequence[str]:
+def check_devices(requested: Iterable[str]) -> Sequence[str]:
     """See that the GPUs that are asked for are there, before anything is measured on the others.
 
     All GPUs that TensorFlow sees are returned, none where none is asked for. GraphError: one that
     is asked for is not there.
     """
-    wanted = [each for each in asked if each != "cpu"]
-    if not wanted:
+    expected = [item for item in requested if item != "cpu"]
+    if not expected:
         return []
     seen = visible_gpus()
     if not seen:
-        raise GraphError("device-refused", device=wanted[0], reason=gpu_refusal())
-    for each in wanted:
-        devices_for(each, seen)
+        raise GraphError("device-refused", device=expected[0], reason=gpu_refusal())
+    for item in expected:
+        devices_for(item, seen)
     return seen
 
 
 def once_each(settings: Sequence[RunConfig], seen: Sequence[str]) -> tuple[RunConfig, ...]:
     """Return settings without those on all GPUs that are the same on the first, if it is alone."""
-    if len(seen) != 1 or not any(each.device == "all" for each in settings):
+    if len(seen) != 1 or not any(setting.device == "all" for setting in settings):
         return tuple(settings)
     logger.warning("TensorFlow sees one GPU, %s, so that all of them are it: it is measured once",
                    seen[0])  # fmt: skip
-    first = [replace(each, device="gpu:0") if each.device == "all" else each for each in settings]
+    first = [
+        replace(setting, device="gpu:0") if setting.device == "all" else setting
+        for setting in settings
+    ]
     return tuple(dict.fromkeys(first))
 
 
@@ -51,19 +54,21 @@ def visible_gpus() -> list[str]:
 
     CUDA_VISIBLE_DEVICES counts where the user has set it.
     """
-    asked = RunConfig(device="all").environment
-    with contextlib.closing(Worker("deploykit.benchmarking.devices:gpus", forced=asked)) as worker:
-        found: list[str] = worker.created()
-    return found
+    requested = RunConfig(device="all").environment
+    with contextlib.closing(
+        Worker("deploykit.benchmarking.devices:gpus", forced=requested)
+    ) as worker:
+        names: list[str] = worker.created()
+    return names
 
 
 def gpus() -> list[str]:
     """Return what the GPUs are that TensorFlow sees in this process, without starting them."""
     import tensorflow as tf
 
-    found = tf.config.list_physical_devices("GPU")
-    details = [tf.config.experimental.get_device_details(each) for each in found]
-    return [each.get("device_name", "GPU") for each in details]
+    result = tf.config.list_physical_devices("GPU")
+    details = [tf.config.experimental.get_device_details(item) for item in result]
+    return [detail.get("device_name", "GPU") for detail in details]
 
 
 def gpu_bytes_peak() -> list[int]:
@@ -73,11 +78,11 @@ def gpu_bytes_peak() -> list[int]:
     """
     import tensorflow as tf
 
-    found = []
+    results = []
     with contextlib.suppress(ValueError, RuntimeError, tf.errors.OpError):
         for number in range(len(tf.config.list_physical_devices("GPU"))):
-            found.append(int(tf.config.experimental.get_memory_info(f"GPU:{number}")["peak"]))
-    return found
+            results.append(int(tf.config.experimental.get_memory_info(f"GPU:{number}")["peak"]))
+    return results
 
 
 def capabilities(config: Any) -> list[tuple[int, int] | None]:
@@ -89,25 +94,25 @@ def capabilities(config: Any) -> list[tuple[int, int] | None]:
     there = tf.config.list_physical_devices("GPU")
     shown = config.gpu_options.visible_device_list
     seen = [there[int(number)] for number in shown.split(",")] if shown else there
-    details = [tf.config.experimental.get_device_details(each) for each in seen]
-    return [each.get("compute_capability") for each in details]
+    details = [tf.config.experimental.get_device_details(item) for item in seen]
+    return [detail.get("compute_capability") for detail in details]
 
 
-def devices_for(asked: str, seen: Sequence[str]) -> tuple[str, ...]:
+def devices_for(requested: str, seen: Sequence[str]) -> tuple[str, ...]:
     """Return TensorFlow's names of the devices for `cpu`, `gpu`, `gpu:N` or `all`.
 
     A process that is asked to run on one GPU is shown that GPU alone, which is its first.
     GraphError: there is no such GPU, or what is asked for is no device.
     """
-    if asked == "cpu":
+    if requested == "cpu":
         return (CPU,)
-    number = gpu_number(asked)
+    number = gpu_number(requested)
     if not seen:
-        raise GraphError("gpu-missing", device=asked)
+        raise GraphError("gpu-missing", device=requested)
     if number is None:
         return tuple(f"/GPU:{index}" for index in range(len(seen)))
     if number >= len(seen):
-        raise GraphError("gpu-number", device=asked, count=len(seen), last=len(seen) - 1)
+        raise GraphError("gpu-number", device=requested, count=len(seen), last=len(seen) - 1)
     return ("/GPU:0",)
 
 
@@ -127,14 +132,14 @@ def check_on_gpu(device: str, on_cpu: Mapping[str, int], on_gpu: int) -> None:
     )
 
 
-def gpu_number(asked: str) -> int | None:
+def gpu_number(requested: str) -> int | None:
     """Return N of `gpu:N`, 0 of `gpu`, None of `all` and `cpu`. GraphError: it is no device."""
-    kind, colon, number = asked.partition(":")
-    if asked in ("all", "cpu"):
+    kind, colon, number = requested.partition(":")
+    if requested in ("all", "cpu"):
         return None
     if kind != "gpu" or (colon and not number.isdecimal()):
         raise GraphError(
-            "not-one-of", what="the device", known=["cpu", "gpu", "gpu:N", "all"], got=asked
+            "not-one-of", what="the device", known=["cpu", "gpu", "gpu:N", "all"], got=requested
         )
     return int(number or 0)
 
@@ -151,7 +156,7 @@ def config(settings: RunConfig, devices: Sequence[str] = ()) -> Any:
     result = proto.ConfigProto(allow_soft_placement=True)
     if settings.device == "cpu":
         result.device_count["GPU"] = 0
-        cpus = [int(found[1]) for each in devices if (found := _LOGICAL_CPU.fullmatch(each))]
+        cpus = [int(match[1]) for device in devices if (match := _LOGICAL_CPU.fullmatch(device))]
         result.device_count["CPU"] = 1 + max(cpus, default=0)
     else:
         result.gpu_options.allow_growth = True
@@ -177,8 +182,8 @@ def in_callers_thread(session: Any, fetches: Sequence[Any], fed: Sequence[Any]) 
     operation = parts.ops.Operation
     options = parts.config.CallableOptions(
         feed=[tensor.name for tensor in fed],
-        fetch=[each.name for each in fetches if not isinstance(each, operation)],
-        target=[each.name for each in fetches if isinstance(each, operation)],
+        fetch=[fetch.name for fetch in fetches if not isinstance(fetch, operation)],
+        target=[fetch.name for fetch in fetches if isinstance(fetch, operation)],
         run_options=parts.config.RunOptions(inter_op_thread_pool=-1),
     )
     return session._make_callable_from_options(options)

@@ -84,33 +84,35 @@ def _made_up(
 ) -> tuple[tuple[Array, ...], ...]:
     given = asked_for(graph, shapes)
     chosen = made_up_shapes(graph, shapes)  # as a comparison chooses them
-    types, wanted = [], []
+    types, expected = [], []
     for name in graph.inputs:
         type_, declared, reason = type_and_shape(graph, name)
         if reason or not can_be_made_up(type_):
             reason = reason or f"input '{name}' is of type {type_}"
             raise GraphError("synthetic-input-impossible", reason=reason)
         types.append(type_)
-        wanted.append(_sizes(chosen[name], declared, given.get(name), batch))
+        expected.append(_sizes(chosen[name], declared, given.get(name), batch))
     _check_batch(graph, batch)
-    at_once = next((sizes[0] for sizes in wanted if sizes and sizes[0] > 0), 1)
-    wanted = [(at_once, *sizes[1:]) if sizes and sizes[0] < 0 else sizes for sizes in wanted]
-    each = [math.prod(s) * numpy_type(t).itemsize for t, s in zip(types, wanted, strict=True)]
-    if SYNTHETIC_BATCHES * sum(each) > MAX_BYTES:
+    at_once = next((sizes[0] for sizes in expected if sizes and sizes[0] > 0), 1)
+    expected = [(at_once, *sizes[1:]) if sizes and sizes[0] < 0 else sizes for sizes in expected]
+    entry = [math.prod(s) * numpy_type(t).itemsize for t, s in zip(types, expected, strict=True)]
+    if SYNTHETIC_BATCHES * sum(entry) > MAX_BYTES:
         raise GraphError(
             "synthetic-inputs-too-large",
             count=SYNTHETIC_BATCHES,
-            size=SYNTHETIC_BATCHES * sum(each) >> 20,
+            size=SYNTHETIC_BATCHES * sum(entry) >> 20,
             most=MAX_BYTES >> 20,
         )
-    values = MadeUp(graph, dict(zip(graph.inputs, wanted, strict=True)), input_range, seed)
+    values = MadeUp(graph, dict(zip(graph.inputs, expected, strict=True)), input_range, seed)
     first, *others = (
-        [values.of(*each) for each in zip(graph.inputs, types, wanted, strict=True)]
+        [values.of(*item) for item in zip(graph.inputs, types, expected, strict=True)]
         for _ in range(SYNTHETIC_BATCHES)
     )
     # One number alone is a switch or a rate rather than a sample: the same in every batch.
-    kept = [[a if a.ndim else b for a, b in zip(arrays, first, strict=True)] for arrays in others]
-    return tuple(map(tuple, [first, *kept]))
+    retained = [
+        [a if a.ndim else b for a, b in zip(arrays, first, strict=True)] for arrays in others
+    ]
+    return tuple(map(tuple, [first, *retained]))
 
 
 def _sizes(

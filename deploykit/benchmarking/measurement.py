@@ -112,14 +112,14 @@ class Measurement:
     @property
     def latencies_ms(self) -> tuple[float, ...]:
         """All calls in the steady state."""
-        return tuple(latency for each in self.rounds_ms for latency in each)
+        return tuple(latency for item in self.rounds_ms for latency in item)
 
     @property
     def cpu_ms(self) -> float | None:
         """CPU time of a call, of all threads, in milliseconds; None: it is not known."""
         if not self.turns:
             return None
-        calls = [len(each) for each in self.rounds_ms]
+        calls = [len(item) for item in self.rounds_ms]
         return float(np.median([t.cpu_ms / n for t, n in zip(self.turns, calls, strict=True)]))
 
     @property

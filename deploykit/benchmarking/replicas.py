@@ -48,7 +48,7 @@ def towers(
     """
     parts = start_tensorflow()
     names = [full_name(name) for name in (*inputs, *outputs)]
-    found = []
+    results = []
     for number, device in enumerate(devices):
         fed = {} if supply is None else dict(zip(names, supply.elements[number], strict=False))
         with parts.ops.device_v2(device):
@@ -58,8 +58,8 @@ def towers(
                 return_elements=names,
                 name=f"tower_{number}" if len(devices) > 1 else "",
             )
-        found.append(Tower(device, tensors[: len(inputs)], tensors[len(inputs) :]))
-    return found
+        results.append(Tower(device, tensors[: len(inputs)], tensors[len(inputs) :]))
+    return results
 
 
 def dataset_of(
@@ -137,25 +137,25 @@ def _declared(
 ) -> list[tuple[Any, Sequence[int | None]]]:
     """Return type and shape that a graph declares for each input, or else those of what it gets."""
     known = _placeholders(graph_def, inputs)
-    found = []
+    results = []
     for tensor, array in zip(inputs, batch, strict=True):
         type_, shape = known.get(tensor, (array.dtype, None))
         if shape is None or len(shape) != array.ndim:
             shape = array.shape
-        found.append((type_, shape))
-    return found
+        results.append((type_, shape))
+    return results
 
 
 def _placeholders(graph_def: Any, inputs: Sequence[str]) -> dict[str, tuple[Any, Any]]:
     """Return type and shape, None if of unknown rank, of those inputs that are placeholders."""
     import tensorflow as tf
 
-    wanted = {full_name(tensor): tensor for tensor in inputs}
-    found = {}
+    expected = {full_name(tensor): tensor for tensor in inputs}
+    results = {}
     for node in graph_def.node:
-        tensor = wanted.get(f"{node.name}:0")
+        tensor = expected.get(f"{node.name}:0")
         if tensor is not None and node.op in ("Placeholder", "PlaceholderWithDefault"):
             shape = tf.TensorShape(node.attr["shape"].shape)
             type_ = tf.as_dtype(node.attr["dtype"].type)
-            found[tensor] = (type_, None if shape.rank is None else tuple(shape.as_list()))
-    return found
+            results[tensor] = (type_, None if shape.rank is None else tuple(shape.as_list()))
+    return results

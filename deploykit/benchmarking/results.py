@@ -46,7 +46,7 @@ class BenchmarkResult(AsHtml):
     @property
     def is_scenario(self) -> bool:
         """Whether models had a scenario one after another, instead of turns."""
-        return any(each.scenario for each in self.measurements)
+        return any(measurement.scenario for measurement in self.measurements)
 
     @property
     @written()
@@ -61,12 +61,12 @@ class BenchmarkResult(AsHtml):
     def _measurements(self) -> list[dict[str, Any]]:
         from deploykit.benchmarking.statistics import summary
 
-        found = [document(each) | {"summary": document(summary(each))}
-                 for each in self.measurements]  # fmt: skip
-        for each in found:
-            if each["name"] in self.profiles:
-                each["profile"] = document(self.profiles[each["name"]])
-        return found
+        results = [document(measurement) | {"summary": document(summary(measurement))}
+                 for measurement in self.measurements]  # fmt: skip
+        for result in results:
+            if result["name"] in self.profiles:
+                result["profile"] = document(self.profiles[result["name"]])
+        return results
 
     @property
     @written("comparisons")
@@ -75,8 +75,8 @@ class BenchmarkResult(AsHtml):
 
         pairs = zip(partners(self.measurements), self.measurements, self.judgements(), strict=True)
         return [
-            {"a": first.name, "b": each.name, **document(judgement)}
-            for first, each, judgement in pairs
+            {"a": first.name, "b": item.name, **document(judgement)}
+            for first, item, judgement in pairs
             if first is not None and judgement is not None
         ]
 
@@ -89,7 +89,7 @@ class BenchmarkResult(AsHtml):
 
         busy = self.conditions.busy if self.conditions else ""
         pairs = zip(partners(self.measurements), self.measurements, strict=True)
-        return [None if first is None else judge(first, each, busy=busy) for first, each in pairs]
+        return [None if first is None else judge(first, item, busy=busy) for first, item in pairs]
 
 
 def load_result(path: str | os.PathLike[str]) -> BenchmarkResult:
@@ -119,25 +119,25 @@ class _StoredResult:
 def result_of(plain: Mapping[str, Any], path: str | os.PathLike[str]) -> BenchmarkResult:
     """Read the document of a result, from a file. GraphError: it is something else."""
     try:
-        found = converted({**plain, "measurements": _renamed(plain)}, _StoredResult)
-        for each in found.measurements:
-            each.check()
+        result = converted({**plain, "measurements": _renamed(plain)}, _StoredResult)
+        for measurement in result.measurements:
+            measurement.check()
     except GraphError as error:
         raise GraphError(
             "not-a", source=path, what="a result of deploykit benchmark", reason=str(error)
         ) from None
-    return BenchmarkResult(**vars(found))
+    return BenchmarkResult(**vars(result))
 
 
 def _renamed(plain: Mapping[str, Any]) -> Any:
     """Return measurements with what older files call otherwise in their settings."""
-    found = plain.get("measurements")
-    if not isinstance(found, list):
-        return found
+    value = plain.get("measurements")
+    if not isinstance(value, list):
+        return value
     return [
-        {**each, "settings": renamed(each["settings"])}
-        if isinstance(each, dict) and isinstance(each.get("settings"), dict) else each
-        for each in found
+        {**item, "settings": renamed(item["settings"])}
+        if isinstance(item, dict) and isinstance(item.get("settings"), dict) else item
+        for item in value
     ]  # fmt: skip
 
 
@@ -168,12 +168,12 @@ def check_tuned(path: str | os.PathLike[str], models: Mapping[str, str]) -> None
 
     `models` are SHA-256 by path. It warns of a file that holds no SHA-256.
     """
-    found = load_document(path, "tuned").get("model_sha256")
+    value = load_document(path, "tuned").get("model_sha256")
     names = ", ".join(dict.fromkeys(models))
-    if not isinstance(found, str) or not found:
+    if not isinstance(value, str) or not value:
         logger.warning("%s holds no SHA-256 of a model, so it may be of another one than %s; run "
                        "deploykit tune again", path, names)  # fmt: skip
-    elif found not in models.values():
+    elif value not in models.values():
         raise MismatchError("measured-on-other-model", file=path, model=names)
 
 
@@ -185,20 +185,20 @@ def scaling_efficiency(measurement: Measurement, result: BenchmarkResult) -> flo
     if measurement.settings.device != "all":
         return None
     alone = replace(measurement.settings, device="gpu:0")
-    for each in result.measurements:
-        if each.model == measurement.model and each.settings == alone:
+    for item in result.measurements:
+        if item.model == measurement.model and item.settings == alone:
             towers = len(measurement.facts["towers"])
-            return measurement.items_per_second / (towers * each.items_per_second)
+            return measurement.items_per_second / (towers * item.items_per_second)
     return None
 
 
 def thread_lines(result: BenchmarkResult) -> Iterator[str]:
     """Say where more threads inside an op are no faster for sure; nothing where it is undecided."""
     for one, more in _pairs(result):
-        found = judge(one, more)
-        if found.wall.high <= 1 + NARROW:  # no more than what counts as no difference
-            (few, _), (many, _) = (threads_of(each) for each in (one, more))
-            ratio = found.wall
+        match = judge(one, more)
+        if match.wall.high <= 1 + NARROW:  # no more than what counts as no difference
+            (few, _), (many, _) = (threads_of(item) for item in (one, more))
+            ratio = match.wall
             way = ""
             if more.settings.concurrency == 1:
                 way = (
@@ -224,11 +224,11 @@ def _pairs(result: BenchmarkResult) -> Iterator[tuple[Measurement, Measurement]]
     So that nothing but threads can be the cause, there are no fewer ops at once with more.
     """
     firsts: dict[object, Measurement] = {}
-    several = [each for each in result.measurements if each.scenario is None]
-    for each in sorted(several, key=threads_of):
-        if each.settings.device == "cpu":
-            key = (each.model, each.samples, replace(each.settings, threads=None))
-            one = firsts.setdefault(key, each)
-            (few, ops), (many, more_ops) = threads_of(one), threads_of(each)
+    several = [measurement for measurement in result.measurements if measurement.scenario is None]
+    for item in sorted(several, key=threads_of):
+        if item.settings.device == "cpu":
+            key = (item.model, item.samples, replace(item.settings, threads=None))
+            one = firsts.setdefault(key, item)
+            (few, ops), (many, more_ops) = threads_of(one), threads_of(item)
             if few < many and ops <= more_ops:
-                yield one, each
+                yield one, item

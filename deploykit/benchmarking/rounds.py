@@ -41,14 +41,14 @@ Undecided = Callable[[Sequence[Measurement]], Collection[int]]
 """Returns the places of the measurements of which more time would tell more."""
 
 
-def everyone(taken: Sequence[Measurement]) -> Collection[int]:
+def everyone(used: Sequence[Measurement]) -> Collection[int]:
     """Let all contestants go on to the end of their time."""
-    return range(len(taken))
+    return range(len(used))
 
 
 def together(decided: Callable[[Sequence[Measurement]], bool]) -> Undecided:
     """Return what lets all contestants go on until all is decided."""
-    return lambda taken: () if decided(taken) else everyone(taken)
+    return lambda used: () if decided(used) else everyone(used)
 
 
 class Play:
@@ -65,25 +65,25 @@ class Play:
     def for_seconds(self, seconds: float, watch: Watch) -> None:
         """Take turns for so many seconds of each contestant, or until its comparison is decided."""
         courses = self._seating.courses
-        taken, told, looks, block = 0.0, 0, list(LOOKS), 0
+        used, reported, looks, block = 0.0, 0, list(LOOKS), 0
         while True:
             watch.refer()
             began, shares = time.monotonic(), seconds * len(courses)
             for seat in self._shuffled(courses):
-                passed = taken + (time.monotonic() - began) / shares
-                while told < min(SLICES, int(passed * SLICES) + 1):
-                    told += 1
+                passed = used + (time.monotonic() - began) / shares
+                while reported < min(SLICES, int(passed * SLICES) + 1):
+                    reported += 1
                     self._step()
                 if passed >= 1 and block:
                     return
                 self._turn(seat, block, _length(seat.course), None)
             block += 1
-            taken += (time.monotonic() - began) / shares
-            if looks and taken >= looks[0]:
+            used += (time.monotonic() - began) / shares
+            if looks and used >= looks[0]:
                 looks.pop(0)
                 every = self._seating.courses
-                left = self._undecided([each.measurement() for each in every])
-                courses = [each for n, each in enumerate(every) if n in left and each in courses]
+                left = self._undecided([item.measurement() for item in every])
+                courses = [item for n, item in enumerate(every) if n in left and item in courses]
                 if not courses:
                     return
 
@@ -206,8 +206,8 @@ def performed(
             if course.contestant.job.settings.device != "cpu":
                 peaks = course.seats[0].ask("gpu_bytes_peak")
                 course.facts = {**course.facts, "gpu_bytes_peak": peaks}
-        found = tuple(course.measurement() for course in courses)
-    return BenchmarkResult(found, seen, start, interrupted, profiles, conditions=conditions)
+        results = tuple(course.measurement() for course in courses)
+    return BenchmarkResult(results, seen, start, interrupted, profiles, conditions=conditions)
 
 
 def measure_models(
@@ -226,7 +226,7 @@ def measure_models(
     LimitError: TensorFlow died.
     """
     with contestants_of(models, settings, feeding) as contestants:
-        found = measure(
+        result = measure(
             contestants,
             seconds=timing.seconds,
             runs=timing.runs,
@@ -234,7 +234,7 @@ def measure_models(
             profile_runs=profile_runs,
             advance=advance,
         )
-    return replace(found, models=models)
+    return replace(result, models=models)
 
 
 @contextlib.contextmanager
@@ -251,7 +251,7 @@ def contestants_of(
     `everything` means that all data are fed, not some. Errors are those of `measure_models`.
     """
     chosen = settings if isinstance(settings, Mapping) else dict.fromkeys(models, tuple(settings))
-    seen = check_devices(each.device for several in chosen.values() for each in several)
+    seen = check_devices(item.device for several in chosen.values() for item in several)
     chosen = {name: once_each(several, seen) for name, several in chosen.items()}
     feeding = feeding.read()
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
@@ -261,29 +261,29 @@ def contestants_of(
             spill(graph, path)
             fed = {
                 size: feeding.batches(graph, size, everything=everything)
-                for size in dict.fromkeys(each.batch for each in chosen[name])
+                for size in dict.fromkeys(item.batch for item in chosen[name])
             }
             jobs = [Job(str(path), graph.inputs, graph.outputs, fed[s.batch], s)
                     for s in chosen[name]]  # fmt: skip
             check_answers(jobs, graph, name)
-            contestants += [Contestant("", name, model.sha256, each) for each in jobs]
+            contestants += [Contestant("", name, model.sha256, job) for job in jobs]
         yield _named(contestants)
 
 
 def _named(contestants: Sequence[Contestant]) -> list[Contestant]:
     """Give each a name: its model, and its settings where they differ."""
-    models = {each.model for each in contestants}
+    models = {contestant.model for contestant in contestants}
     short = {model: Path(model).name for model in models}
     if len(set(short.values())) < len(models):
         short = {model: model for model in models}
-    several = len({each.job.settings for each in contestants}) > 1
-    engines = {each.job.settings.engine for each in contestants}
-    found = []
-    for each in contestants:
-        words = [short[each.model]] if len(models) > 1 or not several else []
-        words += [_in_words(each.job.settings, engines)] if several else []
-        found.append(replace(each, name=", ".join(words)))
-    return found
+    several = len({contestant.job.settings for contestant in contestants}) > 1
+    engines = {contestant.job.settings.engine for contestant in contestants}
+    results = []
+    for contestant in contestants:
+        words = [short[contestant.model]] if len(models) > 1 or not several else []
+        words += [_in_words(contestant.job.settings, engines)] if several else []
+        results.append(replace(contestant, name=", ".join(words)))
+    return results
 
 
 def _in_words(settings: RunConfig, engines: Collection[str | None]) -> str:

@@ -70,7 +70,9 @@ def float32_of(capabilities: Iterable[tuple[int, int] | None]) -> str:
 
     There are none where the CPU computes. One that is not known is taken for one of before TF32.
     """
-    each_has = [each is not None and tuple(each) >= TF32_SINCE for each in capabilities]
+    each_has = [
+        capability is not None and tuple(capability) >= TF32_SINCE for capability in capabilities
+    ]
     if not each_has or not all(each_has) or os.environ.get(_TF32) == "0":
         return "fp32"
     import tensorflow as tf
@@ -85,18 +87,18 @@ def check_computed(precision: str | None, layers: Mapping[str, int], float32: st
     """
     if precision == "tf32" and float32 != "tf32":
         raise GraphError("precision-tf32-missing")
-    wanted = _TYPES.get(precision or "")
-    if wanted is not None and not layers.get(wanted):
+    expected = _TYPES.get(precision or "")
+    if expected is not None and not layers.get(expected):
         has = ", ".join(f"{count} in {type_}" for type_, count in sorted(layers.items()))
         raise GraphError("precision-without-effect", precision=precision, has=has or "it has none")
 
 
 def in_words(precision: str | None, float32: str, layers: Mapping[str, int]) -> str:
     """Return in what it is computed, such as `fp16 (53 of 54 layers), the others tf32`."""
-    wanted = _TYPES.get(precision or "")
-    if wanted is None:
+    expected = _TYPES.get(precision or "")
+    if expected is None:
         return float32
-    count, total = layers.get(wanted, 0), sum(layers.values())
+    count, total = layers.get(expected, 0), sum(layers.values())
     return f"{precision} ({count} of {total} layers)" + (
         f", the others {float32}" if count < total else ""
     )
@@ -197,27 +199,27 @@ class RunConfig(AsHtml):
     @property
     def environment(self) -> dict[str, str | None]:
         """The variables that are set for TensorFlow's process; None removes one."""
-        found: dict[str, str | None] = {}
+        names: dict[str, str | None] = {}
         for field, variable in _SWITCHES.items():
             if (value := getattr(self, field)) is not None:
-                found[variable] = str(int(value))
+                names[variable] = str(int(value))
         for field, variable in OPENMP.items():
             if (value := getattr(self, field)) is not None:
-                found[variable] = str(value)
+                names[variable] = str(value)
         if self.keep_memory is not None:
-            found |= KEEP_MEMORY if self.keep_memory else dict.fromkeys(KEEP_MEMORY)
+            names |= KEEP_MEMORY if self.keep_memory else dict.fromkeys(KEEP_MEMORY)
         if self.allocator is not None:
-            found |= allocators.variables(self.allocator, os.environ)
+            names |= allocators.variables(self.allocator, os.environ)
         if self.engine == OPENVINO and allocators.PRELOAD in allocators.held(os.environ):
-            found[allocators.PRELOAD] = None  # it dies of what is in the C library's place
+            names[allocators.PRELOAD] = None  # it dies of what is in the C library's place
         if self.xla:
             # Of a flag that is given twice, the last one counts.
             given = os.environ.get("TF_XLA_FLAGS", "").split()
-            found["TF_XLA_FLAGS"] = " ".join([*given, *(f for f in _XLA if f not in given)])
-        found |= variables(self.precision, self.device)
+            names["TF_XLA_FLAGS"] = " ".join([*given, *(f for f in _XLA if f not in given)])
+        names |= variables(self.precision, self.device)
         if self.device != "cpu":
-            found["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES")
-        return found
+            names["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return names
 
     def check_here(self) -> None:
         """Raise GraphError for an engine or an allocator that cannot be had on this machine."""
@@ -253,8 +255,8 @@ class RunConfig(AsHtml):
     def left_out(self) -> str:
         """Say what of it the engine does not have, and what is run instead; empty: it has all."""
         inside, name = self.in_engine, TITLES.get(self.engine or "", "")
-        names = [each.name for each in fields(self)
-                 if getattr(self, each.name) != getattr(inside, each.name)]  # fmt: skip
+        names = [field_.name for field_ in fields(self)
+                 if getattr(self, field_.name) != getattr(inside, field_.name)]  # fmt: skip
         alone = [RunConfig(**{n: getattr(self, n)}) for n in names if n != "threads"]
         said = [f"{name} has no {', no '.join(map(str, alone))}"] if alone else []
         if self.threads is not None and "threads" in names:
@@ -285,7 +287,7 @@ class RunConfig(AsHtml):
         words += ["xla"] * self.xla + ([] if self.precision is None else [self.precision])
         if self.concurrency > 1:
             words.append(f"{self.concurrency} in flight")
-        words += [each for each in (self.input, self.device) if each not in ("feed", "cpu")]
+        words += [item for item in (self.input, self.device) if item not in ("feed", "cpu")]
         if self.executor is not None:
             words.append(f"executor {self.executor}")
         if self.allocator is not None:
@@ -295,15 +297,15 @@ class RunConfig(AsHtml):
 
 def renamed(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return plain settings with what older files call otherwise. GraphError: one is unknown."""
-    found = {name: value for name, value in plain.items() if name != "bf16"}
+    results = {name: value for name, value in plain.items() if name != "bf16"}
     if plain.get("bf16") is True:
-        found["precision"] = "bf16"
+        results["precision"] = "bf16"
     elif plain.get("bf16", False) is not False:
         raise GraphError("settings-wrong", name="bf16", got=plain["bf16"], bounds="")
     known = [field.name for field in fields(RunConfig)]
-    if unknown := [name for name in found if name not in known]:
+    if unknown := [name for name in results if name not in known]:
         raise GraphError("not-one-of", what="the setting", known=known, got=unknown[0])
-    return found
+    return results
 
 
 def can_be_text(name: str, value: str) -> bool:

@@ -108,13 +108,13 @@ class RunConfigGrid:
         does not have is left out of its combinations, with a warning. GraphError: no engine that is
         asked for has it.
         """
-        found = self._combinations()
-        is_chosen = self.tuned is None and all(each.engine for each in found)
-        for said in dict.fromkeys(each.left_out for each in found if each.left_out):
+        result = self._combinations()
+        is_chosen = self.tuned is None and all(item.engine for item in result)
+        for said in dict.fromkeys(item.left_out for item in result if item.left_out):
             if is_chosen:
                 raise GraphError("settings-lacking", reason=said)
             logger.warning("%s: it is measured without", said)
-        return [*dict.fromkeys(each.in_engine for each in found)]
+        return [*dict.fromkeys(item.in_engine for item in result)]
 
     def _combinations(self) -> list[RunConfig]:
         several = ("batch", "engine", "threads", "onednn", "caller_thread", "keep_memory",
@@ -135,17 +135,17 @@ class RunConfigGrid:
             from deploykit.benchmarking.results import load_tuned  # NumPy, which help does without
 
             base = load_tuned(base)
-        found = [
+        matches = [
             replace(base, **single, **dict(zip(given, values, strict=True)))
             for values in itertools.product(*given.values())
         ]
         if any(name in single for name in OPENMP):
-            without = [each.without_openmp for each in found]
-            found = [each for pair in zip(without, found, strict=True) for each in pair]
-        if any(each.device == "all" for each in found):  # one GPU too, to see how they scale
-            alone = [replace(each, device="gpu:0") for each in found]
-            found = [each for pair in zip(alone, found, strict=True) for each in pair]
-        return found
+            without = [match.without_openmp for match in matches]
+            matches = [item for pair in zip(without, matches, strict=True) for item in pair]
+        if any(match.device == "all" for match in matches):  # one GPU too, to see how they scale
+            alone = [replace(match, device="gpu:0") for match in matches]
+            matches = [item for pair in zip(alone, matches, strict=True) for item in pair]
+        return matches
 
 
 def beside_resident(settings: Sequence[RunConfig]) -> tuple[RunConfig, ...]:
@@ -153,12 +153,12 @@ def beside_resident(settings: Sequence[RunConfig]) -> tuple[RunConfig, ...]:
 
     What is fed is copied to the GPU, and the outputs back; the other line is computing alone.
     """
-    found = []
-    for each in settings:
-        found.append(each)
-        if each.device != "cpu" and each.input == FEED:
-            found.append(replace(each, input=RESIDENT))
-    return tuple(dict.fromkeys(found))
+    results = []
+    for setting in settings:
+        results.append(setting)
+        if setting.device != "cpu" and setting.input == FEED:
+            results.append(replace(setting, input=RESIDENT))
+    return tuple(dict.fromkeys(results))
 
 
 def _listed(name: str, values: Any) -> Sequence[Any]:
@@ -168,4 +168,4 @@ def _listed(name: str, values: Any) -> Sequence[Any]:
     is_pair = name == "threads" and values and isinstance(values[0], int)
     if isinstance(values, int | str) or is_pair:
         values = (values,)
-    return tuple(None if each in ("default", TENSORFLOW) else each for each in values)
+    return tuple(None if value in ("default", TENSORFLOW) else value for value in values)

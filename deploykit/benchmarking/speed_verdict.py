@@ -106,15 +106,15 @@ class SpeedVerdict:
         """Return what CPU time tells, where it tells something."""
         if self.cpu is None or not (self.cpu.high < 1 or self.cpu.low > 1):
             return ""
-        shares = sorted(1 / each - 1 for each in (self.cpu.low, self.cpu.high))
-        low, high = (_percent(abs(each)) for each in sorted(shares, key=abs))
+        shares = sorted(1 / item - 1 for item in (self.cpu.low, self.cpu.high))
+        low, high = (_percent(abs(share)) for share in sorted(shares, key=abs))
         word = "more" if self.cpu.high < 1 else "less"
         return f", {_percent(abs(1 / self.cpu.value - 1))} % {word} CPU time ({low} to {high})"
 
 
 def latency(measurement: "Measurement") -> list[float]:
     """Return the median latency of each round."""
-    return [float(np.median(each)) for each in measurement.rounds_ms]
+    return [float(np.median(item)) for item in measurement.rounds_ms]
 
 
 def seconds_an_item(measurement: "Measurement") -> list[float]:
@@ -147,7 +147,7 @@ def judge(
     `figure` is what the wall clock is asked; `busy` is the mark of a loaded machine.
     """
     wall = _compare(a, b, figure, confidence)
-    known = all(each.turns and each.settings.device == "cpu" for each in (a, b))
+    known = all(item.turns and item.settings.device == "cpu" for item in (a, b))
     return SpeedVerdict(wall, _compare(a, b, cpu_time, confidence) if known else None, busy)
 
 
@@ -157,12 +157,12 @@ def partners(measurements: "Sequence[Measurement]") -> "list[Measurement | None]
     None: it is that first one, or was measured in a scenario, where each has the machine alone.
     """
     firsts: dict[tuple[int, int], Measurement] = {}
-    found = []
-    for each in measurements:
-        key = each.samples, each.settings.concurrency
-        first = each if each.scenario else firsts.setdefault(key, each)
-        found.append(None if first is each else first)
-    return found
+    results = []
+    for measurement in measurements:
+        key = measurement.samples, measurement.settings.concurrency
+        first = measurement if measurement.scenario else firsts.setdefault(key, measurement)
+        results.append(None if first is measurement else first)
+    return results
 
 
 def undecided_beside_the_first(measurements: "Sequence[Measurement]") -> set[int]:
@@ -170,20 +170,20 @@ def undecided_beside_the_first(measurements: "Sequence[Measurement]") -> set[int
 
     What has no partner is measured as long as anything else is.
     """
-    places = {id(each): place for place, each in enumerate(measurements)}
+    places = {id(item): place for place, item in enumerate(measurements)}
     pairs = [
-        (first, each)
-        for first, each in zip(partners(measurements), measurements, strict=True)
+        (first, item)
+        for first, item in zip(partners(measurements), measurements, strict=True)
         if first is not None
     ]
-    found = {
+    results = {
         places[id(side)]
         for pair in pairs
         if not judge(*pair, confidence=LOOK_CONFIDENCE).is_decided
         for side in pair
     }
     alone = {*places.values()} - {places[id(side)] for pair in pairs for side in pair}
-    return found | alone if found or not pairs else set()
+    return results | alone if results or not pairs else set()
 
 
 DRIFT = 0.10
@@ -203,16 +203,16 @@ def judge_apart(
     `slower` is how much longer a fixed piece of work took the machine when b was measured. How much
     of that befell the model is not known, so intervals hold both: none of it, and all.
     """
-    known = all(each.turns and each.settings.device == "cpu" for each in (a, b))
+    known = all(item.turns and item.settings.device == "cpu" for item in (a, b))
     ratios = []
     for figure in (latency, cpu_time) if known else (latency,):
         difference, error, degrees = _between_processes(
             levels(a, figure), levels(b, figure), figure
         )
         reach = student(confidence, degrees) * error if degrees else math.inf
-        found = Ratio.around(difference, reach)
-        low, high = found.low * min(1.0, slower), found.high * max(1.0, slower)
-        ratios.append(Ratio(found.value, low, high))
+        result = Ratio.around(difference, reach)
+        low, high = result.low * min(1.0, slower), result.high * max(1.0, slower)
+        ratios.append(Ratio(result.value, low, high))
     return SpeedVerdict(ratios[0], ratios[1] if known else None, busy, DRIFT)
 
 
@@ -227,17 +227,17 @@ class Level:
 def levels(measurement: "Measurement", figure: Figure = latency) -> list[Level]:
     """Return the level of each session, over its turns that were not disturbed."""
     values, turns = np.log(figure(measurement)), who(measurement)
-    kept = undisturbed(measurement)
-    triples = zip(values, turns, kept, strict=True)
+    retained = undisturbed(measurement)
+    triples = zip(values, turns, retained, strict=True)
     return _by_session((float(value), turn) for value, turn, keep in triples if keep)
 
 
 def _by_session(values: Iterable[tuple[float, Turn]]) -> list[Level]:
     """Return the level of each session, of the values of its turns."""
-    found: dict[tuple[int, int], list[float]] = {}
+    result: dict[tuple[int, int], list[float]] = {}
     for value, turn in values:
-        found.setdefault((turn.process, turn.session), []).append(value)
-    return [Level(process, float(np.median(each))) for (process, _), each in found.items()]
+        result.setdefault((turn.process, turn.session), []).append(value)
+    return [Level(process, float(np.median(item))) for (process, _), item in result.items()]
 
 
 def who(measurement: "Measurement") -> Sequence[Turn]:
@@ -260,10 +260,10 @@ def undisturbed(measurement: "Measurement", other: "Measurement | None" = None) 
     pool, others = stretched, None if other is None else _stretched(other)
     if other is not None and others is not None and _alike(measurement, other):
         pool = np.concatenate([stretched, others])
-    kept: Array = stretched <= DISTURBED * np.quantile(pool, 0.1)
+    retained: Array = stretched <= DISTURBED * np.quantile(pool, 0.1)
     sessions = {turn.session for turn in measurement.turns}
-    left = {turn.session for turn, keep in zip(measurement.turns, kept, strict=True) if keep}
-    return kept if left == sessions else everyone
+    left = {turn.session for turn, keep in zip(measurement.turns, retained, strict=True) if keep}
+    return retained if left == sessions else everyone
 
 
 def _stretched(measurement: "Measurement") -> "Array | None":
@@ -271,20 +271,20 @@ def _stretched(measurement: "Measurement") -> "Array | None":
     if not measurement.turns or measurement.settings.device != "cpu":
         return None
     cpu = np.array([max(turn.cpu_ms, 1e-6) for turn in measurement.turns])
-    found: Array = 1e3 * np.array(measurement.rounds_seconds) / cpu
-    return found
+    result: Array = 1e3 * np.array(measurement.rounds_seconds) / cpu
+    return result
 
 
 def _alike(a: "Measurement", b: "Measurement") -> bool:
     """Say whether two keep as many cores busy, as far as their settings go."""
-    first, second = (replace(each.settings, batch=None) for each in (a, b))
+    first, second = (replace(item.settings, batch=None) for item in (a, b))
     return first == second
 
 
 def _compare(a: "Measurement", b: "Measurement", figure: Figure, confidence: float) -> Ratio:
     """Return the ratio of two figures and its interval."""
     centred = _centred(a, b, figure)
-    if {each.process for each in centred[0]} & {each.process for each in centred[1]}:
+    if {item.process for item in centred[0]} & {item.process for item in centred[1]}:
         difference, error, degrees = _within_processes(*centred)
     else:
         difference, error, degrees = _between_processes(*centred, figure)
@@ -297,11 +297,11 @@ def _centred(a: "Measurement", b: "Measurement", figure: Figure) -> tuple[list[L
     """Return the levels of sessions, of which each block's own level is taken away."""
     sides = []
     kept_of = [undisturbed(a, b), undisturbed(b, a)]
-    if any(kept.all() for kept in kept_of):  # where one cannot leave any out, neither may
-        kept_of = [np.ones_like(kept) for kept in kept_of]
-    for each, kept in zip((a, b), kept_of, strict=True):
-        values = np.log(figure(each))
-        triples = zip(values, who(each), kept, strict=True)
+    if any(retained.all() for retained in kept_of):  # where one cannot leave any out, neither may
+        kept_of = [np.ones_like(retained) for retained in kept_of]
+    for item, remaining in zip((a, b), kept_of, strict=True):
+        values = np.log(figure(item))
+        triples = zip(values, who(item), remaining, strict=True)
         sides.append([(float(value), turn) for value, turn, keep in triples if keep])
     of_block: list[dict[int, list[float]]] = [{}, {}]
     for side, by_block in zip(sides, of_block, strict=True):
@@ -324,7 +324,7 @@ def _within_processes(a: Sequence[Level], b: Sequence[Level]) -> tuple[float, fl
 
     What a process does to all its sessions falls out: both have sessions in it.
     """
-    processes = sorted({each.process for each in a} & {each.process for each in b})
+    processes = sorted({item.process for item in a} & {item.process for item in b})
     differences, squares, weights, degrees = [], 0.0, [], 0
     for process in processes:
         x, y = (np.array([e.value for e in side if e.process == process]) for side in (a, b))
@@ -353,13 +353,13 @@ def _between_processes(
     means, rest = [], 0.0
     for side in (a, b):
         by_process: dict[int, list[float]] = {}
-        for each in side:
-            by_process.setdefault(each.process, []).append(each.value)
-        means.append(np.array([np.mean(each) for each in by_process.values()]))
+        for entry in side:
+            by_process.setdefault(entry.process, []).append(entry.value)
+        means.append(np.array([np.mean(item) for item in by_process.values()]))
         if len(by_process) == 1:  # then its sessions have to tell
             if len(side) < 2:
                 return float(means[0].mean() - means[-1].mean()), math.inf, 0
-            rest += float(np.var([each.value for each in side], ddof=1)) / len(side)
+            rest += float(np.var([item.value for item in side], ddof=1)) / len(side)
     x, y = means
     if not len(x) or not len(y):
         return math.nan, math.inf, 0

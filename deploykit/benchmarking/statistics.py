@@ -93,7 +93,7 @@ def summary(measurement: "Measurement") -> Summary:
     """Return the figures of a measurement."""
     calls = np.asarray(measurement.latencies_ms)
     p50, p90, p99, p99_9 = (float(p) for p in np.percentile(calls, [50, 90, 99, 99.9]))
-    levels = np.log([np.median(each) for each in measurement.rounds_ms])
+    levels = np.log([np.median(item) for item in measurement.rounds_ms])
     interval, cpu_ms = _interval(p50, levels, measurement.turns), measurement.cpu_ms
     return Summary(
         calls=len(calls),
@@ -147,7 +147,7 @@ def steady_from(latencies: Sequence[float]) -> int | None:
     if len(tail) < _STEADY_CALLS:
         return None
     quarters = np.array_split(tail, 2)
-    earlier, later = (np.median(each) for each in quarters)
+    earlier, later = (np.median(quarter) for quarter in quarters)
     off = np.abs(np.concatenate([quarters[0] - earlier, quarters[1] - later]))
     scatter = 1.4826 * np.median(off)  # a standard deviation, if it were normal
     tolerance = max(_LEAST_TOLERANCE, 2 * scatter)
@@ -169,7 +169,7 @@ def _interval(p50: float, levels: "Array", turns: "Sequence[Turn]") -> tuple[flo
         by_session: dict[int, list[float]] = {}
         for level, turn in zip(levels, turns, strict=True):
             by_session.setdefault(turn.session, []).append(float(level))
-        levels = np.array([np.median(each) for each in by_session.values()])
+        levels = np.array([np.median(item) for item in by_session.values()])
     if len(levels) < 2:
         return None
     error = float(np.std(levels, ddof=1)) / math.sqrt(len(levels))

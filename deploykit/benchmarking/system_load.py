@@ -46,7 +46,7 @@ class Sampler:
         gpus = self._gpus.setdefault(name, [[] for _ in self._devices])
         uses = self._processes.setdefault(name, [])
         process = _Process(pid)
-        done, here = threading.Event(), [len(each) for each in gpus]
+        done, here = threading.Event(), [len(item) for item in gpus]
         since = time.time()
         for device in self._devices:
             device.begin()
@@ -56,8 +56,8 @@ class Sampler:
             uses.extend(at | use for use in process.use())
             if self._devices:
                 samples = [device.sample(pid) for device in self._devices]
-                for found, sample in zip(gpus, samples, strict=True):
-                    found.append(at | sample)
+                for value, sample in zip(gpus, samples, strict=True):
+                    value.append(at | sample)
                 self._live(f"{name}: {live_line(samples)}")
 
         def work() -> None:
@@ -75,11 +75,11 @@ class Sampler:
         finally:
             done.set()
             thread.join()
-            for device, found, start in zip(self._devices, gpus, here, strict=True):
-                self._add_history(device, found[start:], found, since)
+            for device, result, start in zip(self._devices, gpus, here, strict=True):
+                self._add_history(device, result[start:], result, since)
 
     def _add_history(
-        self, device: Device, looks: Sequence[Sample], found: list[Sample], since: float
+        self, device: Device, looks: Sequence[Sample], samples: list[Sample], since: float
     ) -> None:
         """Take the utilisation that a driver kept, in place of what it said at each look."""
         until = time.time()
@@ -87,7 +87,7 @@ class Sampler:
         for look in looks if seen else ():
             look.pop("utilisation_percent", None)
         now = time.perf_counter() - self._start
-        found += (
+        samples += (
             {"at_seconds": round(now - (until - at), 3), "utilisation_percent": percent}
             for at, percent in seen
         )
@@ -110,24 +110,24 @@ class Sampler:
 
 def _summary(samples: Sequence[Sample]) -> dict[str, Any]:
     figures = dict.fromkeys(name for sample in samples for name in sample if name != "at_seconds")
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for figure in figures:
         values = [sample[figure] for sample in samples if figure in sample]
-        found[figure] = {"mean": sum(values) / len(values), "max": max(values)}
-    return found | {"samples": sorted(samples, key=lambda each: each["at_seconds"])}
+        results[figure] = {"mean": sum(values) / len(values), "max": max(values)}
+    return results | {"samples": sorted(samples, key=lambda item: item["at_seconds"])}
 
 
 def live_line(samples: Sequence[Sample]) -> str:
     """Return what GPUs do in words, such as `GPU 0 61 %, 7.9 GB, 310 W`."""
     lines = []
-    for number, each in enumerate(samples):
+    for number, item in enumerate(samples):
         words = []
-        if "utilisation_percent" in each:
-            words.append(f"{each['utilisation_percent']:.0f} %")
-        if "memory_bytes" in each:
-            words.append(f"{each['memory_bytes'] / 1e9:.1f} GB")
-        if "power_watts" in each:
-            words.append(f"{each['power_watts']:.0f} W")
+        if "utilisation_percent" in item:
+            words.append(f"{item['utilisation_percent']:.0f} %")
+        if "memory_bytes" in item:
+            words.append(f"{item['memory_bytes'] / 1e9:.1f} GB")
+        if "power_watts" in item:
+            words.append(f"{item['power_watts']:.0f} W")
         lines.append(f"GPU {number} " + (", ".join(words) or "?"))
     return "; ".join(lines)
 
@@ -226,7 +226,7 @@ class Watch:
 def _mhz() -> float | None:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return statistics.mean(float(each.partition(":")[2]) for each in lines
-                               if each.startswith("cpu MHz"))  # fmt: skip
+        return statistics.mean(float(line.partition(":")[2]) for line in lines
+                               if line.startswith("cpu MHz"))  # fmt: skip
     except (OSError, ValueError):
         return None

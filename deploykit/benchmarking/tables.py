@@ -52,11 +52,11 @@ def tables(result: BenchmarkResult) -> list[str | Table]:
 
     There are two tables, because one would be too wide for a terminal of 80 columns.
     """
-    found = [summary(each) for each in result.measurements]
-    compared = len(found) > 1 and not result.is_scenario
-    rows = [*zip(result.measurements, found, result.judgements(), strict=True)]
+    results = [summary(measurement) for measurement in result.measurements]
+    compared = len(results) > 1 and not result.is_scenario
+    rows = [*zip(result.measurements, results, result.judgements(), strict=True)]
     lines = [*for_each(rows, "{0.name}: {2.verdict}"), _RATIO] if compared else []
-    lines += [_COST, machine_line(result), _warm_up_line(found)]
+    lines += [_COST, machine_line(result), _warm_up_line(results)]
     unstable = (row for row in rows if row[1].verdict not in ("stable", "valid"))
     lines += for_each(unstable, "{0.name}: {1.verdict}")
     lines += [*openmp_lines(result), *_precision_lines(result), *_copy_lines(result)]
@@ -72,14 +72,14 @@ def tables(result: BenchmarkResult) -> list[str | Table]:
 
 def machine_line(result: BenchmarkResult) -> str:
     """Return what was measured on: CPU, cores, TensorFlow, oneDNN, other engines."""
-    facts = [each.facts for each in result.measurements]
+    facts = [measurement.facts for measurement in result.measurements]
     versions = {
-        engine: sorted({str(each.get(engine, "unknown")) for each in of_engine})
+        engine: sorted({str(item.get(engine, "unknown")) for item in of_engine})
         for engine in ENGINES
         if (of_engine := [e.facts for e in result.measurements
                           if (e.settings.engine or TENSORFLOW) == engine])
     }  # fmt: skip
-    switches = {each["onednn"] for each in facts if "onednn" in each}
+    switches = {fact["onednn"] for fact in facts if "onednn" in fact}
     words = [str(result.machine.get("cpu") or "unknown CPU")]
     if cores := result.machine.get("cores"):
         words.append(f"{cores} core{'' if cores == 1 else 's'}")
@@ -96,40 +96,41 @@ def openmp_lines(result: BenchmarkResult) -> list[str]:
     """Say what the OpenMP variables did, wherever it was measured with and without them."""
     without: dict[tuple[str, RunConfig], Measurement] = {}
     pairs = []
-    for each in result.measurements:
-        bare = each.settings.without_openmp
-        if bare == each.settings:
-            without[each.model, bare] = each
-        elif (other := without.get((each.model, bare))) is not None:
-            pairs.append((other, each))
+    for measurement in result.measurements:
+        bare = measurement.settings.without_openmp
+        if bare == measurement.settings:
+            without[measurement.model, bare] = measurement
+        elif (other := without.get((measurement.model, bare))) is not None:
+            pairs.append((other, measurement))
     lines, busy = [], result.conditions.busy if result.conditions else ""
-    for other, each in pairs:
-        names = each.settings.environment.keys() - other.settings.environment.keys()
+    for other, measurement in pairs:
+        names = measurement.settings.environment.keys() - other.settings.environment.keys()
         start = f"{other.name}, " if len(pairs) > 1 else ""
-        lines.append(f"{start}{', '.join(sorted(names))}: {_effect(other, each, busy)}")
+        lines.append(f"{start}{', '.join(sorted(names))}: {_effect(other, measurement, busy)}")
     return lines
 
 
 def csv_lines(result: BenchmarkResult) -> list[str]:
     """Return a header and a line for each measurement, with the names that the JSON has too."""
     rows = [
-        _row(each, beside)
-        for each, beside in zip(result.measurements, result.judgements(), strict=True)
+        _row(item, beside)
+        for item, beside in zip(result.measurements, result.judgements(), strict=True)
     ]
     return [_csv(line) for line in (list(rows[0]), *(row.values() for row in rows))]
 
 
-def _ratio(found: SpeedVerdict | None) -> str:
-    if found is None:
+def _ratio(speed_verdict: SpeedVerdict | None) -> str:
+    if speed_verdict is None:
         return "1"
-    if math.isinf(found.wall.high):
-        return f"{number(found.wall.value)}x\ntoo few rounds"
+    if math.isinf(speed_verdict.wall.high):
+        return f"{number(speed_verdict.wall.value)}x\ntoo few rounds"
     template = "{wall.value:number}x\n{wall.low:number}-{wall.high:number}"
-    return f"{filled(template, found)}{chr(10) + 'loaded machine' if found.busy else ''}"
+    load = "\nloaded machine" if speed_verdict.busy else ""
+    return f"{filled(template, speed_verdict)}{load}"
 
 
-def _warm_up_line(found: Sequence[Summary]) -> str:
-    times = sorted({f"{figures.warm_up_ms / 1e3:.2f}" for figures in found}, key=float)
+def _warm_up_line(summaries: Sequence[Summary]) -> str:
+    times = sorted({f"{figures.warm_up_ms / 1e3:.2f}" for figures in summaries}, key=float)
     between = " to ".join(dict.fromkeys((times[0], times[-1])))
     return f"warm-up: {between} s after the first run, which is not in the figures"
 
@@ -143,50 +144,56 @@ def _device_lines(result: BenchmarkResult) -> list[str]:
              "memory_bytes": "{:.2e} bytes", "process_memory_bytes": "{:.2e} of this process",
              "power_watts": "{:.0f} W", "sm_mhz": "{:.0f} MHz"}  # fmt: skip
     return [
-        f"{each.name}, GPU {place} {device['name']}: "
+        f"{measurement.name}, GPU {place} {device['name']}: "
         + ", ".join(form.format(device[k]["mean"]) for k, form in words.items() if k in device)
-        for each in result.measurements
-        for place, device in enumerate(each.facts.get("devices", ()))
+        for measurement in result.measurements
+        for place, device in enumerate(measurement.facts.get("devices", ()))
     ]
 
 
 def _precision_lines(result: BenchmarkResult) -> list[str]:
     """Say in what layers were computed, where that is no matter of course."""
     lines = []
-    for each in result.measurements:
-        on_gpu = each.settings.device != "cpu"
-        if "precision" in each.facts and (on_gpu or each.settings.precision is not None):
-            elsewhere = sum(each.facts.get("layers_on_cpu", {}).values()) if on_gpu else 0
+    for measurement in result.measurements:
+        on_gpu = measurement.settings.device != "cpu"
+        if "precision" in measurement.facts and (
+            on_gpu or measurement.settings.precision is not None
+        ):
+            elsewhere = sum(measurement.facts.get("layers_on_cpu", {}).values()) if on_gpu else 0
             said = f"; {elsewhere} of its layers run on the CPU" if elsewhere else ""
-            lines.append(f"{each.name}: computed in {each.facts['precision']}{said}")
+            lines.append(f"{measurement.name}: computed in {measurement.facts['precision']}{said}")
     return lines
 
 
 def _copy_lines(result: BenchmarkResult) -> list[str]:
     """Say how much of a call on a GPU is copying: beside the same with resident inputs."""
     resident = {
-        (each.model, replace(each.settings, input=FEED)): each
-        for each in result.measurements
-        if each.settings.input == RESIDENT
+        (measurement.model, replace(measurement.settings, input=FEED)): measurement
+        for measurement in result.measurements
+        if measurement.settings.input == RESIDENT
     }
     lines = []
-    for each in result.measurements:
-        other = resident.get((each.model, each.settings))
-        if other is not None and each.settings.device != "cpu":
-            fed, alone = summary(each).p50, summary(other).p50
+    for measurement in result.measurements:
+        other = resident.get((measurement.model, measurement.settings))
+        if other is not None and measurement.settings.device != "cpu":
+            fed, alone = summary(measurement).p50, summary(other).p50
             lines.append(
-                f"{each.name}: {number(alone)} ms of {number(fed)} ms are computing; the others "
+                f"{measurement.name}: {number(alone)} ms of {number(fed)} ms are computing; "
+                "the others "
                 "are copies of inputs to the GPU and of outputs back, and what feeding costs"
             )
     return lines
 
 
 def _scaling_lines(result: BenchmarkResult) -> list[str]:
-    found = [(each, scaling_efficiency(each, result)) for each in result.measurements]
+    results = [
+        (measurement, scaling_efficiency(measurement, result))
+        for measurement in result.measurements
+    ]
     return [
-        f"{each.name}: {len(each.facts['towers'])} GPUs do {100 * share:.0f} % of what so many "
+        f"{item.name}: {len(item.facts['towers'])} GPUs do {100 * share:.0f} % of what so many "
         "times one would do"
-        for each, share in found
+        for item, share in results
         if share is not None
     ]
 
@@ -194,9 +201,9 @@ def _scaling_lines(result: BenchmarkResult) -> list[str]:
 def _effect(without: Measurement, other: Measurement, busy: str) -> str:
     libraries = other.facts.get("openmp", ())
     runtime = f"this TensorFlow loads {', '.join(libraries) or 'no OpenMP runtime'}"
-    found = judge(without, other, busy=busy)
+    result = judge(without, other, busy=busy)
     return (
-        f"{found.verdict}{', although' if found.significant and not libraries else ';'} {runtime}"
+        f"{result.verdict}{', although' if result.significant and not libraries else ';'} {runtime}"
     )
 
 

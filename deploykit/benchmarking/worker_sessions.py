@@ -47,7 +47,7 @@ class Sessions:
     def open(self, job: Job) -> int:
         """Make a session, and return its number."""
         before = _forget_peak() if self._runners else None
-        like = next((each for each in self._runners if each.is_graph_of(job)), None)
+        like = next((runner for runner in self._runners if runner.is_graph_of(job)), None)
         runner = opened(job, like)
         self._runners.append(runner)
         # What other sessions hold is not this one's.
@@ -72,11 +72,11 @@ class Sessions:
         if resume:
             runner.run(0, 1)
         before, cpu = resource.getrusage(resource.RUSAGE_SELF), time.process_time_ns()
-        latencies, taken = runner.run(seconds, runs)
+        latencies, used = runner.run(seconds, runs)
         cpu = time.process_time_ns() - cpu
         after = resource.getrusage(resource.RUSAGE_SELF)
         waited = after.ru_nvcsw - before.ru_nvcsw
-        return latencies, taken, cpu, waited, after.ru_nivcsw - before.ru_nivcsw
+        return latencies, used, cpu, waited, after.ru_nivcsw - before.ru_nivcsw
 
     def begin(self, number: int, timing: BenchmarkOptions) -> None:
         """Begin the load of a scenario on a session; `so_far` tells how it goes."""
@@ -183,9 +183,9 @@ class Course:
         calls: list[float] = []
         start, passed = None, 0.0
         while start is None and passed < limit:
-            found, taken, *_ = seat.ask("turn", seat.number, WARM_UP_BLOCK)
-            calls += (each / 1e6 for each in found)
-            passed += taken / 1e9
+            result, used, *_ = seat.ask("turn", seat.number, WARM_UP_BLOCK)
+            calls += (item / 1e6 for item in result)
+            passed += used / 1e9
             start = steady_from(calls)
         self.settled = start is not None
         self.warm_up_ms = calls[:start]
@@ -249,10 +249,10 @@ class Seat:
     def take_a_turn(self, block: int, seconds: float, runs: int | None, resume: bool) -> None:
         """Run for so long, or so often, and note what was found."""
         outcome: Outcome = self.ask("turn", self.number, seconds, runs, resume)
-        latencies, taken, cpu, waited, pushed = outcome
+        latencies, used, cpu, waited, pushed = outcome
         course = self.course
-        course.rounds_ms.append(tuple(each / 1e6 for each in latencies))
-        course.rounds_seconds.append(taken / 1e9)
+        course.rounds_ms.append(tuple(latency / 1e6 for latency in latencies))
+        course.rounds_seconds.append(used / 1e9)
         course.turns.append(
             Turn(block, self.process.number, self.session, cpu / 1e6, waited, pushed)
         )
@@ -263,7 +263,7 @@ class Seating:
 
     def __init__(self, contestants: Sequence[Contestant], stack: contextlib.ExitStack) -> None:
         """Start nothing yet."""
-        self.courses = [Course(each) for each in contestants]
+        self.courses = [Course(contestant) for contestant in contestants]
         self.processes: list[Process] = []
         self._stack = stack
         self._groups: dict[Any, list[Course]] = {}
@@ -272,20 +272,20 @@ class Seating:
 
     @property
     def _on_gpu(self) -> bool:
-        return any(each.contestant.job.settings.device != "cpu" for each in self.courses)
+        return any(course.contestant.job.settings.device != "cpu" for course in self.courses)
 
     def open_first(self, warm_up: float) -> Iterator[str]:
         """Open a session of each contestant, and warm it up; yield the name of each before.
 
         One after another: a start beside a measurement spoils it.
         """
-        found: dict[Any, Process] = {}
+        processes: dict[Any, Process] = {}
         for course in self.courses:
             yield course.contestant.name
             group = course.contestant.process
-            if group not in found:
-                found[group] = self._start(course)
-            course.open(found[group])
+            if group not in processes:
+                processes[group] = self._start(course)
+            course.open(processes[group])
             course.warm_up(warm_up)
 
     def open_more(self, seconds: float | None, most: int, tell: Callable[[], None]) -> None:
@@ -293,13 +293,13 @@ class Seating:
 
         `seconds` is None where calls are counted, not time.
         """
-        wanted = self._sessions(seconds, most)
+        expected = self._sessions(seconds, most)
         copies = min(self._copies(seconds), most)
         order = random.Random(0)
         for courses in self._groups.values():
             processes = [courses[0].seats[0].process]
             processes += [self._start(courses[0]) for _ in range(1, copies)]
-            for number in range(max(wanted, copies)):
+            for number in range(max(expected, copies)):
                 process = processes[number % copies]
                 for course in order.sample(courses, len(courses)):
                     if number:
@@ -316,20 +316,20 @@ class Seating:
         """
         groups = len(self._groups)
         if seconds is None or seconds < SHORT:
-            found = 2 if groups > 1 else 1
+            result = 2 if groups > 1 else 1
         elif seconds >= LONG and groups == 1:
-            found = 6
+            result = 6
         else:
-            found = 3 if groups <= 3 else 2
-        room = _room() / max(1, *(each.facts["bytes_peak"] for each in self.courses))
-        return min(found, 2 if self._on_gpu else found, max(1, int(room)))
+            result = 3 if groups <= 3 else 2
+        room = _room() / max(1, *(course.facts["bytes_peak"] for course in self.courses))
+        return min(result, 2 if self._on_gpu else result, max(1, int(room)))
 
     def own_seconds(self) -> float:
         """Return the CPU time that all processes have used."""
         total = 0.0
-        for each in self.processes:
+        for process in self.processes:
             with contextlib.suppress(psutil.Error):
-                times = psutil.Process(each.worker.pid).cpu_times()
+                times = psutil.Process(process.worker.pid).cpu_times()
                 total += times.user + times.system
         return total
 
@@ -343,15 +343,17 @@ class Seating:
         """Return how many sessions each contestant gets."""
         free = _room()
         bytes_each = sum(
-            each.facts["bytes_peak"] - each.facts["bytes_before"] for each in self.courses
+            course.facts["bytes_peak"] - course.facts["bytes_before"] for course in self.courses
         )
         most = min(most, MOST_SESSIONS, 1 + int(free / max(bytes_each, 1)))
         if self._on_gpu:  # how much of its memory a session takes is not known
             most = min(most, 3)
         if seconds is None:
             return most
-        cost = max(each.load_seconds + each.first_run_ms / 1e3 + _AGAIN for each in self.courses)
-        call = max(each.call_seconds for each in self.courses)
+        cost = max(
+            course.load_seconds + course.first_run_ms / 1e3 + _AGAIN for course in self.courses
+        )
+        call = max(course.call_seconds for course in self.courses)
         share = _LOADING if len(self.courses) > 1 else _LOADING / 2
         by_time = 1 + int(share * seconds / cost)
         by_calls = max(1, int(seconds / (6 * call)))

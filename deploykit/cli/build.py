@@ -50,8 +50,8 @@ _REST: Spec = {
 @functools.cache
 def table() -> Mapping[str, Spec]:
     """Return what is known of each command, by its words."""
-    found: Mapping[str, Spec] = json.loads(TABLE.read_bytes())
-    return found
+    specs: Mapping[str, Spec] = json.loads(TABLE.read_bytes())
+    return specs
 
 
 @functools.cache
@@ -95,8 +95,8 @@ class _Subcommands(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         """Return the second words that begin as typed, or files where the default takes them."""
-        found = super().shell_complete(ctx, incomplete)
-        return found or completion.files(incomplete) if self._default else found
+        result = super().shell_complete(ctx, incomplete)
+        return result or completion.files(incomplete) if self._default else result
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the default command first where none is named."""

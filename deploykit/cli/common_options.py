@@ -92,11 +92,11 @@ def _read(specs: Sequence[Spec], values: Mapping[str, Any]) -> Sequence[str]:
 def _check_standard_output(written: Sequence[Spec], values: Mapping[str, Any]) -> None:
     """Keep in mind whether an option takes standard output. Error: two want it."""
     taking = [spec for spec in written if values[spec["name"]] == "-"]
-    wanted = [spec["options"][0] for spec in taking]
+    expected = [spec["options"][0] for spec in taking]
     if values["as_json"] and any(spec["format"] != "report" for spec in taking):
-        wanted.append("--json")
-    if len(wanted) > 1:
-        raise Error("standard-output-twice", options=wanted)
+        expected.append("--json")
+    if len(expected) > 1:
+        raise Error("standard-output-twice", options=expected)
     click.get_current_context().meta[_TAKEN] = bool(taking)
 
 

@@ -27,11 +27,11 @@ def words(known: Iterable[str], incomplete: str, is_list: bool = False) -> "list
     from click.shell_completion import CompletionItem
 
     before, comma, last = incomplete.rpartition(",") if is_list else ("", "", incomplete)
-    taken = before.split(",")
+    used = before.split(",")
     return [
-        CompletionItem(f"{before}{comma}{each}")
-        for each in known
-        if each.startswith(last) and each not in taken
+        CompletionItem(f"{before}{comma}{item}")
+        for item in known
+        if item.startswith(last) and item not in used
     ]
 
 

@@ -139,15 +139,15 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
 
 def conditions_of(words: str, command: click.Command) -> list[Condition]:
     """Return the conditions of a command: where -o writes the result, --force needs some file."""
-    found = [*CONDITIONS.get(words, ())]
-    files = [each for each in command.params if getattr(each, "is_output", False)]
-    files.sort(key=lambda each: not getattr(each.type, "is_report", False))
+    results = [*CONDITIONS.get(words, ())]
+    files = [param for param in command.params if getattr(param, "is_output", False)]
+    files.sort(key=lambda item: not getattr(item.type, "is_report", False))
     if files and getattr(files[0].type, "is_report", False):
-        *others, last = (each.opts[0] for each in files)
+        *others, last = (file.opts[0] for file in files)
         where = f"with {', '.join(others)} or {last}" if others else f"with {last}"
-        names = [str(each.name) for each in files]
-        found.append(Condition(("force",), lambda v: any(v[name] for name in names), where))
-    return found
+        names = [str(file.name) for file in files]
+        results.append(Condition(("force",), lambda v: any(v[name] for name in names), where))
+    return results
 
 
 def check_conditions(context: click.Context) -> None:

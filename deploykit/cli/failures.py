@@ -47,17 +47,17 @@ def fail(error: Exception, arguments: Sequence[str], status: int = 0) -> int:
     The error is also printed as JSON if the command prints JSON and has not done so. `arguments`
     are those of the command line. An earlier error has set `status`, which stays.
     """
-    found = _coded(error)
-    is_bug = isinstance(found, BugError)
+    result = _coded(error)
+    is_bug = isinstance(result, BugError)
     if is_bug and logging.getLogger("deploykit").isEnabledFor(logging.DEBUG):
         raise error
     if is_bug:
-        complain(f"bug: {found} (please report it; --debug shows the traceback)")
+        complain(f"bug: {result} (please report it; --debug shows the traceback)")
     else:
-        complain(f"error: {found}", keep="\n" if isinstance(found, PipelineError) else "")
+        complain(f"error: {result}", keep="\n" if isinstance(result, PipelineError) else "")
     if not _printed and _prints_json(arguments):
-        print(json.dumps({"error": found.document()}, indent=2))
-    return status or found.exit_status
+        print(json.dumps({"error": result.document()}, indent=2))
+    return status or result.exit_status
 
 
 def _prints_json(arguments: Sequence[str]) -> bool:
@@ -83,7 +83,7 @@ def option_error(
     option = "the value" if parameter is None else parameter.human_readable_name
     if isinstance(parameter, click.Option):
         hidden = getattr(parameter, "hidden_spellings", ())
-        option = next((each for each in parameter.opts[::-1] if each not in hidden), option)
+        option = next((opt for opt in parameter.opts[::-1] if opt not in hidden), option)
     return Error("option-value", option=option, got=got, expected=expected, hint=see_help(context))
 
 

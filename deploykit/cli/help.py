@@ -40,7 +40,7 @@ class Headed(click.Option):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return what help shows."""
         every = self.opts
-        self.opts = [each for each in every if each not in self.hidden_spellings]
+        self.opts = [item for item in every if item not in self.hidden_spellings]
         try:
             return super().get_help_record(ctx) if self.opts else None
         finally:
@@ -83,12 +83,12 @@ class Helped(click.Command):
         """Return the options that begin as typed, without old spellings."""
         old = {
             spelling
-            for each in self.get_params(ctx)
-            if isinstance(each, Headed)
-            for spelling in each.hidden_spellings
+            for get_param in self.get_params(ctx)
+            if isinstance(get_param, Headed)
+            for spelling in get_param.hidden_spellings
         }
-        found = super().shell_complete(ctx, incomplete)
-        return [each for each in found if each.value not in old]
+        result = super().shell_complete(ctx, incomplete)
+        return [item for item in result if item.value not in old]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options: model and data first, then the command's own, limits and output."""
@@ -106,8 +106,8 @@ class Helped(click.Command):
         """Write the examples, each in one piece."""
         if self.examples:
             with formatter.section("Examples"):
-                for each in self.examples:
-                    formatter.write(f"  {each}\n")
+                for example in self.examples:
+                    formatter.write(f"  {example}\n")
 
 
 def _place(heading: str) -> int:

@@ -63,9 +63,9 @@ class _Commands(click.Group):
 
         from deploykit.cli.build import summary
 
-        found = [name for name in COMMANDS if name.startswith(incomplete)]
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
         options = click.Command.shell_complete(self, ctx, incomplete)
-        return [*(CompletionItem(name, help=summary(name)) for name in found), *options]
+        return [*(CompletionItem(name, help=summary(name)) for name in names), *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands under headings."""

@@ -160,10 +160,10 @@ class Report:
         self.of(first)
         self.nodes_out, self.bytes_out = len(second.graph), second.bytes
 
-    def check(self, found: Callable[..., None], *arguments: Any) -> None:
+    def check(self, function: Callable[..., None], *arguments: Any) -> None:
         """Keep the Error that a check raises."""
         try:
-            found(*arguments)
+            function(*arguments)
         except Error as error:
             self.error = error
 

@@ -37,9 +37,9 @@ class WithProjectFile(Helped):
 
 def _values(command: click.Command, table: str, tables: Sequence[str]) -> dict[str, Any]:
     """Return the values of a table by parameter. GraphError: it names what is not known."""
-    known = {name: each for each in command.params for name in _names(each)}
+    known = {name: param for param in command.params for name in _names(param)}
     dashed = {_dashed(name): parameter for name, parameter in known.items()}
-    found = {}
+    results = {}
     for name, value in _table(table, tables).items():
         parameter = dashed.get(_dashed(name))
         if parameter is None:
@@ -50,14 +50,14 @@ def _values(command: click.Command, table: str, tables: Sequence[str]) -> dict[s
                 name=name,
                 hint=nearest(name, [*known]),
             )
-        if str(parameter.name) in found:
+        if str(parameter.name) in results:
             raise GraphError("given-twice", source=NAME, what="the option", name=name)
         old = getattr(parameter, "hidden_spellings", ())
         if _dashed(name) in [_dashed(spelling.removeprefix("--")) for spelling in old]:
             today = _names(parameter)[0]
             logger.warning("%s: %s of [%s] is now called %s; rename it", NAME, name, table, today)
-        found[str(parameter.name)] = _as_typed(parameter, name, value)
-    return found
+        results[str(parameter.name)] = _as_typed(parameter, name, value)
+    return results
 
 
 def _dashed(name: str) -> str:
@@ -68,7 +68,7 @@ def _names(parameter: click.Parameter) -> Sequence[str]:
     """Return what a parameter is called in the file: its option without dashes, or its name."""
     if isinstance(parameter, click.Argument):
         return [str(parameter.name)]
-    return [each.removeprefix("--") for each in parameter.opts if each.startswith("--")]
+    return [opt.removeprefix("--") for opt in parameter.opts if opt.startswith("--")]
 
 
 def _table(name: str, tables: Sequence[str]) -> Mapping[str, Any]:
@@ -80,13 +80,13 @@ def _table(name: str, tables: Sequence[str]) -> Mapping[str, Any]:
         document = tomllib.loads(read_text(NAME, "project file"))
     except tomllib.TOMLDecodeError as error:
         raise FileError("not-a", source=NAME, what="TOML", reason=error) from None
-    for each, table in document.items():
-        if each not in tables or not isinstance(table, Mapping):
+    for item, table in document.items():
+        if item not in tables or not isinstance(table, Mapping):
             raise GraphError(
-                "project-table-expected", source=NAME, got=each, hint=nearest(each, [*tables])
+                "project-table-expected", source=NAME, got=item, hint=nearest(item, [*tables])
             )
-    found: Mapping[str, Any] = document.get(name, {})
-    return found
+    results: Mapping[str, Any] = document.get(name, {})
+    return results
 
 
 def _as_typed(parameter: click.Parameter, name: str, value: Any) -> Any:

@@ -67,14 +67,14 @@ def _translated(
 ) -> Iterator[str]:
     left = list(reversed(args))
     while left:
-        each = left.pop()
-        if each == "--":
-            yield from (each, *reversed(left))
+        item = left.pop()
+        if item == "--":
+            yield from (item, *reversed(left))
             return
-        if not each.startswith("--"):
-            yield each
+        if not item.startswith("--"):
+            yield item
             continue
-        name, equals, value = each[2:].partition("=")
+        name, equals, value = item[2:].partition("=")
         name = name.replace("-", "_")
         if name.startswith("no") and name not in known and _switch(known, name[2:]):
             if equals:

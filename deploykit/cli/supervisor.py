@@ -31,13 +31,13 @@ def prepare_environment(tuned: RunConfig, show_log: bool) -> None:
     as the loader takes them from a program that may do more than its user.
     """
     is_second = os.environ.pop(_STARTED_ANEW, None) is not None
-    wanted = to_set(tuned, os.environ)
-    os.environ.update(wanted)
+    expected = to_set(tuned, os.environ)
+    os.environ.update(expected)
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "NONE"}
     ours = {"TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": "1"} | ({} if show_log else quiet)
     for name, value in ours.items():
         os.environ.setdefault(name, value)
-    if wanted.keys() & _READ_AT_START and not is_second:
+    if expected.keys() & _READ_AT_START and not is_second:
         try:
             os.execve(sys.executable, sys.orig_argv, {**os.environ, _STARTED_ANEW: "1"})
         except OSError as error:
@@ -61,13 +61,13 @@ def supervise(command: Callable[[], int]) -> NoReturn:
     """
     with _own_folder() as folder:
         signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
-        this, told = os.getpid(), mmap.mmap(-1, 2)  # shared with the worker
+        this, reported = os.getpid(), mmap.mmap(-1, 2)  # shared with the worker
         worker = os.fork()
         if not worker:
-            _work(command, this, folder, told)
+            _work(command, this, folder, reported)
         with contextlib.suppress(OSError):  # it has done so itself
             os.setpgid(worker, worker)
-        status = _status(*_watch(worker), bool(told[_ENDED]), bool(told[_CAPPED]))
+        status = _status(*_watch(worker), bool(reported[_ENDED]), bool(reported[_CAPPED]))
         if folder is not None:
             from deploykit.transforms.untrusted.file_locks import remove_noted
 
@@ -76,7 +76,7 @@ def supervise(command: Callable[[], int]) -> NoReturn:
 
 
 def _work(
-    command: Callable[[], int], parent: int, folder: Path | None, told: mmap.mmap
+    command: Callable[[], int], parent: int, folder: Path | None, reported: mmap.mmap
 ) -> NoReturn:
     """Be the process that works: it ends with its parent, and keeps within its own bounds.
 
@@ -88,7 +88,7 @@ def _work(
 
     os.setpgid(0, 0)
     process_limits.end_with_parent(parent)
-    process_limits.watched(lambda: told.__setitem__(_CAPPED, 1))
+    process_limits.watched(lambda: reported.__setitem__(_CAPPED, 1))
     if folder is not None:
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
         file_locks.note_in(folder / "unfinished")
@@ -97,7 +97,7 @@ def _work(
         status = command()
     except KeyboardInterrupt:  # before the command, or after it
         status = 128 + signal.SIGINT
-    told[_ENDED] = 1
+    reported[_ENDED] = 1
     sys.exit(status)
 
 
@@ -129,8 +129,8 @@ def _watch(worker: int) -> tuple[int, signal.Signals | None]:
 def _next_signal(seconds: float | None) -> int | None:
     if seconds is None:
         return signal.sigwait(_WATCHED)
-    found = signal.sigtimedwait(_WATCHED, seconds)
-    return None if found is None else found.si_signo
+    result = signal.sigtimedwait(_WATCHED, seconds)
+    return None if result is None else result.si_signo
 
 
 def _signal_group(worker: int, number: signal.Signals) -> None:

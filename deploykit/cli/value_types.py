@@ -139,12 +139,12 @@ def whole(least: int, most: int = int(_MOST)) -> Value:
 
     def parse(value: Any) -> int:
         try:
-            found = _int(value)
+            result = _int(value)
         except ValueError:
-            found = least - 1
-        if not least <= found <= most:
+            result = least - 1
+        if not least <= result <= most:
             raise ExpectedError(f"a whole number from {least} to {most}")
-        return found
+        return result
 
     return Value("N", parse)
 
@@ -154,14 +154,14 @@ def number(least: float = -_MOST, most: float = _MOST, above: float | None = Non
 
     def parse(value: Any) -> float:
         try:
-            found = _float(value)
+            result = _float(value)
         except ValueError:
-            found = math.nan
-        is_low = found <= above if above is not None else found < least
-        if is_low or not found <= most:  # NaN is never
+            result = math.nan
+        is_low = result <= above if above is not None else result < least
+        if is_low or not result <= most:  # NaN is never
             bounds = f"from {least:g} to" if above is None else f"above {above:g}, up to"
             raise ExpectedError(f"a number {bounds} {most:g}")
-        return found
+        return result
 
     return Value("X", parse)
 
@@ -171,12 +171,12 @@ def counts(most: int) -> Value:
 
     def parse(text: str) -> tuple[int, ...]:
         try:
-            found = tuple(dict.fromkeys(map(_int, text.split(","))))
+            results = tuple(dict.fromkeys(map(_int, text.split(","))))
         except ValueError:
             raise ExpectedError("whole numbers such as 1,8,32") from None
-        if min(found) < 1 or max(found) > most:
+        if min(results) < 1 or max(results) > most:
             raise ExpectedError(f"whole numbers from 1 to {most}")
-        return found
+        return results
 
     return Value("N,...", parse)
 
@@ -218,11 +218,11 @@ def one_or_more(known: Sequence[str], every: str = "") -> Value:
     words = (*known, every) if every else tuple(known)
 
     def parse(text: str) -> tuple[str, ...]:
-        found = names(text) if every else text.split(",")
-        for word in found:
+        result = names(text) if every else text.split(",")
+        for word in result:
             if word not in words:
                 raise ExpectedError(f"one of {', '.join(words)}", word)
-        return tuple(known) if every and every in found else tuple(dict.fromkeys(found))
+        return tuple(known) if every and every in result else tuple(dict.fromkeys(result))
 
     return Value("KINDS" if every else "NAME,...", parse, words, is_list=True)
 
@@ -251,7 +251,7 @@ def float_range(text: str) -> tuple[float, float]:
 
 def threads(text: str) -> tuple[tuple[int, int], ...]:
     """Return threads inside an op and ops at once of `2x1,1x2`, each once; `2` is `2x1`."""
-    found = []
+    results = []
     for pair in text.split(","):
         intra, cross, inter = pair.partition("x")
         inter = inter if cross else "1"
@@ -262,8 +262,8 @@ def threads(text: str) -> tuple[tuple[int, int], ...]:
             )
         if max(int(intra), int(inter)) > MOST_THREADS:
             raise ExpectedError(f"at most {MOST_THREADS} threads", pair)
-        found.append((int(intra), int(inter)))
-    return tuple(dict.fromkeys(found))
+        results.append((int(intra), int(inter)))
+    return tuple(dict.fromkeys(results))
 
 
 def thread_pair(text: str) -> tuple[int, int]:

@@ -113,8 +113,8 @@ def image_input(graph: Graph, how: LabelOptions) -> ImageInput:
         logger.info("%s leaves its size open, %d is taken (--input_height, --input_width)",
                     where, SIZE)  # fmt: skip
     resize = [
-        asked or (own if own > 0 else SIZE)
-        for asked, own in zip((how.input_height, how.input_width), rest, strict=True)
+        requested or (own if own > 0 else SIZE)
+        for requested, own in zip((how.input_height, how.input_width), rest, strict=True)
     ]
     mean, std, why = _values(graph, tensor, how)
     steps = Steps(
@@ -138,15 +138,15 @@ def _values(graph: Graph, tensor: str, how: LabelOptions) -> tuple[float, float,
         return mean, std, "as --input_mean and --input_std say"
     if is_whole:
         return mean, std, f"{type_} input"
-    wanted, defaults = wanted_of(graph, tensor), f"mean {mean:g}, std {std:g}"
-    if wanted is None or wanted.range == UNIT:
+    expected, defaults = wanted_of(graph, tensor), f"mean {mean:g}, std {std:g}"
+    if expected is None or expected.range == UNIT:
         return mean, std, f"label_image's defaults: {defaults}"
     logger.warning(
         "input '%s' is fed with %s (%s), where label_image would feed 0..1; for that, give "
-        "--input_mean 0 --input_std 255", split(tensor)[0], wanted.range, wanted.why,
+        "--input_mean 0 --input_std 255", split(tensor)[0], expected.range, expected.why,
     )  # fmt: skip
-    std = STD / (wanted.range.high - wanted.range.low)
-    return 0.0 - wanted.range.low * std, std, wanted.why
+    std = STD / (expected.range.high - expected.range.low)
+    return 0.0 - expected.range.low * std, std, expected.why
 
 
 def declared_input(graph: Graph, image: str, declared: Preprocessing) -> ImageInput:
@@ -226,10 +226,10 @@ def scores(graph: Graph, image: Image, taken_as: ImageInput) -> Array:
         raise GraphError("output-not-scores", tensor=tensor, dtype=value.dtype, shape=value.shape)
     if sum(size > 1 for size in sizes) > 1:
         raise GraphError("output-scores-shape", tensor=tensor, shape=value.shape)
-    found: Array = (value[0] if value.ndim > 1 else value).reshape(-1).astype(np.float64)
-    if not np.isfinite(found).all():
+    array: Array = (value[0] if value.ndim > 1 else value).reshape(-1).astype(np.float64)
+    if not np.isfinite(array).all():
         raise GraphError("class-scores-nan", name=tensor)
-    return found
+    return array
 
 
 def run_on_image(graph_def: bytes, image: bytes, taken_as: ImageInput, output: str) -> Array:
@@ -262,18 +262,18 @@ def _decoded(image: bytes) -> Array:
     return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels[:, :, :3]
 
 
-def predictions(found: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:
+def predictions(array: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:
     """Return the `top` best classes, best first, equal ones by number: class, label, score."""
-    if len(labels) != len(found):
+    if len(labels) != len(array):
         logger.warning(
-            "the model scores %d classes, but there are %d labels", len(found), len(labels)
+            "the model scores %d classes, but there are %d labels", len(array), len(labels)
         )
-    order = np.argsort(-found, kind="stable")[:top].tolist()
+    order = np.argsort(-array, kind="stable")[:top].tolist()
     return [
         {
             "class": number,
             "label": labels[number] if number < len(labels) else None,
-            "score": float(found[number]),
+            "score": float(array[number]),
         }
         for number in order
     ]

@@ -40,8 +40,8 @@ def chosen_of(
         return chosen_signature(client.metadata(model, **version), signature)
     if signature:
         return chosen_signature(client.signatures(model, **version), signature)
-    found = client.metadata(model, **version)[UNNAMED]
-    return "", found if found.inputs else replace(found, inputs=described_by(given))
+    result = client.metadata(model, **version)[UNNAMED]
+    return "", result if result.inputs else replace(result, inputs=described_by(given))
 
 
 def load_of(
@@ -50,12 +50,12 @@ def load_of(
     feeds: Sequence[Mapping[str, Array]],
     address: str,
     connection: Connection,
-    **asked: Any,
+    **requested: Any,
 ) -> tuple[LoadTarget, Sequence[Any]]:
     """Return where the requests of a load go, which are not repeated, and these."""
     if isinstance(client, InferenceClient):
-        return client.load(model, feeds, **asked)
-    requests = [predict_request(model, feed, **asked).SerializeToString() for feed in feeds]
+        return client.load(model, feeds, **requested)
+    requests = [predict_request(model, feed, **requested).SerializeToString() for feed in feeds]
     return Endpoint(address, replace(connection, retries=0)), requests
 
 
@@ -102,11 +102,11 @@ def prepared_calls(
     CallError: there is no such server, model or version, or the model refuses the call. FileError,
     GraphError: the data do not fit.
     """
-    asked: Any = {"version": how.version, "label": how.version_label}
+    requested: Any = {"version": how.version, "label": how.version_label}
     with model_client(address, connection) as client:
-        signature, takes = chosen_of(client, model, how.signature, data, **asked)
+        signature, takes = chosen_of(client, model, how.signature, data, **requested)
         feeds, fed = feeds_from_data(data, takes, how.preprocess, how.batch)
-        asked["signature"] = signature
-        client.predict(model, feeds[0], **asked)
-        target, requests = load_of(client, model, feeds, address, connection, **asked)
+        requested["signature"] = signature
+        client.predict(model, feeds[0], **requested)
+        target, requests = load_of(client, model, feeds, address, connection, **requested)
     return PreparedCalls(signature or UNNAMED, takes, requests, target, fed)

@@ -38,15 +38,15 @@ def chosen_signature(
     GraphError: there is none.
     """
     only = next(iter(signatures)) if len(signatures) == 1 else DEFAULT
-    wanted = name or (DEFAULT if DEFAULT in signatures else only)
-    if wanted not in signatures:
+    expected = name or (DEFAULT if DEFAULT in signatures else only)
+    if expected not in signatures:
         raise GraphError(
             "request-signature-unknown",
-            name=wanted,
-            hint=nearest(wanted, list(signatures)),
+            name=expected,
+            hint=nearest(expected, list(signatures)),
             known=signatures,
         )
-    return wanted, signatures[wanted]
+    return expected, signatures[expected]
 
 
 def arrays_from(
@@ -68,27 +68,27 @@ def arrays_from(
     if preprocess is not None:
         declared = preprocessing_of(preprocess).among(placeholders(signature))
     fed: dict[str, str] = {}
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     has_image = False
     for alias, value, name in _named(given, signature):
         is_file = signature.inputs[alias].dtype == "string" and isinstance(value, os.PathLike)
-        if alias in found and not is_file:
+        if alias in arrays and not is_file:
             raise GraphError("given-twice", what="input", name=alias)
         has_image = has_image or _is_image(value, signature.inputs[alias])
         with naming(name):
             array, text = _array(alias, value, signature, declared)
             array = _fitted(array, alias, signature)
-            if alias in found:
+            if alias in arrays:
                 is_photo = takes_files(signature.inputs[alias])
-                text = f"{len(found[alias]) + len(array)} files"
+                text = f"{len(arrays[alias]) + len(array)} files"
                 text += " (the model decodes them)" if is_photo else ", as they are"
             fed |= {alias: text} if text else {}
-            found[alias] = np.concatenate([found[alias], array]) if alias in found else array
+            arrays[alias] = np.concatenate([arrays[alias], array]) if alias in arrays else array
     # Metadata of the Open Inference Protocol do not say which inputs are optional.
     missing = [
         alias
         for alias, tensor in signature.inputs.items()
-        if alias not in found and alias not in signature.proto.defaults and tensor.name
+        if alias not in arrays and alias not in signature.proto.defaults and tensor.name
     ]
     if missing:
         raise GraphError("input-missing", name=missing[0], inputs=listed(signature.inputs))
@@ -97,7 +97,7 @@ def arrays_from(
             "no-effect", option="--preprocess", where="on images that are given as files"
         )
     say(fed)
-    return found, fed
+    return arrays, fed
 
 
 def described_by(given: Any) -> dict[str, Tensor]:
@@ -156,7 +156,7 @@ def placeholders(signature: Signature) -> Graph:
 
 def listed(tensors: Mapping[str, Tensor]) -> list[str]:
     """Return names, types and shapes: `x float32[?, 224, 224, 3]`."""
-    return [f"{alias} {_described(each)}" for alias, each in tensors.items()]
+    return [f"{alias} {_described(item)}" for alias, item in tensors.items()]
 
 
 def _described(tensor: Tensor) -> str:
@@ -274,13 +274,13 @@ def _of_image(
 def _fitted(array: Array, alias: str, signature: Signature) -> Array:
     """Return an array of the input's type and rank. GraphError: it cannot be one."""
     tensor = signature.inputs[alias]
-    wanted = numpy_type(tensor.dtype)
-    if wanted.kind == "O":
+    requested = numpy_type(tensor.dtype)
+    if requested.kind == "O":
         if array.dtype.kind not in "OSU":
             raise GraphError(
                 "does-not-fit", what="the value", got=array.dtype, expected=f"texts for '{alias}'"
             )
-    elif array.dtype.kind in "OSU" or not np.can_cast(array.dtype, wanted, "same_kind"):
+    elif array.dtype.kind in "OSU" or not np.can_cast(array.dtype, requested, "same_kind"):
         raise GraphError(
             "does-not-fit",
             what="the value",
@@ -288,7 +288,7 @@ def _fitted(array: Array, alias: str, signature: Signature) -> Array:
             expected=f"{_described(tensor)} for '{alias}'",
         )
     else:
-        array = array.astype(wanted, copy=False)
+        array = array.astype(requested, copy=False)
     shape = tensor.shape
     if shape is None or (array.ndim and tensor.is_any_shape):
         return array

@@ -49,7 +49,7 @@ def classes(
     if not np.isfinite(array.astype(np.float64)).all():
         raise GraphError("class-scores-nan", name=alias)
     names = [""] * array.shape[1] if labels is None else labels
-    return [predictions(each.astype(np.float64), names, top) for each in array]
+    return [predictions(item.astype(np.float64), names, top) for item in array]
 
 
 def names_themselves(answer: Mapping[str, Array]) -> bool:
@@ -80,9 +80,9 @@ def _best_named(
 def _plain(array: Array) -> Any:
     """Return nested lists of what JSON can hold."""
     if array.dtype.kind == "O":
-        flat = np.array([_text(each) for each in array.reshape(-1).tolist()], object)
+        flat = np.array([_text(item) for item in array.reshape(-1).tolist()], object)
     elif array.dtype.kind == "c":
-        flat = np.array([[str(each)] for each in array.reshape(-1).tolist()], object)[:, 0]
+        flat = np.array([[str(item)] for item in array.reshape(-1).tolist()], object)[:, 0]
     elif array.dtype.kind in "fV":
         numbers = array.astype(np.float64).reshape(-1)
         flat = numbers.astype(object)

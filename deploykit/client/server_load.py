@@ -94,10 +94,10 @@ class Generators:
         The times are seconds of the machine's clock, float64 [calls, 2], by when they were due.
         CrashError: a process of the generator died.
         """
-        taken = self._taken(replace(step, keeps_calls=True), advance)
-        calls = np.frombuffer(b"".join(each.calls for each in taken)).reshape(-1, 3)
+        used = self._taken(replace(step, keeps_calls=True), advance)
+        calls = np.frombuffer(b"".join(item.calls for item in used)).reshape(-1, 3)
         answered = calls[calls[:, 2] == 1, :2]
-        return _load(step, taken), answered[np.argsort(answered[:, 0], kind="stable")]
+        return _load(step, used), answered[np.argsort(answered[:, 0], kind="stable")]
 
     def _taken(self, step: LoadStep, advance: Advance) -> list[Taken]:
         """Return what each process measured of a step."""
@@ -105,10 +105,10 @@ class Generators:
         for worker, share in shares:
             worker.ask("start", share)
         while True:
-            taken: list[Taken] = [worker.ask("so_far") for worker, _ in shares]
-            if all(each.over for each in taken):
-                return taken
-            advance(_live_line(step, taken), 0)
+            used: list[Taken] = [worker.ask("so_far") for worker, _ in shares]
+            if all(item.over for item in used):
+                return used
+            advance(_live_line(step, used), 0)
             time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
@@ -150,16 +150,16 @@ def _shares(step: LoadStep, parts: int) -> list[LoadStep]:
     return [replace(step, rate=step.rate / parts, seed=step.seed * parts + n) for n in range(parts)]
 
 
-def _live_line(step: LoadStep, taken: Sequence[Taken]) -> str:
-    load = _load(step, taken)
+def _live_line(step: LoadStep, used: Sequence[Taken]) -> str:
+    load = _load(step, used)
     failed = f", failed: {failures(load.statuses)}" if load.failed else ""
     return f"{load.name}, {load.seconds:.0f} of {step.seconds:g} s: {load.throughput:.0f}/s{failed}"
 
 
-def _load(step: LoadStep, taken: Sequence[Taken]) -> Load:
-    statuses = sum((each.statuses for each in taken), Counter[str]())
-    seconds = max(each.seconds for each in taken)
-    busy, late = max(each.busy for each in taken), sum(each.late for each in taken)
+def _load(step: LoadStep, used: Sequence[Taken]) -> Load:
+    statuses = sum((item.statuses for item in used), Counter[str]())
+    seconds = max(item.seconds for item in used)
+    busy, late = max(item.busy for item in used), sum(item.late for item in used)
     limited = late > MOST_LATE * statuses.total() if step.rate else busy > _MOST_BUSY
     return Load(
         step.callers,
@@ -167,8 +167,8 @@ def _load(step: LoadStep, taken: Sequence[Taken]) -> Load:
         seconds,
         dict(statuses),
         statuses[OK] / seconds,
-        summary_ms([each.answered for each in taken], PERCENTILES),
-        summary_ms([each.failed for each in taken], PERCENTILES),
+        summary_ms([item.answered for item in used], PERCENTILES),
+        summary_ms([item.failed for item in used], PERCENTILES),
         busy,
         late,
         limited,

@@ -46,18 +46,18 @@ class ServedModels(AsHtml):
     @property
     def problem(self) -> str:
         """Which models are of no use now, in a sentence."""
-        down = [name for name, found in self.models.items() if not answers(found)]
+        down = [name for name, result in self.models.items() if not answers(result)]
         return f"{self.address}: no version answers now of: {', '.join(down)}" if down else ""
 
 
 def _described(signatures: Mapping[str, Signature]) -> dict[str, Any]:
     """Return signatures as plain data, with what inputs of photos take."""
-    found: dict[str, Any] = document(signatures)
-    for name, each in signatures.items():
-        for alias, tensor in each.inputs.items():
+    results: dict[str, Any] = document(signatures)
+    for name, item in signatures.items():
+        for alias, tensor in item.inputs.items():
             if said := photos_in_words(tensor):
-                found[name]["inputs"][alias]["photos"] = said
-    return found
+                results[name]["inputs"][alias]["photos"] = said
+    return results
 
 
 @dataclass(frozen=True)
@@ -79,4 +79,4 @@ class ModelVersions(AsHtml):
 
 def answers(versions: Sequence[NamedVersion]) -> bool:
     """Say whether a version of a model answers now."""
-    return any(each.state == AVAILABLE for each in versions)
+    return any(version.state == AVAILABLE for version in versions)

@@ -106,22 +106,22 @@ def in_python(steps: Steps, feature: Feature, value: Any) -> Array:
 
 def together(arrays: list[Array]) -> Array:
     """Return the arrays of several records as a batch; shorter ones are padded with "" or 0."""
-    longest = tuple(map(max, zip(*(each.shape for each in arrays), strict=True)))
-    if all(each.shape == longest for each in arrays):
+    longest = tuple(map(max, zip(*(array.shape for array in arrays), strict=True)))
+    if all(array.shape == longest for array in arrays):
         return np.stack(arrays)
     is_text = arrays[0].dtype == object
-    found = np.full((len(arrays), *longest), b"" if is_text else 0, arrays[0].dtype)
-    for row, each in zip(found, arrays, strict=True):
-        row[tuple(map(slice, each.shape))] = each
-    return found
+    result = np.full((len(arrays), *longest), b"" if is_text else 0, arrays[0].dtype)
+    for row, item in zip(result, arrays, strict=True):
+        row[tuple(map(slice, item.shape))] = item
+    return result
 
 
 def _numbers(steps: Steps) -> tuple[Array | None, Array | None, Array | None]:
     """Return factor, mean and deviation as float32: one number, or one for each channel."""
     factor = None if steps.scale is None else np.asarray(steps.scale, np.float32)
     mean, deviation = (
-        np.asarray(each if len(each) > 1 else each[0], np.float32) if each else None
-        for each in (steps.mean, steps.std)
+        np.asarray(item if len(item) > 1 else item[0], np.float32) if item else None
+        for item in (steps.mean, steps.std)
     )
     return factor, mean, deviation
 
@@ -139,20 +139,20 @@ def _decoded(image: bytes, channels: int) -> Array:
     if refused := too_large(image):
         raise refused
     with tf.init_scope():
-        found: Array = tf.io.decode_image(image, channels, expand_animations=False).numpy()
-    return found
+        array: Array = tf.io.decode_image(image, channels, expand_animations=False).numpy()
+    return array
 
 
 def _resized(steps: Steps, value: Array) -> Array:
     import tensorflow as tf
 
     with tf.init_scope():
-        found: Array = _resize(steps)(value, steps.resize).numpy()
-    return found
+        array: Array = _resize(steps)(value, steps.resize).numpy()
+    return array
 
 
 def _resize(steps: Steps) -> Callable[[Any, Any], Any]:
     import tensorflow as tf
 
-    found: Callable[[Any, Any], Any] = tf.image.resize
-    return tf.compat.v1.image.resize if steps.corners else found
+    function: Callable[[Any, Any], Any] = tf.image.resize
+    return tf.compat.v1.image.resize if steps.corners else function

@@ -33,8 +33,8 @@ class ReadingCost:
     @property
     def bytes(self) -> float:
         """Bytes a second of files: from storage, or, where that is not counted, all."""
-        read, asked = self.read or 0.0, self.asked or 0.0
-        return read if read >= asked / 10 else asked
+        read, requested = self.read or 0.0, self.asked or 0.0
+        return read if read >= requested / 10 else requested
 
     @property
     def waiting(self) -> bool:
@@ -240,9 +240,9 @@ def verdict(style: str, kind: str, rates: Rates, computes: str = "cpu") -> Verdi
 def undecided(rates: Rates, limits: dict[str, int]) -> Verdict:
     """Return that the rounds contradict each other; `limits` is how many of them say what."""
     seen = ", ".join(f"{limit} in {count}" for limit, count in limits.items())
-    taken = rates.foreign or 0.0
+    used = rates.foreign or 0.0
     reason = (
-        f"the machine is busy: other processes take {taken:.1f} of {rates.cores:g} cores, and the "
+        f"the machine is busy: other processes take {used:.1f} of {rates.cores:g} cores, and the "
         f"rounds are unstable: {seen}"
     )
     return Verdict(UNDECIDED, reason, "measure again when nothing else runs, or with --seconds 60")
@@ -259,9 +259,9 @@ def _limit(rates: Rates, computes: str) -> tuple[str, str]:
         return limit, f"it {verb} at {_percent(rates.both / alone)} of the {word}-only rate"
     if computes != "simulated" and _takes_all(rates):
         foreign = f", {rates.foreign:.1f} by other processes" if rates.crowded else ""
-        taken = rates.cpu + (rates.foreign or 0.0 if rates.crowded else 0.0)
+        used = rates.cpu + (rates.foreign or 0.0 if rates.crowded else 0.0)
         return SHARING, (
-            f"{min(taken, rates.cores):.1f} of {rates.cores:g} cores are busy{foreign}, so reading "
+            f"{min(used, rates.cores):.1f} of {rates.cores:g} cores are busy{foreign}, so reading "
             "and computing take them from each other"
         )
     reason = f"the model waits for batches: {_percent(rates.share)} of the ceiling"
@@ -272,8 +272,8 @@ def _limit(rates: Rates, computes: str) -> tuple[str, str]:
 
 def _takes_all(rates: Rates) -> bool:
     """Say whether one's own threads would take all cores, could they have them."""
-    wanted = rates.cpu if rates.wanted is None else max(rates.cpu, rates.wanted)
-    return wanted >= BUSY * rates.cores
+    expected = rates.cpu if rates.wanted is None else max(rates.cpu, rates.wanted)
+    return expected >= BUSY * rates.cores
 
 
 def _percent(share: float) -> str:

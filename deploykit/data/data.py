@@ -70,17 +70,17 @@ class Data:
     @property
     def width(self) -> int:
         """How many numbers a line of a CSV file holds."""
-        return max(_ends(each)[1] for each in self.columns.values())
+        return max(_ends(column)[1] for column in self.columns.values())
 
     def without(self, files: Sequence[str]) -> "Data":
         """Return the same images without some of them."""
         gone = set(files)
-        kept = [n for n, file in enumerate(self.files) if file not in gone]
+        retained = [n for n, file in enumerate(self.files) if file not in gone]
         return replace(
             self,
-            files=tuple(self.files[n] for n in kept),
-            counts=tuple(self.counts[n] for n in kept),
-            labels=tuple(self.labels[n] for n in kept),
+            files=tuple(self.files[n] for n in retained),
+            counts=tuple(self.counts[n] for n in retained),
+            labels=tuple(self.labels[n] for n in retained),
         )
 
 
@@ -98,21 +98,21 @@ def open_data(path: str, columns: Columns | None = None, graph: Graph | None = N
     """
     place = Path(path)
     if (records := one_set(place)) is not None:
-        found = _records(*records, is_named=place.name.endswith(END))
+        result = _records(*records, is_named=place.name.endswith(END))
     elif os.path.isdir(place):
-        found = _folder(place, columns)
+        result = _folder(place, columns)
     elif columns is None and _is_table(path, graph):
-        found = _with_rows(_arrays(path), graph)
+        result = _with_rows(_arrays(path), graph)
     elif place.suffix == ".csv":
         check_regular(place)
-        found = _csv(path, [place], columns)
+        result = _csv(path, [place], columns)
     elif place.suffix == ".tfrecord":
         raise GraphError("records-folder-expected", source=path)
     else:
-        found = _arrays(path)
-    if columns is not None and found.kind != "csv":
+        result = _arrays(path)
+    if columns is not None and result.kind != "csv":
         raise GraphError("columns-not-csv", source=path)
-    return found
+    return result
 
 
 def _is_table(path: str, graph: Graph | None) -> bool:
@@ -162,8 +162,8 @@ def _folder(folder: Path, columns: Columns | None) -> Data:
     files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     images = [
         file
-        for each in files
-        for file in (sorted(each.iterdir()) if each.is_dir() else [each])
+        for item in files
+        for file in (sorted(item.iterdir()) if item.is_dir() else [item])
         if file.suffix.lower() in IMAGE_ENDS
     ]
     if images:
@@ -196,8 +196,8 @@ def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
     if columns is None:
         columns = {"x": (0, width - 1), "label": width - 1} if width > 1 else {"x": 0}
     features = {}
-    for name, each in columns.items():
-        start, end = _ends(each)
+    for name, item in columns.items():
+        start, end = _ends(item)
         if not 0 <= start < end <= width:
             raise GraphError(
                 "csv-columns-range",
@@ -207,8 +207,8 @@ def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
                 last=end - 1,
                 width=width,
             )
-        features[name] = Feature("float32", () if isinstance(each, int) else (end - start,))
-    if max(_ends(each)[1] for each in columns.values()) < width:
+        features[name] = Feature("float32", () if isinstance(item, int) else (end - start,))
+    if max(_ends(column)[1] for column in columns.values()) < width:
         # A name that nobody reads stands for the rest, so that the length of each line is known.
         columns = {**columns, "": width - 1}
     return Data(path, "csv", tuple(map(str, files)), features, header=header, columns=columns)
@@ -242,26 +242,26 @@ def _images(folder: Path, images: Sequence[Path]) -> Data:
 
 def _listed_labels(listed: Path) -> dict[str, str]:
     """Return the label of each file by its path in the folder."""
-    found = {}
+    results = {}
     for number, line in enumerate(text_lines(listed, "CSV file"), 1):
         name, comma, label = line.strip().rpartition(",")
         if not (comma and name and label.strip()):
             raise GraphError("csv-label-missing", source=listed, number=number)
-        found[name] = label.strip()
-    return found
+        results[name] = label.strip()
+    return results
 
 
 def _arrays(path: str) -> Data:
-    arrays = {name: each for name, each in load_data(path).items() if each.ndim}
-    counts = {name: len(each) for name, each in arrays.items()}
+    arrays = {name: item for name, item in load_data(path).items() if item.ndim}
+    counts = {name: len(item) for name, item in arrays.items()}
     if len(set(counts.values())) > 1:
         said = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise GraphError("sample-counts-differ", source=path, counts=said)
     if not any(counts.values()):
         raise GraphError("no-samples", source=path, purpose="run")
     features = {
-        name: Feature("string" if each.dtype.kind in "OSU" else each.dtype.name, each.shape[1:])
-        for name, each in arrays.items()
+        name: Feature("string" if item.dtype.kind in "OSU" else item.dtype.name, item.shape[1:])
+        for name, item in arrays.items()
     }
     return Data(path, "arrays", (path,), features, counts=tuple(set(counts.values())))
 

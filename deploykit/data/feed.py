@@ -32,8 +32,8 @@ def placeholders(pipeline: Pipeline) -> dict[str, Any]:
     features = pipeline.features
     results = {name: result_of(v, features[v.feature]) for name, v in pipeline.steps.items()}
     return {
-        name: tf.compat.v1.placeholder(each.dtype, (None, *each.shape))
-        for name, each in results.items()
+        name: tf.compat.v1.placeholder(item.dtype, (None, *item.shape))
+        for name, item in results.items()
     }
 
 
@@ -45,7 +45,7 @@ def batches(pipeline: Pipeline) -> Iterator[dict[str, Array]]:
     waiting = values(pipeline)
     while group := list(itertools.islice(waiting, pipeline.batch)):
         if len(group) == pipeline.batch or not pipeline.whole:
-            yield {name: together([each[name] for each in group]) for name in pipeline.steps}
+            yield {name: together([item[name] for item in group]) for name in pipeline.steps}
 
 
 def values(pipeline: Pipeline) -> Iterator[dict[str, Array]]:
@@ -70,17 +70,17 @@ def decoding_share(pipeline: Pipeline) -> float | None:
 
     Reading and decoding take turns in this thread, whose own time is taken. None: no images.
     """
-    if not any(each.content == "image" for each in pipeline.features.values()):
+    if not any(feature.content == "image" for feature in pipeline.features.values()):
         return None
     waiting = records(pipeline.data, tuple(pipeline.features))
     reading = decoding = 0.0
     for number in range(_TRIED + 1):
         start = time.thread_time()
-        found = next(waiting, None)
+        first = next(waiting, None)
         between = time.thread_time()
-        if found is None:
+        if first is None:
             break
-        prepared(pipeline, *found)
+        prepared(pipeline, *first)
         if number:  # the first one starts TensorFlow's kernels
             reading += between - start
             decoding += time.thread_time() - between

@@ -74,10 +74,10 @@ def pipeline_for(
     if threads is None:
         threads = max(2, min(_MOST_THREADS, usable_cores()))
     planned = plan(data, graph, preprocessing or piping.declared(graph))
-    found = Pipeline(
+    pipeline = Pipeline(
         data,
-        {tensor: each.steps for tensor, each in planned.items()},
-        why={tensor: each.why for tensor, each in planned.items()},
+        {tensor: item.steps for tensor, item in planned.items()},
+        why={tensor: item.why for tensor, item in planned.items()},
         batch=demanded or batch or BATCH,
         whole=demanded is not None,
         epochs=epochs,
@@ -87,9 +87,9 @@ def pipeline_for(
         buckets=tuple(sorted(piping.buckets)),
         private_threads=piping.private_threads,
     )
-    if found.buckets and not found.padded:
+    if pipeline.buckets and not pipeline.padded:
         raise GraphError("no-texts-to-bucket", source=data.path)
-    return found
+    return pipeline
 
 
 def measure_input(
@@ -147,9 +147,9 @@ def measure_input(
         course = _Turns(seconds / rounds, rounds, sampler, advance, cold)
         interrupted = course.run(jobs)
     computes = "simulated" if wait_ms is not None else settings.device.partition(":")[0]
-    found = course.results(pipeline.data.kind, computes)
+    result = course.results(pipeline.data.kind, computes)
     return InputResult(
-        found, model, pipeline, wait_ms, skipped, seen, start, interrupted, distinct, len(cold)
+        result, model, pipeline, wait_ms, skipped, seen, start, interrupted, distinct, len(cold)
     )
 
 
@@ -242,7 +242,7 @@ class _Turns:
                     for style, worker in workers if number % 2 == 0 else reversed(workers):
                         self.advance(style, steps)
                         # What another style still reads ahead would take the disk from this one.
-                        wait_for_quiet([each.pid for _, each in workers], self.seconds)
+                        wait_for_quiet([item.pid for _, item in workers], self.seconds)
                         self.found[style].append(self._turn(style, worker))
             except KeyboardInterrupt:
                 if not any(self.found.values()):
@@ -252,7 +252,7 @@ class _Turns:
 
     def _turn(self, style: str, worker: Worker) -> Round:
         """Return what a style does in its turn."""
-        found: dict[str, Stretch] = {}
+        stretches: dict[str, Stretch] = {}
         forget(self.cold)
         for phase, share in _SHARES.items():
             limit = share * self.seconds
@@ -263,8 +263,8 @@ class _Turns:
             watching = self.sampler.watching(style, worker.pid)
             with watching if phase == "both" else contextlib.nullcontext():
                 least = _LEAST if phase == "compute" else BUFFERED[style]
-                found[phase] = _ask(style, worker, phase, limit, None, least)
-        return Round(**found)
+                stretches[phase] = _ask(style, worker, phase, limit, None, least)
+        return Round(**stretches)
 
     def results(self, kind: str, computes: str) -> tuple[StyleResult, ...]:
         """Return what was found of each style that had a turn, over data of a kind."""

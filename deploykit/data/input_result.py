@@ -80,11 +80,11 @@ class StyleResult:
     @written(flat=True)
     def verdict(self) -> Verdict:
         """What limits it."""
-        found = self._judged(self.rates)
-        limits = Counter(self._judged(self._of([each])).limit for each in self.rounds)
-        if self.rates.crowded and limits[found.limit] < _AGREEING * len(self.rounds):
+        result = self._judged(self.rates)
+        limits = Counter(self._judged(self._of([round_])).limit for round_ in self.rounds)
+        if self.rates.crowded and limits[result.limit] < _AGREEING * len(self.rounds):
             return undecided(self.rates, limits)
-        return found
+        return result
 
     def _judged(self, rates: Rates) -> Verdict:
         return verdict(self.style, self.kind, rates, self.computes)
@@ -108,7 +108,7 @@ class StyleResult:
         def bytes_of(name: str) -> float | None:
             read = [stretch for turn in rounds for stretch in (turn.input, turn.both)]
             counts = [getattr(stretch, name) for stretch in read]
-            return None if None in counts else sum(counts) / sum(each.seconds for each in read)
+            return None if None in counts else sum(counts) / sum(item.seconds for item in read)
 
         reading = ReadingCost(
             cpu=each("input", lambda stretch: stretch.cores) or 0.0,
@@ -136,12 +136,12 @@ class StyleResult:
     @written()
     def spread(self) -> dict[str, tuple[float, float]]:
         """The smallest and the largest rate of each phase."""
-        found = {}
+        results = {}
         for phase in PHASES:
-            stretches = [getattr(each, phase) for each in self.rounds]
-            rates = [each.items / each.seconds for each in stretches]
-            found[phase] = (min(rates), max(rates))
-        return found
+            stretches = [getattr(round_, phase) for round_ in self.rounds]
+            rates = [stretch.items / stretch.seconds for stretch in stretches]
+            results[phase] = (min(rates), max(rates))
+        return results
 
 
 def _about(pipeline: Pipeline) -> dict[str, Any]:

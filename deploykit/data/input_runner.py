@@ -111,8 +111,8 @@ class InputRunner:
         self.job = job
         self._failures = (ValueError, TypeError, MemoryError, tf.errors.OpError)
         self._over = tf.errors.OutOfRangeError
-        asked = job.settings.device
-        (self._device, *_) = devices_for(asked, gpus() if asked != "cpu" else ())
+        requested = job.settings.device
+        (self._device, *_) = devices_for(requested, gpus() if requested != "cpu" else ())
         self._names = list(job.pipeline.steps)
         try:
             self._own = None if job.own is None else OwnDataset(job.own)
@@ -156,13 +156,13 @@ class InputRunner:
                     if node.op in ("Placeholder", "PlaceholderWithDefault")
                 }
                 with tf.name_scope(_SCOPE), tf.device(self._device):
-                    taken = {
+                    used = {
                         full_name(name): tf.compat.v1.placeholder_with_default(
                             tensor, shapes.get(full_name(name), tensor.shape)
                         )
                         for name, tensor in style.tensors.items()
                     }
-                computed, inits = self._imported(graph_def, taken)
+                computed, inits = self._imported(graph_def, used)
         self.session = self._opened(graph, inits)
         self._take = self.session.make_callable([count, arrived])
         self._both = self.session.make_callable([count, computed])
@@ -188,8 +188,8 @@ class InputRunner:
         session = self._opened(graph, inits)
         if self.job.style == "feed":
             self.session = session
-        found: Callable[..., Any] = session.make_callable(computed, fed)
-        return found
+        function: Callable[..., Any] = session.make_callable(computed, fed)
+        return function
 
     def _graph_def(self) -> Any:
         """Return the model, or None where a wait stands in its place."""
@@ -197,13 +197,13 @@ class InputRunner:
             return None
         return GraphDef.FromString(Path(self.job.model).read_bytes())
 
-    def _imported(self, graph_def: Any, taken: dict[str, Any]) -> tuple[Any, Any]:
+    def _imported(self, graph_def: Any, used: dict[str, Any]) -> tuple[Any, Any]:
         """Import the model; return what is fetched, and what is run once before."""
         import tensorflow as tf
 
         with tf.device(self._device):
-            tf.import_graph_def(graph_def, taken, name="")
-        return [_element(each) for each in self.job.fetches], [_element(n) for n in self.job.init]
+            tf.import_graph_def(graph_def, used, name="")
+        return [_element(fetch) for fetch in self.job.fetches], [_element(n) for n in self.job.init]
 
     def _opened(self, graph: Any, inits: list[Any]) -> Any:
         import tensorflow as tf
@@ -250,10 +250,10 @@ class InputRunner:
             self.stop()  # a queue also ends where one of its runners has failed
         except self._failures as error:
             self._explain(error)
-        taken = time.perf_counter() - start
+        used = time.perf_counter() - start
         activity = Look.now().since(machine)
         use = OwnLook.now(self.job.helpers).since(own)
-        stretch = Stretch(items, done, taken, **vars(use))
+        stretch = Stretch(items, done, used, **vars(use))
         if not (activity.busy or activity.idle or activity.iowait):
             return stretch
         foreign = activity.foreign(use.cpu_seconds / activity.seconds)
@@ -319,5 +319,5 @@ def _element(name: str) -> Any:
     """Return a tensor of the current graph, or the op where it has none."""
     import tensorflow as tf
 
-    found = tf.compat.v1.get_default_graph().as_graph_element(name)
-    return found.outputs[0] if getattr(found, "outputs", ()) else found
+    result = tf.compat.v1.get_default_graph().as_graph_element(name)
+    return result.outputs[0] if getattr(result, "outputs", ()) else result

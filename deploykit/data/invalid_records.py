@@ -46,26 +46,26 @@ def without_damaged(pipeline: Pipeline, folder: Path) -> tuple[Pipeline, tuple[s
             option="--on-error skip",
             what="images, as files or in TFRecords; a damaged line should be written again",
         )
-    found: Sequence[Damaged] = call(f"{__name__}:damaged", pipeline)
-    if not found:
+    results: Sequence[Damaged] = call(f"{__name__}:damaged", pipeline)
+    if not results:
         return pipeline, ()
-    if len(found) == data.records:
+    if len(results) == data.records:
         raise GraphError(
-            "records-all-damaged", source=data.path, count=len(found), first=found[0].where
+            "records-all-damaged", source=data.path, count=len(results), first=results[0].where
         )
     if data.kind == "images":
-        kept = data.without([each.where for each in found])
+        retained = data.without([result.where for result in results])
     else:
-        kept = _copied(data, found, folder)
-    return replace(pipeline, data=kept), tuple(each.where for each in found)
+        retained = _copied(data, results, folder)
+    return replace(pipeline, data=retained), tuple(result.where for result in results)
 
 
 def damaged(pipeline: Pipeline) -> list[Damaged]:
     """Return the records that cannot be used, in order; this is done in a child process."""
     find = functools.partial(_of_image if pipeline.data.kind == "images" else _of_shard, pipeline)
     with ThreadPoolExecutor(usable_cores()) as pool:
-        found = pool.map(find, range(len(pipeline.data.files)))
-        return [each for some in found for each in some]
+        result = pool.map(find, range(len(pipeline.data.files)))
+        return [item for some in result for item in some]
 
 
 def _of_image(pipeline: Pipeline, number: int) -> list[Damaged]:
@@ -80,21 +80,21 @@ def _of_image(pipeline: Pipeline, number: int) -> list[Damaged]:
 
 
 def _of_shard(pipeline: Pipeline, number: int) -> list[Damaged]:
-    found = []
+    results = []
     for record, (where, content) in enumerate(contents(pipeline.data, number)):
         try:
             values = example(pipeline.data, where, content, tuple(pipeline.features))
             prepared(pipeline, where, values)
         except GraphError:
-            found.append(Damaged(number, record, where))
-    return found
+            results.append(Damaged(number, record, where))
+    return results
 
 
-def _copied(data: Data, found: Sequence[Damaged], folder: Path) -> Data:
+def _copied(data: Data, results: Sequence[Damaged], folder: Path) -> Data:
     """Return the data with copies of the shards that hold damaged records, written without them."""
     files, counts = list(data.files), list(data.counts)
-    for number in dict.fromkeys(each.file for each in found):
-        gone = {each.record for each in found if each.file == number}
+    for number in dict.fromkeys(result.file for result in results):
+        gone = {result.record for result in results if result.file == number}
         copy = folder / Path(files[number]).name
         write(copy, _kept(data, number, gone))
         files[number] = str(copy)

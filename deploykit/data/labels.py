@@ -43,9 +43,9 @@ def in_order_of(names: Sequence[str], labels: Sequence[str], told_by: str) -> Cl
 
     GraphError: a name is no label, or that of several.
     """
-    if not set(names) & set(labels) and all(each.isdecimal() for each in names):
+    if not set(names) & set(labels) and all(name.isdecimal() for name in names):
         numbers = tuple(map(int, names))
-        beyond = [each for each in numbers if each >= len(labels)]
+        beyond = [number for number in numbers if number >= len(labels)]
         if not beyond:
             return ClassOrder(numbers, "whose names are their numbers")
         raise GraphError("class-beyond", name=beyond[0], count=len(labels), told_by=told_by)
@@ -77,7 +77,7 @@ def in_own_order(called: Mapping[int, str], classes: int | None) -> ClassOrder:
     GraphError: there are more names or fewer than classes.
     """
     names = [*called.values()]
-    if all(each.isdecimal() for each in names):
+    if all(name.isdecimal() for name in names):
         return ClassOrder(tuple(map(int, names)), "whose names are their numbers")
     if classes not in (None, len(names)):
         raise GraphError("class-order-unknown", count=len(names), scores_count=classes)
@@ -189,10 +189,10 @@ def _numbered(labels: Array) -> tuple[dict[int, str], Array]:
 
 def _replaced(labels: Array, numbers: Mapping[int, int]) -> Array:
     """Return labels by other numbers; what has none stays what it is."""
-    found = labels.astype(np.int64)
+    result = labels.astype(np.int64)
     for old, new in numbers.items():
-        found[labels == old] = new
-    return found
+        result[labels == old] = new
+    return result
 
 
 FOLDER = "folder"

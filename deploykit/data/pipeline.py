@@ -91,17 +91,17 @@ class InputPipelineOptions:
 
         GraphError: they are to be read, and there are none.
         """
-        asked = self != PLAIN or style not in (None, *INPUTS)
+        requested = self != PLAIN or style not in (None, *INPUTS)
         path = os.fspath(data) if isinstance(data, str | os.PathLike) else None
         if self.pipeline is not None and data is None and style in (None, PIPELINE):
             return True
         if path is not None:
             from deploykit.data.data import is_arrays
 
-            return asked or not is_arrays(path)
+            return requested or not is_arrays(path)
         if style not in (None, *INPUTS):
             raise GraphError("input-style-without-files", got=style, known=INPUTS)
-        if asked:
+        if requested:
             raise GraphError(
                 "option-needs",
                 option="reading input from files",
@@ -212,8 +212,8 @@ class Pipeline:
     @property
     def padded(self) -> bool:
         """Whether batches hold texts of different lengths, the shorter ones filled up."""
-        results = (result_of(each, self.features[each.feature]) for each in self.steps.values())
-        return any(None in each.shape for each in results)
+        results = (result_of(step, self.features[step.feature]) for step in self.steps.values())
+        return any(None in result.shape for result in results)
 
     @property
     def drops(self) -> bool:
@@ -255,7 +255,7 @@ def changes(steps: Steps) -> Iterator[str]:
         yield f"multiplied by {steps.scale:.4g}"
     for numbers, word in ((steps.mean, "less"), (steps.std, "divided by")):
         if numbers:
-            yield f"{word} {' '.join(f'{each:.4g}' for each in numbers)}"
+            yield f"{word} {' '.join(f'{number:.4g}' for number in numbers)}"
 
 
 def _sizes(data: Data, feature: str) -> Iterator[str]:

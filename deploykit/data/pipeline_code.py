@@ -59,13 +59,13 @@ def written(pipeline: Pipeline) -> str:
         data=data,
         inputs=inputs,
         features=pipeline.features,
-        specs={name: _spec(each) for name, each in pipeline.features.items()},
+        specs={name: _spec(item) for name, item in pipeline.features.items()},
         single=data.kind == "arrays" or not Path(data.path).is_dir(),
         batch=pipeline.batch,
         rest=", drop_remainder=True" if pipeline.whole else "",
         one_by_one=pipeline.one_by_one,
         padded=pipeline.padded,
-        cuts=any(each.crop and not each.resize for each in pipeline.steps.values()),
+        cuts=any(step.crop and not step.resize for step in pipeline.steps.values()),
         width=data.width if data.kind == "csv" else 0,
         shards=_shards(data),
         labels=_labels(data),
@@ -79,26 +79,26 @@ def written(pipeline: Pipeline) -> str:
         cache=pipeline.cache,
         cache_file=_quoted(pipeline.cache) if pipeline.cache not in ("", MEMORY) else "",
         buckets=list(pipeline.buckets),
-        long=next((each.key for each in inputs if None in each.result.shape), ""),
+        long=next((input_.key for input_ in inputs if None in input_.result.shape), ""),
         private_threads=pipeline.private_threads,
         prefetched=PREFETCHED,
     )
 
 
 def _inputs(pipeline: Pipeline) -> list[_Input]:
-    found, taken = [], set(_TAKEN)
+    result, used = [], set(_TAKEN)
     for tensor, steps in pipeline.steps.items():
         feature = pipeline.features[steps.feature]
         name = re.sub(r"\W", "_", split(tensor)[0])
-        while name in taken or keyword.iskeyword(name) or not name.isidentifier():
+        while name in used or keyword.iskeyword(name) or not name.isidentifier():
             name = f"{name}_" if name[:1].isalpha() else f"input_{name}"
-        taken.add(name)
+        used.add(name)
         key = _quoted(tensor.removesuffix(":0"))
         source = _source(pipeline.data, steps.feature)
         dtype = _dtype(pipeline.data, feature)
         lines = tuple(_statements(name, source, steps, feature, dtype, pipeline.one_by_one))
-        found.append(_Input(key, lines, name if lines else source, result_of(steps, feature)))
-    return found
+        result.append(_Input(key, lines, name if lines else source, result_of(steps, feature)))
+    return result
 
 
 def _source(data: Data, feature: str) -> str:
@@ -158,7 +158,7 @@ def _statements(
     if len(said) == 1:
         return []
     lines = [f"{name} = {said[1].format(said[0])}"]
-    lines += [f"{name} = {each.format(name)}" for each in said[2:]]
+    lines += [f"{name} = {item.format(name)}" for item in said[2:]]
     if feature.content == "image":  # which decode_image does not know
         lines.insert(1, f"{name}.set_shape([None, None, {steps.channels}])")
     return lines

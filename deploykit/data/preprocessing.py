@@ -162,10 +162,10 @@ def _of_ranges(text: str) -> Preprocessing | None:
     inputs = {}
     for part in text.split(","):
         name, _, said = part.rpartition("=")
-        found = range_from(said)
-        if found is None or not name:
+        range_ = range_from(said)
+        if range_ is None or not name:
             return None
-        inputs[name.strip()] = Steps().into(found)
+        inputs[name.strip()] = Steps().into(range_)
     return Preprocessing(inputs)
 
 
@@ -213,7 +213,7 @@ def preprocessing_from(document: Any) -> Preprocessing:
     if range_ is not None and not (isinstance(range_, str) and range_from(range_)):
         raise GraphError("unexpected", what="range", got=range_, expected='such as "0..1"')
     return Preprocessing(
-        {str(name): _steps(str(name), each) for name, each in inputs.items()},
+        {str(name): _steps(str(name), item) for name, item in inputs.items()},
         None if columns is None else {str(k): _columns(str(k), v) for k, v in columns.items()},
         None if range_ is None else range_from(range_),
     )
@@ -222,21 +222,21 @@ def preprocessing_from(document: Any) -> Preprocessing:
 def _steps(name: str, plain: Any) -> Steps:
     if not isinstance(plain, Mapping):
         raise GraphError("needs-by-name", what=f"the steps of '{name}'")
-    known = tuple(each.name for each in fields(Steps))
+    known = tuple(field_.name for field_ in fields(Steps))
     for key in plain:
         if key not in known:
             raise unknown_name("step", key, known, nearest(str(key), known)).within(
                 f"input '{name}'"
             )
     try:
-        found = converted(plain, Steps)
+        result = converted(plain, Steps)
     except GraphError as error:
         raise error.within(f"'{name}'") from None
-    if 0 in found.std:
-        raise GraphError("preprocessing-step-value", step="std", name=name, got=[*found.std])
-    if found.dtype and not _is_type(found.dtype):
-        raise GraphError("preprocessing-step-value", step="dtype", name=name, got=found.dtype)
-    return found
+    if 0 in result.std:
+        raise GraphError("preprocessing-step-value", step="std", name=name, got=[*result.std])
+    if result.dtype and not _is_type(result.dtype):
+        raise GraphError("preprocessing-step-value", step="dtype", name=name, got=result.dtype)
+    return result
 
 
 def _is_type(name: str) -> bool:

@@ -45,27 +45,27 @@ def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, 
     GraphError: an input has no feature, or what it would be fed does not fit its type or shape; or
     nobody says which values of photos an input takes.
     """
-    wanted: dict[str, tuple[str, tuple[int, ...] | None]]
+    expected: dict[str, tuple[str, tuple[int, ...] | None]]
     if graph is None:
         names = tuple(declared.inputs) or tuple(data.features)
-        wanted = dict.fromkeys(names, ("", None))
+        expected = dict.fromkeys(names, ("", None))
         known: dict[str, tuple[str, ...]] = {name: (name,) for name in names}
     else:
-        wanted = {tensor: type_and_shape(graph, tensor)[:2] for tensor in graph.inputs}
+        expected = {tensor: type_and_shape(graph, tensor)[:2] for tensor in graph.inputs}
         if takes_scalars(graph):  # each sample is one, and is run by itself
-            wanted = {tensor: (type_, (-1,)) for tensor, (type_, _) in wanted.items()}
+            expected = {tensor: (type_, (-1,)) for tensor, (type_, _) in expected.items()}
         known = names_of_inputs(graph)
         declared = declared.among(graph)
-    found = {}
-    for tensor, (type_, shape) in wanted.items():
+    results = {}
+    for tensor, (type_, shape) in expected.items():
         steps = declared.of(known[tensor])
-        name = steps.feature or _feature_for(known[tensor], len(wanted), data, type_)
+        name = steps.feature or _feature_for(known[tensor], len(expected), data, type_)
         if name not in data.features:
             raise _feature_missing(name, tensor, data)
         feature, why = data.features[name], ""
         if feature.content == "image" and type_ == "string":
             steps = _as_files(data, tensor, declared.of_photos(known[tensor]), name)
-            found[tensor] = Planned(steps, "the model decodes them")
+            results[tensor] = Planned(steps, "the model decodes them")
             continue
         if feature.content == "image":
             steps = declared.of_photos(known[tensor])
@@ -75,8 +75,8 @@ def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, 
         _check(data, tensor, steps, feature, type_, shape)
         if feature.content == "image":
             steps, why = _valued(steps, data, graph, tensor, declared)
-        found[tensor] = Planned(steps, why)
-    return found
+        results[tensor] = Planned(steps, why)
+    return results
 
 
 def _refuse_unused(data: Data, steps: Steps, feature: Feature) -> None:
@@ -103,13 +103,13 @@ def keeps_files(steps: Steps, feature: Feature) -> bool:
 
 def _as_files(data: Data, tensor: str, steps: Steps, name: str) -> Steps:
     """Return what leaves images as files. GraphError: something else was asked for."""
-    asked = document(replace(steps, feature="", dtype=""))
-    if asked:
+    requested = document(replace(steps, feature="", dtype=""))
+    if requested:
         raise GraphError(
             "preprocess-step-decided",
             source=data.path,
             name=split(tensor)[0],
-            step=next(iter(asked)),
+            step=next(iter(requested)),
         )
     return Steps(feature=name, dtype="string")
 
@@ -118,11 +118,15 @@ def _valued(
     steps: Steps, data: Data, graph: Graph | None, tensor: str, declared: Preprocessing
 ) -> Planned:
     """Return the steps of a photo with its values, and who says them. GraphError: nobody does."""
-    wanted = None if graph is None else wanted_of(graph, tensor)
+    expected = None if graph is None else wanted_of(graph, tensor)
     if steps.state_values:
         why = declared.why
-        if wanted is not None and steps.range is not None and not steps.range.like(wanted.range):
-            why += f", but the model wants {wanted.range}"
+        if (
+            expected is not None
+            and steps.range is not None
+            and not steps.range.like(expected.range)
+        ):
+            why += f", but the model wants {expected.range}"
         return Planned(steps, why)
     if graph is not None and declared.why != BESIDE:
         beside = known_preprocessing(graph).among(graph).of_photos(names_of_inputs(graph)[tensor])
@@ -130,13 +134,13 @@ def _valued(
             return Planned(
                 replace(steps, scale=beside.scale, mean=beside.mean, std=beside.std), BESIDE
             )
-    if wanted is not None:
+    if expected is not None:
         as_it_is = not steps.dtype.startswith(("float", "bfloat"))
-        return Planned(steps if as_it_is else steps.into(wanted.range), wanted.why)
+        return Planned(steps if as_it_is else steps.into(expected.range), expected.why)
     if steps.dtype in ("uint8", "string"):
         return Planned(steps, f"{steps.dtype} input")
     likely = (_INT8, _HALF) if steps.dtype == "int8" else (UNIT, SIGNED)
-    lines = " or ".join(_line(declared, each) for each in likely)
+    lines = " or ".join(_line(declared, item) for item in likely)
     raise GraphError("photo-range-unknown", source=data.path, name=split(tensor)[0], advice=lines)
 
 

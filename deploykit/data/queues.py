@@ -40,7 +40,7 @@ class Queue:
             else:
                 self.tensors = _batch(pipeline, *_records(pipeline))
             epochs_left = tf.compat.v1.local_variables()[known:]
-            self._initializer = tf.group(*(each.initializer for each in epochs_left))
+            self._initializer = tf.group(*(item.initializer for item in epochs_left))
         self._runners = self._graph.get_collection("queue_runners")[before:]
 
     def start(self, session: Any) -> None:
@@ -64,13 +64,13 @@ class Queue:
         if self._coordinator is None:
             options = self._v1.RunOptions(timeout_in_ms=int(PATIENCE * 1000))
         try:
-            found: dict[str, Array] = session.run(self.tensors, options=options)
+            arrays: dict[str, Array] = session.run(self.tensors, options=options)
         except self._errors.DeadlineExceededError:
             raise GraphError("queue-gave-nothing", seconds=PATIENCE) from None
         except self._errors.OutOfRangeError:
             self.stop()
             raise StopIteration from None
-        return found
+        return arrays
 
     def stop(self) -> None:
         """End the threads, and raise what any of them has failed with."""
@@ -113,9 +113,9 @@ class _Filler:
         self._close = queue.close()
         self._cancel = queue.close(cancel_pending_enqueues=True)
         take = queue.dequeue_many if pipeline.whole else queue.dequeue_up_to
-        taken = take(pipeline.batch)
-        taken = taken if isinstance(taken, list | tuple) else [taken]
-        self.tensors = inputs_of(pipeline, dict(zip(names, taken, strict=True)))
+        used = take(pipeline.batch)
+        used = used if isinstance(used, list | tuple) else [used]
+        self.tensors = inputs_of(pipeline, dict(zip(names, used, strict=True)))
 
     def started(self, session: Any, coordinator: Any) -> threading.Thread:
         thread = threading.Thread(target=self._fill, args=(session, coordinator), daemon=True)
@@ -143,7 +143,7 @@ class _Filler:
                     if coordinator.should_stop():
                         return
                     chosen = order[start : start + pipeline.batch]
-                    feeds = {self._slots[k]: each[chosen] for k, each in self._arrays.items()}
+                    feeds = {self._slots[k]: item[chosen] for k, item in self._arrays.items()}
                     session.run(self._put, feeds)
                 epoch += 1
             session.run(self._close)
@@ -190,7 +190,7 @@ def _batch(pipeline: Pipeline, tensors: dict[str, Any], several: bool) -> dict[s
 
     train = tf.compat.v1.train
     results = {k: result_of(v, pipeline.features[v.feature]) for k, v in pipeline.steps.items()}
-    padded = any(None in each.shape for each in results.values())
+    padded = any(None in result.shape for result in results.values())
     common: dict[str, Any] = {
         "batch_size": pipeline.batch,
         "num_threads": pipeline.threads,
@@ -199,9 +199,9 @@ def _batch(pipeline: Pipeline, tensors: dict[str, Any], several: bool) -> dict[s
         "allow_smaller_final_batch": not pipeline.whole,
     }
     if pipeline.shuffle is None or padded:
-        found: dict[str, Any] = train.batch(tensors, dynamic_pad=padded, **common)
+        matches: dict[str, Any] = train.batch(tensors, dynamic_pad=padded, **common)
     else:
-        found = train.shuffle_batch(
+        matches = train.shuffle_batch(
             tensors, min_after_dequeue=2 * pipeline.batch, seed=pipeline.shuffle, **common
         )
-    return found
+    return matches

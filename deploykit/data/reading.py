@@ -50,8 +50,8 @@ def _arrays(
     if shuffled is not None:
         shuffled.shuffle(order)
     for number in order:
-        found = {name: array[number] for name, array in chosen.items()}
-        yield f"{data.path}: sample {number}", found
+        results = {name: array[number] for name, array in chosen.items()}
+        yield f"{data.path}: sample {number}", results
 
 
 def as_declared(data: Data, name: str, arrays: Mapping[str, Array]) -> Array:
@@ -106,15 +106,15 @@ def line_values(
         numbers = [float(field) for field in fields]
     except ValueError:
         raise GraphError("example-wrong", what=where, reason=_wrong(data, fields)) from None
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name in features:
         columns = data.columns[name]
-        found[name] = (
+        results[name] = (
             np.float32(numbers[columns])
             if isinstance(columns, int)
             else np.array(numbers[columns[0] : columns[1]], np.float32)
         )
-    return found
+    return results
 
 
 def _wrong(data: Data, fields: list[str]) -> str:
@@ -174,7 +174,7 @@ def example(data: Data, where: str, content: bytes, features: tuple[str, ...]) -
         given = tf.train.Example.FromString(content).features.feature
     except DecodeError:
         raise GraphError("example-missing", what=where) from None
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name in features:
         feature = data.features[name]
         if name not in given:
@@ -197,13 +197,13 @@ def example(data: Data, where: str, content: bytes, features: tuple[str, ...]) -
                 expected=expected,
             )
         if feature.content:
-            found[name] = listed[0]
+            results[name] = listed[0]
         elif feature.dtype == "string":
-            found[name] = np.array(list(listed), object).reshape(_open(feature.shape))
-            found[name] = found[name] if feature.shape else found[name].item()
+            results[name] = np.array(list(listed), object).reshape(_open(feature.shape))
+            results[name] = results[name] if feature.shape else results[name].item()
         else:
-            found[name] = np.array(listed, feature.dtype).reshape(_open(feature.shape))
-    return found
+            results[name] = np.array(listed, feature.dtype).reshape(_open(feature.shape))
+    return results
 
 
 def _open(shape: tuple[int | None, ...]) -> tuple[int, ...]:

@@ -56,8 +56,8 @@ def open_runnable(
     run = graph.copy()
     run.outputs = (*graph.outputs, *piping.init)
     run.check()
-    found = replace(opened, graph=run)
-    found.refuse_effects(allow_ops)
+    result = replace(opened, graph=run)
+    result.refuse_effects(allow_ops)
     return replace(opened, graph=graph)
 
 
@@ -137,26 +137,26 @@ def open_samples(
     if isinstance(data, str | os.PathLike):
         path = os.fspath(data)
         if _is_plain(path, graph, preprocess):
-            found = of(load_data(path), source=path)
-            found = replace(found, fed=fed_as_they_are(graph, found.arrays, path))
-            found = with_class_numbers(found, graph, known)
+            result = of(load_data(path), source=path)
+            result = replace(result, fed=fed_as_they_are(graph, result.arrays, path))
+            result = with_class_numbers(result, graph, known)
         else:
             pipeline = _pipeline(path, graph, preprocess)
-            found = _read(pipeline, graph, labelled, group_by)
-            found = with_class_numbers(found, graph, known, classes_of(pipeline.data))
-            found = in_folders(found, pipeline.data, group_by)
-        say(found.fed, said)
-        return found
+            result = _read(pipeline, graph, labelled, group_by)
+            result = with_class_numbers(result, graph, known, classes_of(pipeline.data))
+            result = in_folders(result, pipeline.data, group_by)
+        say(result.fed, said)
+        return result
     if preprocess is not None:
         raise GraphError(
             "only-for", option="preprocess", what="files; arrays and datasets are fed as they are"
         )
     if hasattr(data, "as_numpy_iterator"):
-        found = of(_gathered(data, graph), source="the dataset")
+        result = of(_gathered(data, graph), source="the dataset")
         names = getattr(data, "class_names", ())  # Keras keeps there what its folders are called
-        return with_class_numbers(found, graph, known, dict(enumerate(names)))
-    found = of(_by_name(data, graph))
-    return with_class_numbers(found, graph, known)
+        return with_class_numbers(result, graph, known, dict(enumerate(names)))
+    result = of(_by_name(data, graph))
+    return with_class_numbers(result, graph, known)
 
 
 def open_alike(
@@ -182,14 +182,14 @@ def open_alike(
     if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), graph, preprocess):
         path = os.fspath(data)
         here, there = _pipeline(path, reference, preprocess), _pipeline(path, graph, preprocess)
-        steps = {pairs[name]: each for name, each in here.steps.items() if name in pairs}
+        steps = {pairs[name]: item for name, item in here.steps.items() if name in pairs}
         if steps != there.steps:
             say(there.fed, samples.fed)
-            found = _read(there, graph, labelled=False)
-            return replace(samples, arrays=found.arrays, batch=found.batch, fed=found.fed)
-    arrays = {pairs[name]: each for name, each in samples.arrays.items() if name in pairs}
-    found = Dataset.of(graph, arrays, source=samples.source, labelled=False)
-    return replace(samples, arrays=found.arrays, batch=found.batch)
+            result = _read(there, graph, labelled=False)
+            return replace(samples, arrays=result.arrays, batch=result.batch, fed=result.fed)
+    arrays = {pairs[name]: item for name, item in samples.arrays.items() if name in pairs}
+    result = Dataset.of(graph, arrays, source=samples.source, labelled=False)
+    return replace(samples, arrays=result.arrays, batch=result.batch)
 
 
 def open_feeds(
@@ -231,13 +231,13 @@ def read_feeding(
 
 def fed_as_they_are(graph: Graph, arrays: Mapping[str, Array], path: str) -> dict[str, str]:
     """Return what is fed of the arrays of a file, in words."""
-    found = {}
+    results = {}
     for names in names_of_inputs(graph).values():
         array = next((arrays[name] for name in names if name in arrays), None)
         if array is not None:
             dtype = "string" if array.dtype.kind in "OSUV" else str(array.dtype)
-            found[names[0]] = f"{kind_of(dtype, array.shape[1:], path)}, as they are"
-    return found
+            results[names[0]] = f"{kind_of(dtype, array.shape[1:], path)}, as they are"
+    return results
 
 
 def _is_plain(path: str, graph: Graph, preprocess: Any) -> bool:
@@ -270,17 +270,17 @@ def _read(pipeline: Pipeline, graph: Graph, labelled: bool, group_by: str | None
     batches = list(Feeds(pipeline))
     if not batches:
         raise GraphError("no-samples", source=data.path, purpose="run")
-    found = {
+    results = {
         producer_name(name): np.concatenate([batch[name] for batch in batches])
         for name in pipeline.steps
     }
-    labels = found.get("labels")
+    labels = results.get("labels")
     if labels is not None and labels.dtype.kind == "f" and (labels == np.rint(labels)).all():
-        found["labels"] = labels.astype(np.int64)  # a CSV file has but one kind of number
-    samples = Dataset.of(graph, found, applied, data.path, labelled=labelled)
+        results["labels"] = labels.astype(np.int64)  # a CSV file has but one kind of number
+    samples = Dataset.of(graph, results, applied, data.path, labelled=labelled)
     if group:
         with samples.named():
-            groups = group_names({group: found[_GROUPS]}, group, samples.count)
+            groups = group_names({group: results[_GROUPS]}, group, samples.count)
         samples = replace(samples, groups=groups)
     files = data.files[: samples.count] if data.kind == "images" else ()
     return replace(samples, fed=fed, files=files)
@@ -305,15 +305,15 @@ def _gathered(dataset: Any, graph: Graph) -> dict[str, Any]:
     if int(dataset.cardinality()) == -1:
         raise GraphError("dataset-endless")
     elements = [
-        {name: np.asarray(value) for name, value in _by_name(each, graph).items()}
-        for each in islice(dataset.as_numpy_iterator(), MOST_ELEMENTS + 1)
+        {name: np.asarray(value) for name, value in _by_name(item, graph).items()}
+        for item in islice(dataset.as_numpy_iterator(), MOST_ELEMENTS + 1)
     ]
     if not elements:
         raise GraphError("no-samples", purpose="take from the dataset")
     if len(elements) > MOST_ELEMENTS:
         raise GraphError("dataset-too-long", most=MOST_ELEMENTS)
     join = np.concatenate if _is_batched(elements[0], graph) else np.stack
-    return {name: join([each[name] for each in elements]) for name in elements[0]}
+    return {name: join([element[name] for element in elements]) for name in elements[0]}
 
 
 def _is_batched(element: Mapping[str, Array], graph: Graph) -> bool:

@@ -56,11 +56,11 @@ def decoded_lines(data: Data, features: Mapping[str, Feature], lines: Any) -> di
 
     required = [tf.constant([], tf.float32)] * data.width  # an empty field is an error
     columns = tf.io.decode_csv(lines, required)
-    found = {}
+    results = {}
     for name, feature in features.items():
         own = [columns[n] for n in _numbers_of(data, name)]
-        found[name] = tf.stack(own, axis=1) if feature.shape else own[0]
-    return found
+        results[name] = tf.stack(own, axis=1) if feature.shape else own[0]
+    return results
 
 
 def _numbers_of(data: Data, name: str) -> range:
@@ -69,13 +69,13 @@ def _numbers_of(data: Data, name: str) -> range:
 
 
 def _columns(data: Data, features: Mapping[str, Feature], numbers: Any) -> dict[str, Any]:
-    found = {}
+    results = {}
     for name in features:
         columns = data.columns[name]
-        found[name] = (
+        results[name] = (
             numbers[:, columns] if isinstance(columns, int) else numbers[:, columns[0] : columns[1]]
         )
-    return found
+    return results
 
 
 def inputs_of(pipeline: Pipeline, features: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,9 +102,9 @@ def check_cache(cache: str) -> None:
         return
     if not path.parent.is_dir():
         raise FileError("folder-missing", source=path, folder=path.parent, more="")
-    found = sorted(path.parent.glob(f"{glob.escape(path.name)}[._]*"))
-    if found or path.is_dir():
-        raise FileError("cache-exists", source=found[0] if found else path)
+    paths = sorted(path.parent.glob(f"{glob.escape(path.name)}[._]*"))
+    if paths or path.is_dir():
+        raise FileError("cache-exists", source=paths[0] if paths else path)
 
 
 class TfData:
@@ -118,12 +118,12 @@ class TfData:
 
         with tf.device(_CPU):
             self._feeds: dict[Any, Any] = {}
-            found = dataset(pipeline, self._feeds) if own is None else own.dataset(self._feeds)
-            holds_text = any(each.dtype == "string" for each in pipeline.steps.values())
+            result = dataset(pipeline, self._feeds) if own is None else own.dataset(self._feeds)
+            holds_text = any(step.dtype == "string" for step in pipeline.steps.values())
             if device != _CPU and not holds_text:  # which no GPU takes
-                found = found.apply(tf.data.experimental.prefetch_to_device(device))
+                result = result.apply(tf.data.experimental.prefetch_to_device(device))
         with tf.device(device if not holds_text else _CPU):
-            iterator = tf.compat.v1.data.make_initializable_iterator(found)
+            iterator = tf.compat.v1.data.make_initializable_iterator(result)
             element = iterator.get_next()
             self.tensors: dict[str, Any] = element if own is None else own.inputs_of(element)
         self._initializer = iterator.initializer
@@ -147,19 +147,19 @@ def dataset(pipeline: Pipeline, feeds: dict[Any, Array] | None = None) -> Any:
     records = _records(pipeline, {} if feeds is None else feeds)
     if not (pipeline.cache or pipeline.service):
         records = records.repeat(pipeline.epochs)  # so early that no batch is small but the last
-    found = _one_by_one(pipeline, records) if pipeline.one_by_one else _at_once(pipeline, records)
+    one = _one_by_one(pipeline, records) if pipeline.one_by_one else _at_once(pipeline, records)
     if pipeline.service:
-        found = _served(pipeline, found)
+        one = _served(pipeline, one)
     if pipeline.cache:
-        found = found.cache("" if pipeline.cache == MEMORY else pipeline.cache)
+        one = one.cache("" if pipeline.cache == MEMORY else pipeline.cache)
     if pipeline.cache or pipeline.service:
-        found = found.repeat(pipeline.epochs)
+        one = one.repeat(pipeline.epochs)
     options = tf.data.Options()
     options.deterministic = pipeline.threads == 1
     if pipeline.private_threads is not None:
         options.threading.private_threadpool_size = pipeline.private_threads
         options.threading.max_intra_op_parallelism = 1
-    return found.with_options(options).prefetch(PREFETCHED)
+    return one.with_options(options).prefetch(PREFETCHED)
 
 
 def _served(pipeline: Pipeline, batches: Any) -> Any:
@@ -169,10 +169,10 @@ def _served(pipeline: Pipeline, batches: Any) -> Any:
     """
     if pipeline.padded and pipeline.whole:
         raise GraphError("service-batch-fixed", batch=pipeline.batch)
-    found = distributed(batches, pipeline.service)
+    result = distributed(batches, pipeline.service)
     if pipeline.padded:
-        return found
-    return found.rebatch(pipeline.batch, drop_remainder=pipeline.whole)
+        return result
+    return result.rebatch(pipeline.batch, drop_remainder=pipeline.whole)
 
 
 def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:
@@ -182,12 +182,12 @@ def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:
     data, seed = pipeline.data, pipeline.shuffle
     if data.kind == "arrays":
         arrays = load_data(data.path)
-        found = tf.data.Dataset.from_tensor_slices(
+        result = tf.data.Dataset.from_tensor_slices(
             {name: _slot(as_declared(data, name, arrays), feeds) for name in pipeline.features}
         )
     elif data.kind == "images":
         listed = (list(data.files), list(data.labels))
-        found = tf.data.Dataset.from_tensor_slices(listed if data.labelled else listed[0])
+        result = tf.data.Dataset.from_tensor_slices(listed if data.labelled else listed[0])
     else:
         names = list(data.files)
         if seed is not None and pipeline.service:
@@ -195,7 +195,7 @@ def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:
         files = tf.data.Dataset.from_tensor_slices(names)
         if seed is not None and not pipeline.service:
             files = files.shuffle(len(names), seed)
-        found = files.interleave(
+        result = files.interleave(
             lambda file: _opened(pipeline, file),
             cycle_length=min(len(data.files), pipeline.threads),
             block_length=min(pipeline.batch, 16),
@@ -203,8 +203,8 @@ def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:
             deterministic=pipeline.threads == 1,
         )
     if seed is not None:
-        found = found.shuffle(nearby(data), seed)
-    return found
+        result = result.shuffle(nearby(data), seed)
+    return result
 
 
 def nearby(data: Data) -> int:
@@ -265,13 +265,13 @@ def _one_by_one(pipeline: Pipeline, records: Any) -> Any:
 
     parsed = records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
     results = {k: result_of(v, pipeline.features[v.feature]) for k, v in pipeline.steps.items()}
-    lengths = [name for name, each in results.items() if None in each.shape]
+    lengths = [name for name, item in results.items() if None in item.shape]
     if not lengths:
         return parsed.batch(pipeline.batch, drop_remainder=pipeline.drops)
-    shapes = {name: tf.TensorShape(each.shape) for name, each in results.items()}
+    shapes = {name: tf.TensorShape(item.shape) for name, item in results.items()}
     if pipeline.buckets:
         return parsed.bucket_by_sequence_length(
-            lambda each: tf.shape(each[lengths[0]])[0],
+            lambda entry: tf.shape(entry[lengths[0]])[0],
             [*pipeline.buckets],
             [pipeline.batch] * (len(pipeline.buckets) + 1),
             padded_shapes=shapes,

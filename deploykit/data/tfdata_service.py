@@ -96,16 +96,16 @@ def check_epoch(data: Data, address: str, sharding: str = SHARDING) -> int:
     answers.
     """
     expected = _expected(data)
-    found, times = np.unique(_found(data, address, sharding), return_counts=True)
+    result, times = np.unique(_found(data, address, sharding), return_counts=True)
     where = f"{data.path}: an epoch by the tf.data service at {address}"
-    if (again := int(times.sum()) - len(found)) > 0:
-        raise VerificationError("service-repeats", what=where, count=len(found), repeats=again)
-    lost, strange = len(np.setdiff1d(expected, found)), len(np.setdiff1d(found, expected))
+    if (again := int(times.sum()) - len(result)) > 0:
+        raise VerificationError("service-repeats", what=where, count=len(result), repeats=again)
+    lost, strange = len(np.setdiff1d(expected, result)), len(np.setdiff1d(result, expected))
     if lost or strange:
         raise VerificationError(
             "service-loses", what=where, lost=lost, count=len(expected), strange=strange
         )
-    return len(found)
+    return len(result)
 
 
 def _expected(data: Data) -> Array:
@@ -121,7 +121,7 @@ def _found(data: Data, address: str, sharding: str) -> Array:
     """Return the ids as the service gives them."""
     import tensorflow as tf
 
-    found = [np.zeros(0, np.int64)]
+    results = [np.zeros(0, np.int64)]
     options = tf.compat.v1.RunOptions(timeout_in_ms=int(1000 * PATIENCE))
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ids = distributed(_ids(data).batch(_AT_ONCE), address, sharding)
@@ -130,9 +130,9 @@ def _found(data: Data, address: str, sharding: str) -> Array:
         try:
             session.run(iterator.initializer, options=options)
             while True:
-                found.append(session.run(some, options=options))
+                results.append(session.run(some, options=options))
         except tf.errors.OutOfRangeError:
-            return np.concatenate(found)
+            return np.concatenate(results)
         except tf.errors.DeadlineExceededError:
             raise GraphError("service-silent", address=address, seconds=PATIENCE) from None
         except tf.errors.OpError as error:

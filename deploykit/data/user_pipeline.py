@@ -55,10 +55,10 @@ class OwnPipeline:
     def alone(self) -> Pipeline:
         """Return what stands for it where nobody else can read the data."""
         features = {
-            tensor: Feature(each.dtype, (each.shape or ())[1:])
-            for tensor, each in self.inputs.items()
+            tensor: Feature(item.dtype, (item.shape or ())[1:])
+            for tensor, item in self.inputs.items()
         }
-        steps = {k: Steps(feature=k, dtype=each.dtype) for k, each in features.items()}
+        steps = {k: Steps(feature=k, dtype=item.dtype) for k, item in features.items()}
         return Pipeline(Data(self.path or self.name, OWN, (), features), steps, epochs=None)
 
 
@@ -101,15 +101,15 @@ class OwnDataset:
 
         self._own = own
         sys.path += [folder for folder in own.folders if folder not in sys.path]
-        found = self._called()
-        if not isinstance(found, tf.data.Dataset):
-            raise self._error("pipeline-returned", got=type(found).__name__)
-        self.spec = found.element_spec
+        result = self._called()
+        if not isinstance(result, tf.data.Dataset):
+            raise self._error("pipeline-returned", got=type(result).__name__)
+        self.spec = result.element_spec
         self._places = self._fitting()
         self._check()
         try:
             self._graph_def = tf.raw_ops.DatasetToGraphV2(
-                input_dataset=tf.data.experimental.to_variant(found),
+                input_dataset=tf.data.experimental.to_variant(result),
                 external_state_policy=_IGNORED,
                 strip_device_assignment=True,
             ).numpy()
@@ -140,9 +140,9 @@ class OwnDataset:
         try:
             function = user_function(own.name)
             arguments, named = self._arguments(inspect.signature(function))
-            found = function(*arguments, **named)
-            endless = "epochs" in named or not hasattr(found, "repeat")
-            return found if endless else found.repeat()
+            result = function(*arguments, **named)
+            endless = "epochs" in named or not hasattr(result, "repeat")
+            return result if endless else result.repeat()
         except GraphError:
             raise
         except Error as error:
@@ -154,13 +154,15 @@ class OwnDataset:
         """Return what the function is called with: the path, the batch, and epochs without end."""
         parameters = signature.parameters
         positional = [
-            each for each in parameters.values()
-            if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-            and each.name not in (*_BATCH, "epochs")
+            parameter for parameter in parameters.values()
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+            and parameter.name not in (*_BATCH, "epochs")
         ]  # fmt: skip
-        several = any(each.kind == each.VAR_POSITIONAL for each in parameters.values())
+        several = any(
+            parameter.kind == parameter.VAR_POSITIONAL for parameter in parameters.values()
+        )
         path = [self._own.path] if self._own.path and (positional or several) else []
-        needed = [each.name for each in positional[len(path) :] if each.default is each.empty]
+        needed = [item.name for item in positional[len(path) :] if item.default is item.empty]
         if needed:
             given = "--data" if path else "nothing, for there is no --data"
             raise self._error("pipeline-parameters", needed=needed, given=given)
@@ -183,16 +185,16 @@ class OwnDataset:
         places = self._parts(spec)
         if places is not None:
             return places
-        wanted = [each.names[0] for each in inputs.values()]
+        requested = [input_.names[0] for input_ in inputs.values()]
         gives = list(spec) if isinstance(spec, Mapping) else _described(spec)
-        raise self._error("pipeline-inputs-differ", got=gives, expected=wanted)
+        raise self._error("pipeline-inputs-differ", got=gives, expected=requested)
 
     def _parts(self, spec: Any) -> dict[str, tuple[Any, ...]] | None:
         inputs = self._own.inputs
         if isinstance(spec, Mapping):
             keys = {
-                tensor: next((name for name in each.names if name in spec), None)
-                for tensor, each in inputs.items()
+                tensor: next((name for name in item.names if name in spec), None)
+                for tensor, item in inputs.items()
             }
             return None if None in keys.values() else {k: (key,) for k, key in keys.items()}
         if isinstance(spec, tuple):
@@ -204,16 +206,18 @@ class OwnDataset:
         """Raise GraphError where a part of an element is not what its input takes."""
         import tensorflow as tf
 
-        for tensor, each in self._own.inputs.items():
-            found = _at(self.spec, self._places[tensor])
+        for tensor, item in self._own.inputs.items():
+            result = _at(self.spec, self._places[tensor])
             name = split(tensor)[0]
-            if not isinstance(found, tf.TensorSpec):
-                raise self._error("pipeline-gives-no-tensor", name=name, got=type(found).__name__)
-            gives = f"{found.dtype.name} {_shape(found.shape)}"
-            fits = found.dtype.name == each.dtype and found.shape.is_compatible_with(each.shape)
-            if not fits or found.shape.rank == 0:
-                wanted = f"{each.dtype} {_shape(tf.TensorShape(each.shape))}"
-                raise self._error("pipeline-input-differs", name=name, got=gives, expected=wanted)
+            if not isinstance(result, tf.TensorSpec):
+                raise self._error("pipeline-gives-no-tensor", name=name, got=type(result).__name__)
+            gives = f"{result.dtype.name} {_shape(result.shape)}"
+            fits = result.dtype.name == item.dtype and result.shape.is_compatible_with(item.shape)
+            if not fits or result.shape.rank == 0:
+                requested = f"{item.dtype} {_shape(tf.TensorShape(item.shape))}"
+                raise self._error(
+                    "pipeline-input-differs", name=name, got=gives, expected=requested
+                )
 
     def _error(self, code: str, /, **fields: object) -> GraphError:
         return GraphError(code, source=f"pipeline {self._own.name}", **fields)

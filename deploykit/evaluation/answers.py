@@ -76,13 +76,13 @@ def of_classes(
     broken = (chosen == NONE) if other is None else (chosen == NONE) | (other == NONE)
     sizes = np.where(broken | np.isnan(sizes), 1.0, sizes)
     order = np.lexsort((-sizes, ~differs))
-    taken = [n for n in order.tolist() if candidates[n]][:most]
+    used = [n for n in order.tolist() if candidates[n]][:most]
     return Apart(
-        taken,
-        [float(sizes[n]) for n in taken],
-        [_answer(one[n], int(chosen[n]), names) for n in taken],
+        used,
+        [float(sizes[n]) for n in used],
+        [_answer(one[n], int(chosen[n]), names) for n in used],
         [None if two is None or other is None else _answer(two[n], int(other[n]), names)
-         for n in taken],
+         for n in used],
     )  # fmt: skip
 
 
@@ -105,12 +105,12 @@ def of_numbers(first: Array, last: Array | None, labels: Array | None, most: int
             if last is not None:
                 sizes = sizes - np.abs(one - truth).mean(1)
     sizes = np.where(np.isfinite(sizes), sizes, np.inf)
-    taken = [n for n in np.argsort(-sizes, kind="stable").tolist() if sizes[n] > 0][:most]
+    used = [n for n in np.argsort(-sizes, kind="stable").tolist() if sizes[n] > 0][:most]
     return Apart(
-        taken,
-        [float(min(sizes[n], np.finfo(np.float64).max)) for n in taken],
-        [_number(one[n]) for n in taken],
-        [None if last is None else _number(two[n]) for n in taken],
+        used,
+        [float(min(sizes[n], np.finfo(np.float64).max)) for n in used],
+        [_number(one[n]) for n in used],
+        [None if last is None else _number(two[n]) for n in used],
     )
 
 

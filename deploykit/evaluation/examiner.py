@@ -82,8 +82,8 @@ class Examiner:
         """Run the model on batches. GraphError: the engine refuses it, or the arrays."""
         assert self._session is not None
         for feed in feeds:
-            found = self._session.run(self._fetches, feed)
-            self._parts.append([np.asarray(each) for each in found])
+            result = self._session.run(self._fetches, feed)
+            self._parts.append([np.asarray(item) for item in result])
 
     def keep(self, samples: int) -> None:
         """Keep the answers of the model, of so many samples, and let it go."""
@@ -119,10 +119,10 @@ class Examiner:
         """
         self._cut(samples)
         scores: list[Score | None] = [None] * len(self._outputs)
-        each: list[Array | None] = [None] * len(self._outputs)
+        arrays: list[Array | None] = [None] * len(self._outputs)
         if self._metric is not None:
             scores = [self._metric(outputs, labels) for outputs in self._outputs]
-            each = [self._metric.of_each(outputs, labels) for outputs in self._outputs]
+            arrays = [self._metric.of_each(outputs, labels) for outputs in self._outputs]
         first, last = (next(iter(outputs.values())) for outputs in self._pair())
         several, is_alike = len(self._outputs) > 1, first.shape == last.shape
         are_classes = are_scores(first, samples) and are_scores(last, samples)
@@ -134,13 +134,13 @@ class Examiner:
             apart = of_numbers(first, other, labels, most)
         return Findings(
             scores,
-            _change(scores, each) if several else None,
+            _change(scores, arrays) if several else None,
             agreement,
-            self._by_class(each, labels, names),
+            self._by_class(arrays, labels, names),
             apart,
             answers_of(first, maker),
             self._noise(samples) if several else None,
-            () if groups is None else self._by_group(each, groups),
+            () if groups is None else self._by_group(arrays, groups),
         )
 
     def pictures(
@@ -152,29 +152,29 @@ class Examiner:
     def _cut(self, samples: int) -> None:
         """Leave out what a model answered of samples that another one had not."""
         for n, count in enumerate(self._counts):
-            for name, each in self._outputs[n].items():
-                self._outputs[n][name] = _first(each, count, samples)
-            self._compared[n] = [_first(each, count, samples) for each in self._compared[n]]
+            for name, entry in self._outputs[n].items():
+                self._outputs[n][name] = _first(entry, count, samples)
+            self._compared[n] = [_first(item, count, samples) for item in self._compared[n]]
 
     def _noise(self, samples: int) -> GroupCloseness | None:
         """Return how close the last model is to the first on all samples."""
         whole = np.full(samples, "", object)
-        (found,) = closeness_by_group(self._compared_pairs(), whole)
-        return None if found.sqnr_db is None else found
+        (result,) = closeness_by_group(self._compared_pairs(), whole)
+        return None if result.sqnr_db is None else result
 
     def _compared_pairs(self) -> list[tuple[Array, Array]]:
         return list(zip(self._compared[0], self._compared[-1], strict=True))
 
-    def _by_group(self, each: Sequence[Array | None], groups: Array) -> tuple[GroupAccuracy, ...]:
+    def _by_group(self, arrays: Sequence[Array | None], groups: Array) -> tuple[GroupAccuracy, ...]:
         """Return how close models are on each group of samples, and how right each of them is."""
         pairs = self._compared_pairs() if len(self._outputs) > 1 else []
-        right = [one for one in each if one is not None]
+        right = [one for one in arrays if one is not None]
         are_scored = len(right) == len(self._outputs) and all(
             len(one) == len(groups) for one in right
         )
         return tuple(
-            GroupAccuracy(found, tuple(_mean(one[at]) for one in right if are_scored))
-            for found, (_, at) in zip(
+            GroupAccuracy(result, tuple(_mean(one[at]) for one in right if are_scored))
+            for result, (_, at) in zip(
                 closeness_by_group(pairs, groups), members(groups), strict=True
             )
         )
@@ -183,22 +183,22 @@ class Examiner:
         return self._outputs[0], self._outputs[-1]
 
     def _by_class(
-        self, each: Sequence[Array | None], labels: Array | None, names: Sequence[str]
+        self, arrays: Sequence[Array | None], labels: Array | None, names: Sequence[str]
     ) -> tuple[ClassAccuracy, ...]:
         """Return how right models are of each class that labels name."""
-        right = [one for one in each if one is not None and one.dtype == bool]
+        right = [one for one in arrays if one is not None and one.dtype == bool]
         first = next(iter(self._outputs[0].values()))
         if len(right) < len(self._outputs) or labels is None or first.shape[1] > MOST_CLASSES:
             return ()
         numbers = class_numbers(labels.astype(np.int64), *first.shape)
         assert numbers is not None  # the metric has taken them
-        found = []
+        results = []
         for number in np.unique(numbers).tolist():
             chosen = numbers == number
             count = int(chosen.sum())
             scores = tuple(_mean(one[chosen]) for one in right)
-            found.append(ClassAccuracy(number, class_name(number, names), count, scores))
-        return tuple(found)
+            results.append(ClassAccuracy(number, class_name(number, names), count, scores))
+        return tuple(results)
 
 
 def _first(values: Array, count: int, samples: int) -> Array:
@@ -206,16 +206,16 @@ def _first(values: Array, count: int, samples: int) -> Array:
     return values[:samples] if values.ndim and len(values) == count else values
 
 
-def _mean(each: Array) -> Score:
+def _mean(array: Array) -> Score:
     """Return the mean of what samples give, with the interval of a share or else of a mean."""
-    if each.dtype == bool:
-        return Score(float(each.mean()), wilson(int(each.sum()), len(each)))
-    return Score(float(each.mean()), interval_of_mean(each))
+    if array.dtype == bool:
+        return Score(float(array.mean()), wilson(int(array.sum()), len(array)))
+    return Score(float(array.mean()), interval_of_mean(array))
 
 
-def _change(scores: Sequence[Score | None], each: Sequence[Array | None]) -> Score | None:
+def _change(scores: Sequence[Score | None], arrays: Sequence[Array | None]) -> Score | None:
     """Return how the metric changed from the first model to the last."""
-    before, after = each[0], each[-1]
+    before, after = arrays[0], arrays[-1]
     if before is not None and after is not None:
         return change(before, after)
     if scores[0] is None or scores[-1] is None:

@@ -63,24 +63,24 @@ def examine(
         labels, made_by = _labels(samples, count), maker(first.frozen, outputs[0]).op
         groups = None if samples.groups is None else samples.groups[:count]
         with samples.named():
-            found: Findings = worker.ask(
+            findings: Findings = worker.ask(
                 "findings", labels, count, samples.class_names, worst, made_by, groups
             )
-        _require_something(found, first)
-        pictures = _pictures(worker, samples, found.apart.samples)
+        _require_something(findings, first)
+        pictures = _pictures(worker, samples, findings.apart.samples)
     return Accuracy(
         metric or None,
         count,
         samples.source or "arrays",
-        tuple(map(ModelAccuracy, models, found.scores, engines, models.values())),
-        found.change,
-        found.agreement,
-        found.noise,
-        found.groups,
-        found.by_class,
-        _worst(found, samples, labels, pictures),
+        tuple(map(ModelAccuracy, models, findings.scores, engines, models.values())),
+        findings.change,
+        findings.agreement,
+        findings.noise,
+        findings.groups,
+        findings.by_class,
+        _worst(findings, samples, labels, pictures),
         samples.class_order,
-        _doubts(found, labels, count),
+        _doubts(findings, labels, count),
         samples.fed,
     )
 
@@ -155,16 +155,16 @@ def _compared(models: Mapping[str, OpenedModel], whole: bool) -> dict[str, list[
     """
     first_name, *_, last_name = [*models] * 2
     first, last = models[first_name], models[last_name]
-    found: dict[str, list[str]] = {first_name: [], last_name: []}
+    result: dict[str, list[str]] = {first_name: [], last_name: []}
     if first is last:
-        return found
+        return result
     names, others = first.frozen.outputs, _outputs(first, last, whole)
     for own, other in zip(names[: None if whole else 1], others, strict=False):
         before = before_softmax(first.frozen, own), before_softmax(last.frozen, other)
         if (before[0] is None) == (before[1] is None):
-            found[first_name].append(before[0] or own)
-            found[last_name].append(before[1] or other)
-    return found
+            result[first_name].append(before[0] or own)
+            result[last_name].append(before[1] or other)
+    return result
 
 
 def _run(
@@ -199,15 +199,15 @@ def _labels(samples: Dataset, count: int) -> Array | None:
     return labels if labels is None or not labels.ndim else labels[:count]
 
 
-def _require_something(found: Findings, first: OpenedModel) -> None:
+def _require_something(findings: Findings, first: OpenedModel) -> None:
     """Raise GraphError where nothing was compared."""
-    if all(each is None for each in found.scores) and found.agreement is None:
+    if all(score is None for score in findings.scores) and findings.agreement is None:
         raise GraphError("models-not-comparable", source=first.source)
 
 
-def _doubts(found: Findings, labels: Array | None, count: int) -> tuple[str, ...]:
+def _doubts(findings: Findings, labels: Array | None, count: int) -> tuple[str, ...]:
     """Return what speaks against the answers of the first model; it is warned of."""
-    answers = found.answers
+    answers = findings.answers
     if answers is None or len(answers.numbers) != count:
         return ()
     said = doubt(answers.numbers, answers.classes, labels)
@@ -217,13 +217,13 @@ def _doubts(found: Findings, labels: Array | None, count: int) -> tuple[str, ...
 
 
 def _worst(
-    found: Findings, samples: Dataset, labels: Array | None, pictures: Sequence[str | None]
+    findings: Findings, samples: Dataset, labels: Array | None, pictures: Sequence[str | None]
 ) -> tuple[Disagreement, ...]:
     """Return disagreements with what is known of each sample."""
-    apart = found.apart
+    apart = findings.apart
     truth = None
-    if labels is not None and found.answers is not None:
-        truth = class_numbers(labels, samples.count, found.answers.classes)
+    if labels is not None and findings.answers is not None:
+        truth = class_numbers(labels, samples.count, findings.answers.classes)
     entries = []
     for place, number in enumerate(apart.samples):
         entries.append(

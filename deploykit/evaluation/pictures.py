@@ -32,7 +32,7 @@ def pictures(photos: Sequence[bytes | Array], span: tuple[float, float] | None) 
 
     It is meant for a child process, as it may start TensorFlow.
     """
-    return [_picture(each, span) for each in photos]
+    return [_picture(photo, span) for photo in photos]
 
 
 def span_of(array: Array) -> tuple[float, float]:
@@ -41,7 +41,7 @@ def span_of(array: Array) -> tuple[float, float]:
     if not finite.size:
         return _RANGES[0]
     low, high = float(finite.min()), float(finite.max())
-    fits = [each for each in _RANGES if each[0] <= low and high <= each[1]]
+    fits = [range_ for range_ in _RANGES if range_[0] <= low and high <= range_[1]]
     return fits[0] if fits else (low, high)
 
 
@@ -88,12 +88,12 @@ def shrunk(pixels: Array, most: int) -> Array:
     """Return pixels, uint8, with sides of at most so many: means of those that they stand for."""
     longest = max(*pixels.shape[:2], most)
     height, width = (max(1, round(size * most / longest)) for size in pixels.shape[:2])
-    found = pixels.astype(np.float64)
-    for axis, wanted in ((0, height), (1, width)):
-        ends = np.arange(wanted + 1) * found.shape[axis] // wanted
+    result = pixels.astype(np.float64)
+    for axis, expected in ((0, height), (1, width)):
+        ends = np.arange(expected + 1) * result.shape[axis] // expected
         counts = np.diff(ends).reshape([-1, 1, 1] if axis == 0 else [1, -1, 1])
-        found = np.add.reduceat(found, ends[:-1], axis=axis) / counts
-    return found.round().astype(np.uint8)
+        result = np.add.reduceat(result, ends[:-1], axis=axis) / counts
+    return result.round().astype(np.uint8)
 
 
 def _jpeg(pixels: Array, quality: int) -> bytes:

@@ -62,12 +62,12 @@ def with_names(
     if not names:
         return dict(signatures), {}
     given = signatures[DEFAULT]
-    gone = {DEFAULT, *(n for n, each in signatures.items() if n == chosen and each == given)}
-    kept = {name: each for name, each in signatures.items() if name not in gone}
+    gone = {DEFAULT, *(n for n, item in signatures.items() if n == chosen and item == given)}
+    retained = {name: item for name, item in signatures.items() if name not in gone}
     for name in names:
-        if name in kept:
-            raise GraphError("signature-name-taken", name=name, taken=kept)
-    return kept | dict.fromkeys(names, given), dict.fromkeys(gone, names[0])
+        if name in retained:
+            raise GraphError("signature-name-taken", name=name, taken=retained)
+    return retained | dict.fromkeys(names, given), dict.fromkeys(gone, names[0])
 
 
 def _renamed(
@@ -95,15 +95,15 @@ def _renamed(
                 "alias-twice", option=option, alias=alias, name=name, side=side, existing=new[old]
             )
         new[old] = alias
-    found: dict[str, Tensor] = {}
+    result: dict[str, Tensor] = {}
     for old, tensor in tensors.items():
         alias = new.get(old, old)
-        if alias in found:
+        if alias in result:
             raise GraphError(
                 "alias-ambiguous", source=option, alias=alias, side=side, known=tensors
             )
-        found[alias] = tensor
-    return found
+        result[alias] = tensor
+    return result
 
 
 def _check_name(option: str, name: str) -> None:

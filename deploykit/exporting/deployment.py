@@ -69,16 +69,16 @@ class Manifests:
 
     def check_inputs(self, inputs: Mapping[str, Tensor]) -> None:
         """Raise GraphError if requests cannot be put together."""
-        wanted = "leave out --batching"
+        expected = "leave out --batching"
         if self._tuned_batch and not self.batching:
-            wanted = (
+            expected = (
                 f'{self.settings_from} recommends batch {self.settings.batch}: take "batch" out of '
                 "its settings, or open the batch"
             )
         for alias, tensor in inputs.items() if self.batches else ():
             if tensor.shape is not None and (not tensor.shape or tensor.shape[0] >= 0):
                 raise GraphError(
-                    "input-shape-not-batchable", alias=alias, shape=tensor.shape, advice=wanted
+                    "input-shape-not-batchable", alias=alias, shape=tensor.shape, advice=expected
                 )
 
     def write(self, base: Path, version: int) -> list[Path]:
@@ -111,11 +111,11 @@ class Manifests:
 
     def _environment(self) -> dict[str, str]:
         """Return the variables of the settings that are not of this machine."""
-        found = replace(self.settings, allocator=None).environment
-        found.pop("CUDA_VISIBLE_DEVICES", None)
+        result = replace(self.settings, allocator=None).environment
+        result.pop("CUDA_VISIBLE_DEVICES", None)
         if self.settings.allocator == "huge-pages":
-            found |= allocators.variables("huge-pages", {})
-        return {name: value for name, value in found.items() if value is not None}
+            result |= allocators.variables("huge-pages", {})
+        return {name: value for name, value in result.items() if value is not None}
 
     def _has_session(self, models: Mapping[str, Path]) -> bool:
         """Say whether TensorFlow Serving can run ops one by one, as is recommended, in all models.

@@ -89,15 +89,15 @@ class EnginePart:
         if self.content is None:
             return [f"TensorFlow computes it: {self.why}"] if self.why else []
         use = self.content.use
-        found = [
+        results = [
             f"OpenVINO {use.version} runs {', '.join(self.signatures)}, with TensorFlow's outputs"
         ]
         if self.split:
             names = ", ".join(sorted(self.split))
-            found.append(f"TensorFlow runs the pre- and postprocessing of {names}")
+            results.append(f"TensorFlow runs the pre- and postprocessing of {names}")
         left = self.content.left.items()
-        found += [f"TensorFlow runs {name} alone: {why}" for name, why in left]
-        return [*found, *(f"not compared at {each}" for each in self.notes)]
+        results += [f"TensorFlow runs {name} alone: {why}" for name, why in left]
+        return [*results, *(f"not compared at {note}" for note in self.notes)]
 
 
 def in_tensorflow(callee: NamedModel) -> NamedModel:
@@ -108,18 +108,18 @@ def in_tensorflow(callee: NamedModel) -> NamedModel:
     if not holds_codes(callee.graph):
         return callee
     made = onednn_graph(callee.graph)
-    found = verify(
+    result = verify(
         callee.graph, made, input_range=made_up_range(callee.graph), min_sqnr=CODES_BAR.min_sqnr
     )
-    if not found.passed:
-        kind = VerificationError if found.verified else UnverifiedError
-        raise kind("onednn-form-differs", reason=found.reason)
-    others = tuple(replace(each, graph=made) for each in callee.others)
+    if not result.passed:
+        kind = VerificationError if result.verified else UnverifiedError
+        raise kind("onednn-form-differs", reason=result.reason)
+    others = tuple(replace(other, graph=made) for other in callee.others)
     return replace(callee, graph=made, others=others)
 
 
 def engine_part(
-    asked: str | None,
+    requested: str | None,
     callee: NamedModel,
     signatures: Mapping[str, SignatureDef],
     samples: Mapping[str, Array] | None = None,
@@ -138,13 +138,13 @@ def engine_part(
     GraphError: the engine that is asked for cannot be had here, or refuses the graph.
     VerificationError: it departs from TensorFlow.
     """
-    if asked is not None and asked not in CHOICES:
-        raise GraphError("not-one-of", what="the engine", known=CHOICES, got=asked)
+    if requested is not None and requested not in CHOICES:
+        raise GraphError("not-one-of", what="the engine", known=CHOICES, got=requested)
     use = about(callee.graph).engine
-    wanted = asked or (AUTO if use is not None and use.engine == OPENVINO else TENSORFLOW)
-    if wanted == TENSORFLOW:
+    expected = requested or (AUTO if use is not None and use.engine == OPENVINO else TENSORFLOW)
+    if expected == TENSORFLOW:
         return EnginePart()
-    if wanted == OPENVINO:
+    if expected == OPENVINO:
         check_engine(OPENVINO)
     if why := lacking(OPENVINO):
         return _tensorflow(f"OpenVINO was not compared here, as {why}")
@@ -152,20 +152,20 @@ def engine_part(
     try:
         return _compared(use, callee, signatures, samples, version or callee.graph)
     except Error as error:
-        if wanted == OPENVINO:
+        if expected == OPENVINO:
             raise
         return _tensorflow(str(error))
 
 
 def samples_of(feeds: Any, most: int = _MOST) -> dict[str, Array]:
     """Return the first of feeds, which are one sample each, as arrays by alias."""
-    found = [{name.removesuffix(":0"): array for name, array in feed.items()}
+    results = [{name.removesuffix(":0"): array for name, array in feed.items()}
              for feed in islice(feeds, most)]  # fmt: skip
     return {
-        alias: np.concatenate([np.asarray(each[alias]) for each in found])
-        if np.ndim(found[0][alias])
-        else np.asarray(found[0][alias])
-        for alias in (found[0] if found else ())
+        alias: np.concatenate([np.asarray(result[alias]) for result in results])
+        if np.ndim(results[0][alias])
+        else np.asarray(results[0][alias])
+        for alias in (results[0] if results else ())
     }
 
 
@@ -182,20 +182,20 @@ def _compared(
     version: Graph,
 ) -> EnginePart:
     """Return what OpenVINO computes. Raises why it computes nothing, or another thing."""
-    left, taken = dict[str, str](), dict[str, EngineSignature]()
+    left, used = dict[str, str](), dict[str, EngineSignature]()
     for name, signature in sorted(signatures.items()):
         sides = [_tensors(side) for side in (signature.inputs, signature.outputs)]
         if why := _why_not(callee.graph, *sides):
             left[name] = why
         else:
-            taken[name] = EngineSignature(*({a: _ours(t) for a, t in s.items()} for s in sides))
-    models = _models(version, {name: signatures[name] for name in left}, taken, callee)
+            used[name] = EngineSignature(*({a: _ours(t) for a, t in s.items()} for s in sides))
+    models = _models(version, {name: signatures[name] for name in left}, used, callee)
     if MODEL in models.values():
-        taken[MODEL] = _model_of(callee)
-    checks, kept = dict[str, EngineCheck](), dict[str, EngineSignature]()
+        used[MODEL] = _model_of(callee)
+    checks, retained = dict[str, EngineCheck](), dict[str, EngineSignature]()
     own = {normal(t.name): alias for alias, t in callee.inputs.items()}
-    for names in _alike(taken):
-        graph = _part(callee.graph, [taken[name] for name in names])
+    for names in _alike(used):
+        graph = _part(callee.graph, [used[name] for name in names])
         data = None
         if samples and set(graph.inputs) <= own.keys():
             data = {
@@ -208,37 +208,37 @@ def _compared(
             continue
         check.require()
         checks |= dict.fromkeys(names, check)
-        kept |= {name: taken[name] for name in names}
-    if not kept:
+        retained |= {name: used[name] for name in names}
+    if not retained:
         raise GraphError("openvino-no-signature", reasons=_listed(left))
-    split = {name: model for name, model in models.items() if model in kept}
+    split = {name: model for name, model in models.items() if model in retained}
     for name, model in split.items():
-        ends = [[t.name for t in kept[model].outputs.values()],
+        ends = [[t.name for t in retained[model].outputs.values()],
                 [t.name for t in signatures[name].outputs.values()]]  # fmt: skip
         if why := differs_when_split(version, checks[model].cases, *ends):
             raise VerificationError("signature-not-splittable", name=name, reason=why)
         del left[name]
-    return replace(_part_of(use, callee.graph, kept, checks, left), split=tuple(split))
+    return replace(_part_of(use, callee.graph, retained, checks, left), split=tuple(split))
 
 
 def _models(
     version: Graph,
     signatures: Mapping[str, SignatureDef],
-    taken: Mapping[str, EngineSignature],
+    used: Mapping[str, EngineSignature],
     callee: NamedModel,
 ) -> dict[str, str]:
     """Return by signature which model is in it: another signature, or MODEL."""
-    found, known = dict[str, str](), dict(taken)
+    result, known = dict[str, str](), dict(used)
     if not _why_not(callee.graph, callee.inputs, callee.outputs):
         known[MODEL] = _model_of(callee)
     for name, signature in signatures.items():
         sides = [[t.name for t in side.values()] for side in (signature.inputs, signature.outputs)]
-        for model, each in known.items():
-            ends = [[t.name for t in side.values()] for side in (each.inputs, each.outputs)]
+        for model, item in known.items():
+            ends = [[t.name for t in side.values()] for side in (item.inputs, item.outputs)]
             if is_cut(version, *sides, *ends):
-                found[name] = model
+                result[name] = model
                 break
-    return found
+    return result
 
 
 def _model_of(callee: NamedModel) -> EngineSignature:
@@ -259,15 +259,15 @@ def _part_of(
         EngineAnswer(
             name,
             case.batch,
-            {alias: case.feeds[normal(t.name)] for alias, t in each.inputs.items()},
-            {alias: np.asarray(case.expected[normal(t.name)]) for alias, t in each.outputs.items()},
+            {alias: case.feeds[normal(t.name)] for alias, t in item.inputs.items()},
+            {alias: np.asarray(case.expected[normal(t.name)]) for alias, t in item.outputs.items()},
         )
-        for name, each in signatures.items()
+        for name, item in signatures.items()
         for case in _kept(checks[name].cases, len(signatures))
     ]
     bars = {
-        name: {alias: checks[name].bars[normal(t.name)] for alias, t in each.outputs.items()}
-        for name, each in signatures.items()
+        name: {alias: checks[name].bars[normal(t.name)] for alias, t in item.outputs.items()}
+        for name, item in signatures.items()
     }
     takes_empty = all(check.takes_empty for check in checks.values())
     content = EngineFolder(
@@ -280,14 +280,14 @@ def _part_of(
 
 def _kept(cases: Sequence[EngineCase], signatures: int) -> Sequence[EngineCase]:
     """Return the cases whose arrays a server reads; GraphError: there is none."""
-    most, kept = MOST_ANSWERS // (2 * signatures), list[EngineCase]()
+    most, retained = MOST_ANSWERS // (2 * signatures), list[EngineCase]()
     for case in sorted(cases, key=_bytes):
         if _bytes(case) <= most:
             most -= _bytes(case)
-            kept.append(case)
-    if not any(case.batch for case in kept):
+            retained.append(case)
+    if not any(case.batch for case in retained):
         raise GraphError("engine-answers-too-large", bytes=_bytes(cases[0]))
-    return sorted(kept, key=lambda case: -case.batch)
+    return sorted(retained, key=lambda case: -case.batch)
 
 
 def _bytes(case: EngineCase) -> int:
@@ -309,18 +309,20 @@ def _why_not(graph: Graph, inputs: Mapping[str, Tensor], outputs: Mapping[str, T
 
 def _alike(signatures: Mapping[str, EngineSignature]) -> list[list[str]]:
     """Return the names of signatures with the same inputs, which are one graph in a server."""
-    found: dict[frozenset[str], list[str]] = {}
-    for name, each in signatures.items():
-        fed = frozenset(tensor.name for tensor in each.inputs.values())
-        found.setdefault(fed, []).append(name)
-    return list(found.values())
+    names: dict[frozenset[str], list[str]] = {}
+    for name, item in signatures.items():
+        fed = frozenset(tensor.name for tensor in item.inputs.values())
+        names.setdefault(fed, []).append(name)
+    return list(names.values())
 
 
 def _part(graph: Graph, signatures: Sequence[EngineSignature]) -> Graph:
     """Return what signatures need of a graph."""
     part = graph.copy()
     sides = [
-        dict.fromkeys(normal(t.name) for each in signatures for t in getattr(each, side).values())
+        dict.fromkeys(
+            normal(t.name) for signature in signatures for t in getattr(signature, side).values()
+        )
         for side in ("inputs", "outputs")
     ]
     part.inputs, part.outputs = sides

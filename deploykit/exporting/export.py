@@ -134,8 +134,8 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
     check_free(base / name, how.version)
     opened, callee = open_named_model(source)
     callee = with_aliases(callee, how.input_aliases, how.output_aliases)
-    for each in (opened, replace(opened, graph=callee.graph)):  # all of its signatures too
-        each.refuse_effects(how.allow_ops)
+    for item in (opened, replace(opened, graph=callee.graph)):  # all of its signatures too
+        item.refuse_effects(how.allow_ops)
     how.manifests.check_inputs(callee.inputs)
     origin = FileDigest(opened.sha256, opened.bytes)
     if opened.bytes is None:  # before the graph is changed
@@ -158,11 +158,11 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
     if samples is not None:
         samples = renamed.get(samples[0], samples[0]), *samples[1:]
     part = engine_part(how.engine, plain, signatures, given, callee.graph)
-    found, fed = _warm_up(name, samples, signatures, how)
+    result, fed = _warm_up(name, samples, signatures, how)
     written = saved_model(callee.graph, signatures)
     digest = file_digest(written)
     made_of = Provenance(
-        origin, signatures=described(signatures), warm_up_requests=len(found), saved_model=digest
+        origin, signatures=described(signatures), warm_up_requests=len(result), saved_model=digest
     )
     files: dict[str, Iterable[bytes]] = {
         "saved_model.pb": written,
@@ -171,8 +171,8 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
     }
     if part.content is not None:
         files |= engine_files(part.content, digest.sha256)
-    if found:
-        files[WARM_UP] = found
+    if result:
+        files[WARM_UP] = result
     if labels:
         files[LABELS] = [f"{label}\n".encode() for label in labels]
     if photos is not None:
@@ -180,10 +180,13 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
         files[STEPS] = [f"{json.dumps(document(declared), indent=2)}\n".encode()]
         fed = {**fed, **photos.fed}
     folder = write_version(base, name, files, how.version, check_loads)
-    number, total = int(folder.name), sum(len(each) for pieces in files.values() for each in pieces)
+    number, total = (
+        int(folder.name),
+        sum(len(piece) for pieces in files.values() for piece in pieces),
+    )
     manifests = how.manifests
     beside = manifests.write(base, number) if manifests.kinds or manifests.batching else ()
-    return Exported(opened, folder, name, number, signatures, len(found), total, beside, fed, part)
+    return Exported(opened, folder, name, number, signatures, len(result), total, beside, fed, part)
 
 
 def _photos(callee: NamedModel, inputs: Graph, how: ExportOptions) -> PhotoSides | None:
@@ -207,9 +210,11 @@ def _known_labels(callee: NamedModel) -> Sequence[str]:
     """Return what is known of the names of classes, where they fit the scores."""
     labels = about(callee.graph).labels
     fitting = [
-        each
-        for each in callee.outputs.values()
-        if each.dtype == "float32" and each.shape is not None and each.shape[1:] == (len(labels),)
+        output
+        for output in callee.outputs.values()
+        if output.dtype == "float32"
+        and output.shape is not None
+        and output.shape[1:] == (len(labels),)
     ]
     return labels if len(fitting) == 1 and CLASSES not in callee.outputs else ()
 

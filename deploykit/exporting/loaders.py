@@ -48,7 +48,7 @@ def refusals(folder: str) -> list[str]:
         "tf.compat.v1.saved_model.load": lambda: Session.of_saved_model(folder, [SERVE]),
         "tf.saved_model.load": lambda: tf.saved_model.load(folder, tags=[SERVE]),
     }
-    found = []
+    results = []
     for name, load in loaders.items():
         try:
             load()
@@ -56,8 +56,8 @@ def refusals(folder: str) -> list[str]:
             reason = failed("server-cannot-load", error, name=name, reason=sentence(error))
             if isinstance(reason, LimitError):
                 raise reason from None
-            found.append(str(reason))
-    return found
+            results.append(str(reason))
+    return results
 
 
 def refused_in_turn(folder: str | os.PathLike[str]) -> str:
@@ -77,10 +77,10 @@ def _refused(folder: str) -> str:
     try:
         with graph.as_default():
             parts.loader.load(session, [SERVE], folder)
-        for each in signatures.values():
+        for signature in signatures.values():
             fetched, fed = (
                 [graph.get_tensor_by_name(tensor.name) for tensor in side.values()]
-                for side in (each.outputs, each.inputs)
+                for side in (signature.outputs, signature.inputs)
             )
             in_callers_thread(session, fetched, fed)
     except (parts.errors.OpError, ValueError, KeyError, TypeError, RuntimeError) as error:

@@ -57,14 +57,14 @@ def names(
     kinds: Sequence[str], batching: bool, session: bool = False, openvino_alone: bool = False
 ) -> list[str]:
     """Return the names of the files of some kinds; those of `config` go with every other kind."""
-    found = ["models.config", "monitoring.config", "ssl.config"] if kinds else []
-    found += ["batching.config"] if batching else []
-    found += ["session.config"] if kinds and session else []
+    results = ["models.config", "monitoring.config", "ssl.config"] if kinds else []
+    results += ["batching.config"] if batching else []
+    results += ["session.config"] if kinds and session else []
     if "docker" in kinds:
-        found += ["Dockerfile", "Dockerfile.deploykit"]
-        found += [OPENVINO_DOCKERFILE] if openvino_alone else []
-        found += [".dockerignore", "compose.yaml"]
-    return found + [f"{kind}.yaml" for kind in ("kubernetes", "kserve") if kind in kinds]
+        results += ["Dockerfile", "Dockerfile.deploykit"]
+        results += [OPENVINO_DOCKERFILE] if openvino_alone else []
+        results += [".dockerignore", "compose.yaml"]
+    return results + [f"{kind}.yaml" for kind in ("kubernetes", "kserve") if kind in kinds]
 
 
 def manifests(deployment: Deployment, kinds: Sequence[str]) -> dict[str, str]:
@@ -135,10 +135,10 @@ def _values(deployment: Deployment) -> dict[str, object]:
 def _threads(threads: tuple[int, int] | None, in_turn: bool) -> list[str]:
     """Return flags for threads inside an op and ops at once; -1 is in turn, to deploykit alone."""
     intra, inter = "tensorflow_intra_op_parallelism", "tensorflow_inter_op_parallelism"
-    found = [] if threads is None else [f"--{intra}={threads[0]}"]
+    results = [] if threads is None else [f"--{intra}={threads[0]}"]
     if in_turn or threads is not None:
-        found.append(f"--{inter}={-1 if in_turn or threads is None else threads[1]}")
-    return found
+        results.append(f"--{inter}={-1 if in_turn or threads is None else threads[1]}")
+    return results
 
 
 def dns_label(name: str) -> str:

@@ -66,7 +66,7 @@ def callee_of_graph(
                  for side in (names.inputs, names.outputs)]  # fmt: skip
         return NamedModel(graph, name, names.method, sides[0], sides[1])
 
-    others = tuple(callee(each, names) for each, names in known.items() if names.outputs)
+    others = tuple(callee(item, names) for item, names in known.items() if names.outputs)
     return replace(callee(name, first), others=others)
 
 
@@ -101,15 +101,15 @@ def _callee(opened: OpenedModel, source: ModelSource, names: Sequence[str]) -> N
         return callee_of_graph(frozen, {})
     if names:
         tensors = iter(frozen.outputs)
-        found = {}
-        for each in names:
-            fed, fetched = signature_sides(meta, each)
+        results = {}
+        for item in names:
+            fed, fetched = signature_sides(meta, item)
             outputs = dict(zip(fetched, islice(tensors, len(fetched)), strict=True))
-            found[each] = _signed(
-                frozen, meta, each, inputs_by_alias(frozen, fed), outputs, pins or {}
+            results[item] = _signed(
+                frozen, meta, item, inputs_by_alias(frozen, fed), outputs, pins or {}
             )
-        chosen = found.pop(name)
-        return replace(chosen, others=tuple(found.values()))
+        chosen = results.pop(name)
+        return replace(chosen, others=tuple(results.values()))
     fed, fetched = signature_sides(meta, name)
     outputs = dict(zip(interface.outputs or fetched, frozen.outputs, strict=True))
     if interface.inputs:
@@ -122,8 +122,8 @@ def _callee(opened: OpenedModel, source: ModelSource, names: Sequence[str]) -> N
 
 def _all_signatures(files: ModelFiles, source: ModelSource) -> list[str]:
     """Return the signatures of a SavedModel where all of them are to be kept, or none."""
-    asked = replace(source.interface, tags=())
-    if files.kind != "saved_model" or source.graph is not None or asked != Interface():
+    requested = replace(source.interface, tags=())
+    if files.kind != "saved_model" or source.graph is not None or requested != Interface():
         return []
     names = signatures(files.meta)
     return names if len(names) > 1 and DEFAULT in names else []
@@ -143,8 +143,8 @@ def _naming_all(meta: MetaGraphDef, source: ModelSource, names: Sequence[str]) -
     }
     fed = [tensor for side, _ in sides for tensor in side.values() if tensor not in switches]
     fetched = [tensor for _, side in sides for tensor in side.values()]
-    inputs = [_with_port(each) for each in dict.fromkeys(fed)]
-    outputs = [_with_port(each) for each in fetched]
+    inputs = [_with_port(item) for item in dict.fromkeys(fed)]
+    outputs = [_with_port(item) for item in fetched]
     return replace(source, inputs=inputs, outputs=outputs, signature=DEFAULT)
 
 
@@ -166,13 +166,16 @@ def _signed(
     for alias, info in sorted(signed.inputs.items()):
         if pins is not None and alias not in inputs and _is_open(info, pins):
             inputs[alias] = _add_idle(graph, tensor_of(info))
-    found = tensors_of(graph, {*inputs.values(), *outputs.values()})
+    tensors = tensors_of(graph, {*inputs.values(), *outputs.values()})
     return NamedModel(
         graph,
         name,
         signed.method_name or PREDICT,
-        {alias: _refined(found[t], signed.inputs, alias) for alias, t in sorted(inputs.items())},
-        {alias: _refined(found[t], signed.outputs, alias) for alias, t in sorted(outputs.items())},
+        {alias: _refined(tensors[t], signed.inputs, alias) for alias, t in sorted(inputs.items())},
+        {
+            alias: _refined(tensors[t], signed.outputs, alias)
+            for alias, t in sorted(outputs.items())
+        },
     )
 
 

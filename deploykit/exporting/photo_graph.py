@@ -44,17 +44,17 @@ def photo_graph(inputs: Sequence[PhotoInput], most_pixels: int) -> bytes:
     import tensorflow as tf
 
     with tf.Graph().as_default() as graph:
-        for each in inputs:
-            with tf.name_scope(f"{each.scope}/"):
-                _add(each, most_pixels)
-    found: bytes = graph.as_graph_def().SerializeToString(deterministic=True)
-    return found
+        for input_ in inputs:
+            with tf.name_scope(f"{input_.scope}/"):
+                _add(input_, most_pixels)
+    data: bytes = graph.as_graph_def().SerializeToString(deterministic=True)
+    return data
 
 
-def _add(taken: PhotoInput, most_pixels: int) -> None:
+def _add(used: PhotoInput, most_pixels: int) -> None:
     import tensorflow as tf
 
-    steps = taken.steps
+    steps = used.steps
     channels = steps.channels or 3
     decoded = Feature("uint8", (None, None, channels))
     result = result_of(steps, FILE)
@@ -68,7 +68,7 @@ def _add(taken: PhotoInput, most_pixels: int) -> None:
     def of_files() -> Any:
         checked, sizes = _checked(files), _pixels_by_head(files)
         return tf.map_fn(
-            lambda each: in_graph(steps, FILE, _bounded(each, most_pixels), optimized=True),
+            lambda item: in_graph(steps, FILE, _bounded(item, most_pixels), optimized=True),
             (tf.range(tf.size(files)), checked, sizes),
             fn_output_signature=tf.TensorSpec(result.shape, result.dtype),
             parallel_iterations=_AT_ONCE,
@@ -80,7 +80,7 @@ def _add(taken: PhotoInput, most_pixels: int) -> None:
         )
 
     ready = tf.cond(tf.size(files) > 0, of_files, of_pixels)
-    tf.identity(tf.ensure_shape(ready, [taken.batch, *result.shape]), name=READY)
+    tf.identity(tf.ensure_shape(ready, [used.batch, *result.shape]), name=READY)
 
 
 def _checked(files: Any) -> Any:
@@ -94,14 +94,14 @@ def _checked(files: Any) -> Any:
         return tf.identity(files)
 
 
-def _bounded(found: tuple[Any, Any, Any], most: int) -> Any:
+def _bounded(results: tuple[Any, Any, Any], most: int) -> Any:
     """Return a file, if its image is no larger than it may be: of its place, itself and its pixels.
 
     Those of a JPEG are not known yet.
     """
     import tensorflow as tf
 
-    place, file, pixels = found
+    place, file, pixels = results
 
     def of_jpeg() -> Any:
         shape = tf.io.extract_jpeg_shape(file, tf.int64)
@@ -139,5 +139,7 @@ def _pixels_by_head(files: Any) -> Any:
     gif = number(6, 2) * number(8, 2)
     rows = number(22, 4)  # one below 0 says that the first line is the uppermost
     bmp = number(18, 4) * tf.minimum(rows, (1 << 32) - rows)
-    found = tf.where(_begin(files, _PNG), png, tf.where(_begin(files, _GIF), gif, bmp))
-    return tf.where(found < 0, np.int64(np.iinfo(np.int64).max), found)  # so large that it wrapped
+    result = tf.where(_begin(files, _PNG), png, tf.where(_begin(files, _GIF), gif, bmp))
+    return tf.where(
+        result < 0, np.int64(np.iinfo(np.int64).max), result
+    )  # so large that it wrapped

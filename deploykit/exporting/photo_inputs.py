@@ -69,20 +69,20 @@ def photos_in_front(
     tensors = tensors_of(callee.graph, [f"{i.scope}/{n}" for i in inputs for n in names])
     sides = {
         name: {
-            names[name][each.alias]: _of_batch(tensors[f"{each.scope}/{name}"], each.batch)
-            for each in inputs
+            names[name][input_.alias]: _of_batch(tensors[f"{input_.scope}/{name}"], input_.batch)
+            for input_ in inputs
         }
         | {alias: own for alias, own in callee.inputs.items() if alias not in aliases}
         for name in names
     }
-    fed = {alias: f"{_said(each)} ({each.why})" for alias, each in planned.items()}
-    steps = {alias: each.steps for alias, each in planned.items()}
+    fed = {alias: f"{_said(item)} ({item.why})" for alias, item in planned.items()}
+    steps = {alias: item.steps for alias, item in planned.items()}
     return PhotoSides(sides[BYTES], sides[PIXELS], steps, names[BYTES], fed)
 
 
 def photo_aliases(callee: NamedModel, declared: Preprocessing) -> list[str]:
     """Return the inputs of a model that take photos, by what is declared of them."""
-    return [each for each in callee.inputs if _takes_photos(each, callee.inputs, declared)]
+    return [input_ for input_ in callee.inputs if _takes_photos(input_, callee.inputs, declared)]
 
 
 def _takes_photos(alias: str, inputs: Mapping[str, Tensor], declared: Preprocessing) -> bool:
@@ -125,37 +125,37 @@ def _check(callee: NamedModel, alias: str) -> None:
 
 def _free_scope(graph: Graph) -> str:
     """Return a scope that no name of a node or function begins with."""
-    taken = {node.name.split("/")[0] for node in graph}
-    functions = tuple(each.signature.name for each in graph.library.function)
+    used = {node.name.split("/")[0] for node in graph}
+    functions = tuple(item.signature.name for item in graph.library.function)
     for number in itertools.count():
         scope = f"{SCOPE}_{number}" if number else SCOPE
-        if scope not in taken and not any(name.startswith(scope) for name in functions):
+        if scope not in used and not any(name.startswith(scope) for name in functions):
             return scope
     raise AssertionError
 
 
 def _join(callee: NamedModel, inputs: Sequence[PhotoInput], most_pixels: int) -> None:
     """Add what is in front to the graph; what takes tensors now takes these by default."""
-    found = call("deploykit.exporting.photo_graph:photo_graph", list(inputs), most_pixels)
-    made, graph = Graph.from_graph_def(GraphDef.FromString(found)), callee.graph
+    result = call("deploykit.exporting.photo_graph:photo_graph", list(inputs), most_pixels)
+    made, graph = Graph.from_graph_def(GraphDef.FromString(result)), callee.graph
     for node in made:
         graph.add(node)
     graph.library.MergeFrom(made.library)
     graph.versions.producer = max(graph.versions.producer, made.versions.producer)
-    for each in inputs:
-        tensor = callee.inputs[each.alias]
+    for input_ in inputs:
+        tensor = callee.inputs[input_.alias]
         placeholder = graph[split(tensor.name)[0]]
-        taken = Node(placeholder.name, "PlaceholderWithDefault", (f"{each.scope}/{READY}",))
-        taken = taken.with_attrs(dtype=DType(tensor.dtype), shape=tensor.shape)
-        graph.replace(placeholder, taken)
-        graph.inputs = (*graph.inputs, *(f"{each.scope}/{name}" for name in (BYTES, PIXELS)))
+        used = Node(placeholder.name, "PlaceholderWithDefault", (f"{input_.scope}/{READY}",))
+        used = used.with_attrs(dtype=DType(tensor.dtype), shape=tensor.shape)
+        graph.replace(placeholder, used)
+        graph.inputs = (*graph.inputs, *(f"{input_.scope}/{name}" for name in (BYTES, PIXELS)))
     graph.sort()
 
 
 def _names(aliases: Sequence[str], name: str, callee: NamedModel) -> dict[str, str]:
     """Return what callers call what takes photos: `bytes`, or of several, `left_bytes`."""
-    found = {alias: name if len(aliases) == 1 else f"{alias}_{name}" for alias in aliases}
-    for each in found.values():
-        if each in callee.inputs and each not in aliases:
-            raise GraphError("input-exists", name=each)
-    return found
+    results = {alias: name if len(aliases) == 1 else f"{alias}_{name}" for alias in aliases}
+    for result in results.values():
+        if result in callee.inputs and result not in aliases:
+            raise GraphError("input-exists", name=result)
+    return results

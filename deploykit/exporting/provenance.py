@@ -46,11 +46,11 @@ class Provenance:
 
 def file_digest(pieces: Iterable[bytes]) -> FileDigest:
     """Return the digest of contents that come in pieces."""
-    found, size = hashlib.sha256(), 0
+    result, size = hashlib.sha256(), 0
     for piece in pieces:
-        found.update(piece)
+        result.update(piece)
         size += len(piece)
-    return FileDigest(found.hexdigest(), size)
+    return FileDigest(result.hexdigest(), size)
 
 
 def exported_from(folder: Path) -> str:
@@ -59,8 +59,8 @@ def exported_from(folder: Path) -> str:
     An empty string: it is not known, or `saved_model.pb` was replaced since.
     """
     try:
-        found = converted(read_json(folder / PROVENANCE, "description of a version"), Provenance)
+        result = converted(read_json(folder / PROVENANCE, "description of a version"), Provenance)
         written = sha256_of(folder / "saved_model.pb")
     except Error:
         return ""
-    return found.source.sha256 if found.saved_model.sha256 == written else ""
+    return result.source.sha256 if result.saved_model.sha256 == written else ""

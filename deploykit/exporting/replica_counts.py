@@ -70,15 +70,15 @@ def _with_counts(path: Path, text: str, counts: ReplicaCounts) -> str:
     import yaml
 
     try:
-        documents = [each for each in yaml.compose_all(text, yaml.SafeLoader) if each is not None]
+        documents = [item for item in yaml.compose_all(text, yaml.SafeLoader) if item is not None]
     except yaml.YAMLError as error:
         line = " ".join(str(error).split())
         raise GraphError("not-a", source=path, what="YAML", reason=line) from None
     places = _places(path, documents, counts)
-    found = text
-    for place, value in sorted(places, key=lambda each: each[0].start_mark.index, reverse=True):
-        found = found[: place.start_mark.index] + str(value) + found[place.end_mark.index :]
-    return found
+    result = text
+    for place, value in sorted(places, key=lambda item: item[0].start_mark.index, reverse=True):
+        result = result[: place.start_mark.index] + str(value) + result[place.end_mark.index :]
+    return result
 
 
 def _places(
@@ -87,33 +87,39 @@ def _places(
     """Return the numbers in a file, as nodes of YAML, and what each becomes."""
     both = {"minReplicas": counts.least, "maxReplicas": counts.most}
     if path.name == "kserve.yaml":
-        services = {_name(each): each for each in documents if _kind(each) == "InferenceService"}
+        services = {
+            _name(document): document
+            for document in documents
+            if _kind(document) == "InferenceService"
+        }
         label = dns_label(counts.model)
         if label not in services:
             raise unknown_name("InferenceService", label, services).within(path)
         predictor = _at(services[label], "spec", "predictor")
         return _numbers(path, predictor, both, f"the predictor of {label}")
-    for each in documents:
-        if _kind(each) == "HorizontalPodAutoscaler":
-            places = _numbers(path, _at(each, "spec"), both, "the HorizontalPodAutoscaler")
-            return places + [(node, counts.percent) for node in _targets(each)]
-    for each in documents:
-        if _kind(each) == "Deployment":
+    for document in documents:
+        if _kind(document) == "HorizontalPodAutoscaler":
+            places = _numbers(path, _at(document, "spec"), both, "the HorizontalPodAutoscaler")
+            return places + [(node, counts.percent) for node in _targets(document)]
+    for document in documents:
+        if _kind(document) == "Deployment":
             one = {"replicas": counts.least}
-            return _numbers(path, _at(each, "spec"), one, "the Deployment, without an autoscaler,")
+            return _numbers(
+                path, _at(document, "spec"), one, "the Deployment, without an autoscaler,"
+            )
     raise GraphError("replicas-nothing-to-fill", source=path)
 
 
 def _numbers(
     path: Path, node: "yaml.Node | None", values: Mapping[str, int], what: str
 ) -> "list[tuple[yaml.Node, int]]":
-    found = []
+    results = []
     for name, value in values.items():
         number = _at(node, name)
         if not str(getattr(number, "value", "")).isdecimal():
             raise GraphError("manifest-without-number", source=path, what=what, name=name)
-        found.append((number, value))
-    return found
+        results.append((number, value))
+    return results
 
 
 def _targets(scaler: "yaml.Node") -> "Iterator[yaml.Node]":

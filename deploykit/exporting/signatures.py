@@ -77,10 +77,10 @@ def signatures_for(
         _check_free(signatures, method)
         chosen = _predicted(callee) if method == "regress" else named or _scored(callee)
         inputs = callee.inputs if photos is None else photos.files
-        taken = Tensor(f"{parse_in_front(callee.graph, inputs)}:0", DType("string"), (-1,))
-        signatures[method] = signature_def(METHODS[method], {EXAMPLES: taken}, chosen)
-    for name, each in signatures.items():
-        if not each.outputs:
+        used = Tensor(f"{parse_in_front(callee.graph, inputs)}:0", DType("string"), (-1,))
+        signatures[method] = signature_def(METHODS[method], {EXAMPLES: used}, chosen)
+    for name, item in signatures.items():
+        if not item.outputs:
             raise GraphError("signature-without-outputs", name=name)
     return signatures
 
@@ -94,41 +94,41 @@ def _check_free(signatures: Mapping[str, SignatureDef], *names: str) -> None:
 
 def _scores(callee: NamedModel) -> Tensor:
     """Return the output that gives a score for each class."""
-    found = _fitting(callee, "float32", SCORES, ranks=(2,))
-    if found is None:
+    result = _fitting(callee, "float32", SCORES, ranks=(2,))
+    if result is None:
         raise GraphError("labels-need-scores", outputs=_said(callee.outputs))
-    return found
+    return result
 
 
 def _scored(callee: NamedModel) -> dict[str, Tensor]:
     """Return the outputs of Classify: classes as strings, scores as floats, [batch, classes]."""
-    found = {}
+    results = {}
     for alias, dtype in ((CLASSES, "string"), (SCORES, "float32")):
         fitting = _fitting(callee, dtype, alias, ranks=(2,))
         if fitting is not None:
-            found[alias] = fitting
-    if not found:
+            results[alias] = fitting
+    if not results:
         raise GraphError("classify-output", outputs=_said(callee.outputs))
-    shapes = {each.shape for each in found.values() if each.shape is not None}
+    shapes = {result.shape for result in results.values() if result.shape is not None}
     if len(shapes) > 1:
-        raise GraphError("classify-outputs-differ", found=_said(found))
-    return found
+        raise GraphError("classify-outputs-differ", found=_said(results))
+    return results
 
 
 def _predicted(callee: NamedModel) -> dict[str, Tensor]:
     """Return the output of Regress: one float a sample."""
-    found = _fitting(callee, "float32", RESULTS, ranks=(1, 2))
-    if found is None or (found.shape is not None and found.shape[1:] not in ((), (1,), (-1,))):
+    result = _fitting(callee, "float32", RESULTS, ranks=(1, 2))
+    if result is None or (result.shape is not None and result.shape[1:] not in ((), (1,), (-1,))):
         raise GraphError("regress-output", outputs=_said(callee.outputs))
-    return {RESULTS: found}
+    return {RESULTS: result}
 
 
 def _fitting(callee: NamedModel, dtype: str, alias: str, ranks: tuple[int, ...]) -> Tensor | None:
     """Return the output of a type and rank: that of the alias, or the only one."""
     fitting = {
-        name: each
-        for name, each in callee.outputs.items()
-        if each.dtype == dtype and (each.shape is None or len(each.shape) in ranks)
+        name: item
+        for name, item in callee.outputs.items()
+        if item.dtype == dtype and (item.shape is None or len(item.shape) in ranks)
     }
     if alias in fitting:
         return fitting[alias]
@@ -140,7 +140,7 @@ def _fitting(callee: NamedModel, dtype: str, alias: str, ranks: tuple[int, ...])
 
 
 def _said(tensors: Mapping[str, Tensor]) -> list[str]:
-    return [f"{alias} ({each.dtype}{sizes(each)})" for alias, each in tensors.items()]
+    return [f"{alias} ({item.dtype}{sizes(item)})" for alias, item in tensors.items()]
 
 
 def best_classes(callee: NamedModel, scores: Tensor, labels: Sequence[str]) -> dict[str, Tensor]:
@@ -169,7 +169,7 @@ def best_classes(callee: NamedModel, scores: Tensor, labels: Sequence[str]) -> d
                index_type=_INT)  # fmt: skip
     names = constant("labels", np.array([label.encode() for label in labels], object))
     axis = constant("axis", np.array(0, np.int32))
-    found = add("names", "GatherV2", [names, f"{best}:1", axis], Tparams=DType("string"),
+    result = add("names", "GatherV2", [names, f"{best}:1", axis], Tparams=DType("string"),
                 Tindices=_INT, Taxis=_INT, batch_dims=0)  # fmt: skip
-    tensors = tensors_of(graph, [found, best])
-    return {CLASSES: tensors[found], SCORES: tensors[best]}
+    tensors = tensors_of(graph, [result, best])
+    return {CLASSES: tensors[result], SCORES: tensors[best]}

@@ -52,8 +52,8 @@ def warm_up(
     count: int,
 ) -> list[bytes]:
     """Return requests of so many samples for a signature, as they are written."""
-    found = requests(name, chosen, signatures[chosen], some(feeds, count))
-    return list(write_requests(found))
+    result = requests(name, chosen, signatures[chosen], some(feeds, count))
+    return list(write_requests(result))
 
 
 def samples_for(
@@ -77,13 +77,13 @@ def samples_for(
     declared = declared_for(fed, preprocess).among(fed)
     files = Graph()
     for node in fed:
-        taken = node.with_attrs(dtype=DType("string"), shape=node.attr("shape")[:1])
-        files.add(taken if node.name in photos.steps else node)
+        used = node.with_attrs(dtype=DType("string"), shape=node.attr("shape")[:1])
+        files.add(used if node.name in photos.steps else node)
     files.inputs = fed.inputs
     files.about = replace(fed.about, photos={}, preprocessing=None)
     steps = {
-        alias: Steps(feature=each.feature) if alias in photos.steps else each
-        for alias, each in declared.inputs.items()
+        alias: Steps(feature=item.feature) if alias in photos.steps else item
+        for alias, item in declared.inputs.items()
     }
     read, said = open_feeds(data, files, Preprocessing(steps, declared.columns), batch)
     return DEFAULT, _Renamed(read, photos.renamed), said

@@ -38,13 +38,13 @@ class Checkpoint:
     @property
     def files(self) -> list[Path]:
         """The files that are there."""
-        found = [
+        paths = [
             path
             for path in sorted(self.folder.iterdir() if self.folder.is_dir() else ())
             if path.name.startswith(self.base) and _END.fullmatch(path.name[len(self.base) :])
         ]
         whole = self.file("")
-        return [whole, *found] if self.base and whole.is_file() else found
+        return [whole, *paths] if self.base and whole.is_file() else paths
 
     def check(self) -> None:
         """Raise FileError for a file that is missing, GraphError for an index that is not sound."""
@@ -55,10 +55,10 @@ class Checkpoint:
             check_regular(path)
         shards = {int(n) for end in ends for n in re.findall(r"-of-(\d{5})$", end)}
         count = max(shards, default=0)
-        wanted = [f".data-{number:05}-of-{count:05}" for number in range(count)]
+        expected = [f".data-{number:05}-of-{count:05}" for number in range(count)]
         if "" not in ends:
-            wanted = [".index", *(wanted or [".data-00000-of-00001"])]
-        for end in wanted:
+            expected = [".index", *(expected or [".data-00000-of-00001"])]
+        for end in expected:
             if end not in ends:
                 raise FileError("checkpoint-part-missing", prefix=self.prefix, end=end)
         if ".index" in ends:
@@ -78,17 +78,17 @@ def find_checkpoint(source: str | os.PathLike[str]) -> Checkpoint | None:
         return Checkpoint(path, "") if (path / ".index").is_file() else None
     if end := re.search(r"\.(index|meta)$", path.name):
         return Checkpoint(path.parent, path.name[: end.start()])
-    found = Checkpoint(path.parent, path.name)
+    checkpoint = Checkpoint(path.parent, path.name)
     ends = (".meta",) if path.exists() else (".index", ".meta")
-    return found if any(found.file(end).exists() for end in ends) else None
+    return checkpoint if any(checkpoint.file(end).exists() for end in ends) else None
 
 
 def _latest(folder: Path) -> Checkpoint:
     content = read_bytes(folder / "checkpoint", MOST_TEXT, "list of checkpoints")
-    found = re.search(rb'model_checkpoint_path: "([^"]*)"', content)
-    if found is None:
+    match = re.search(rb'model_checkpoint_path: "([^"]*)"', content)
+    if match is None:
         raise GraphError("checkpoint-state-empty", folder=folder)
-    text = found.group(1).decode(errors="replace")
+    text = match.group(1).decode(errors="replace")
     written = PureWindowsPath(text.replace("\\\\", "\\")).name  # takes both kinds of slashes
     if not written.isprintable() or len(written.encode()) > _LONGEST_NAME:
         raise GraphError("checkpoint-state-name", folder=folder, name=written[:60])

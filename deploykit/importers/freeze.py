@@ -220,8 +220,8 @@ def _forget_idle_waits(graph: Graph) -> None:
     TensorFlow 2 lets a function's results wait for all that read variables, so each result would
     keep alive what the others need. Below a Switch an edge also tells whether a node runs.
     """
-    kept = Library(graph).acting(graph) | graph.conditional_names()
+    retained = Library(graph).acting(graph) | graph.conditional_names()
     for node in graph:
-        idle = {i for i in node.control_inputs if i[1:] not in kept}
+        idle = {i for i in node.control_inputs if i[1:] not in retained}
         if idle:
             graph.replace(node, node.without_control_inputs(*idle))

@@ -67,10 +67,10 @@ SIGNED = PhotoRange(-1.0, 1.0)
 
 def range_from(text: str) -> PhotoRange | None:
     """Return a range that is written as `0..1`; None: it is something else."""
-    found = _RANGE.fullmatch(text)
-    if found is None:
+    match = _RANGE.fullmatch(text)
+    if match is None:
         return None
-    low, high = map(float, found.groups())
+    low, high = map(float, match.groups())
     return PhotoRange(low, high) if low < high else None
 
 
@@ -88,8 +88,8 @@ class Wanted:
 def wanted_from(text: str) -> Wanted | None:
     """Return what `0..255 (the model divides by 255 itself)` says; None: nothing."""
     said, _, why = text.partition(" (")
-    found = range_from(said)
-    return None if found is None else Wanted(found, why.removesuffix(")") or BESIDE)
+    range_ = range_from(said)
+    return None if range_ is None else Wanted(range_, why.removesuffix(")") or BESIDE)
 
 
 class _Arithmetic(NamedTuple):
@@ -104,13 +104,13 @@ _NOTHING = _Arithmetic(np.ones(1), np.zeros(1))
 
 def wanted_ranges(graph: Graph, tensors: Iterable[str]) -> dict[str, str]:
     """Return what each input of floats that photos fit says of them, as a text; "": nothing."""
-    found = {}
+    results = {}
     for tensor in tensors:
         type_, shape = _declared(graph, tensor)
         if type_ in _FLOAT and (shape is None or len(shape) == 4):
-            wanted = wanted_range(graph, tensor)
-            found[tensor] = "" if wanted is None else str(wanted)
-    return found
+            expected = wanted_range(graph, tensor)
+            results[tensor] = "" if expected is None else str(expected)
+    return results
 
 
 def wanted_range(graph: Graph, tensor: str) -> Wanted | None:
@@ -123,11 +123,11 @@ def wanted_range(graph: Graph, tensor: str) -> Wanted | None:
         return Wanted(BYTES, f"{type_} input")
     if type_ not in _FLOAT:
         return None
-    found = _Reading(graph).behind(tensor)
-    range_ = _range_for(found)
+    result = _Reading(graph).behind(tensor)
+    range_ = _range_for(result)
     if range_ is None:
         return None
-    divides = np.allclose(found.factor, 1 / 255, rtol=2e-3) and not found.offset.any()
+    divides = np.allclose(result.factor, 1 / 255, rtol=2e-3) and not result.offset.any()
     return Wanted(range_, f"the model {'divides by 255' if divides else 'normalises them'} itself")
 
 
@@ -186,8 +186,8 @@ class _Reading:
             return None
         if node.op in _LIMITING:
             return node.name, done
-        found = _applied(node.op, done, value, first)
-        return None if found is None else (node.name, found)
+        result = _applied(node.op, done, value, first)
+        return None if result is None else (node.name, result)
 
     def _number(self, tensor: str) -> Array | None:
         """Return a constant as one number, or as one for each channel."""
@@ -200,8 +200,8 @@ class _Reading:
         channels = max(value.shape, default=1)
         if value.size > channels:  # an image that is subtracted, such as the mean of all
             channels = value.shape[-1]
-        found: Array = value.reshape(-1, channels).mean(0)
-        return found
+        array: Array = value.reshape(-1, channels).mean(0)
+        return array
 
     def _joined(self, at: str, done: _Arithmetic) -> tuple[str, _Arithmetic] | None:
         """Return where the channels of a tensor come together again, each with its arithmetic."""
@@ -216,8 +216,10 @@ class _Reading:
         reads = [normal(tensor) for tensor in join.data_inputs[_JOINING[join.op]]]
         if not reads or any(tensor not in parts for tensor in reads):
             return None
-        found = [np.broadcast_arrays(*parts[tensor]) for tensor in reads]
-        return join.name, _Arithmetic(*(np.concatenate(side) for side in zip(*found, strict=True)))
+        results = [np.broadcast_arrays(*parts[tensor]) for tensor in reads]
+        return join.name, _Arithmetic(
+            *(np.concatenate(side) for side in zip(*results, strict=True))
+        )
 
     def _parts(self, at: str, done: _Arithmetic) -> list[tuple[str, _Arithmetic]]:
         """Return the tensors that hold some channels of a tensor each."""
@@ -231,7 +233,7 @@ class _Reading:
         tensors = [normal(f"{node.name}:{number}") for number in range(count)]
         if count not in (len(done.factor), len(done.offset)):
             return [(tensor, done) for tensor in tensors]
-        sides = zip(*(np.broadcast_to(each, count) for each in done), strict=True)
+        sides = zip(*(np.broadcast_to(item, count) for item in done), strict=True)
         own = [_Arithmetic(factor.reshape(1), offset.reshape(1)) for factor, offset in sides]
         return list(zip(tensors, own, strict=True))
 
@@ -253,9 +255,9 @@ def _applied(op: str, done: _Arithmetic, value: Array, first: bool) -> _Arithmet
     return None
 
 
-def _range_for(found: _Arithmetic) -> PhotoRange | None:
+def _range_for(arithmetic: _Arithmetic) -> PhotoRange | None:
     """Return the range that all channels agree upon, but for those that say nothing."""
-    sides = zip(*(side[:_MOST_CHANNELS] for side in np.broadcast_arrays(*found)), strict=True)
+    sides = zip(*(side[:_MOST_CHANNELS] for side in np.broadcast_arrays(*arithmetic)), strict=True)
     said = {_range_of(float(factor), float(offset)) for factor, offset in sides} - {None}
     return said.pop() if len(said) == 1 else None
 

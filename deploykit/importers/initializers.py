@@ -233,8 +233,8 @@ def _is_empty_table(graph: Graph, node: Node) -> bool:
     """Say whether a node is a table that no constants fill within the graph."""
     if node.op not in TABLE_OPS:
         return False
-    filling = (each for each in graph.readers(node.name) if each.op.startswith(_FILLING_OPS))
-    return all(each.op in READING_FILES for each in filling)
+    filling = (reader for reader in graph.readers(node.name) if reader.op.startswith(_FILLING_OPS))
+    return all(item.op in READING_FILES for item in filling)
 
 
 def _fill_table(graph: Graph, table: Node, keys: Array, values: Array) -> None:

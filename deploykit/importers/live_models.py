@@ -35,8 +35,8 @@ def freeze_live(model: Any, source: ModelSource) -> Graph:
     """
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder, quiet():
         if not is_keras(model):
-            traced, kept = _traced(model)
-            return freeze_written(folder, write_function(folder, traced, kept), source)
+            traced, retained = _traced(model)
+            return freeze_written(folder, write_function(folder, traced, retained), source)
         if getattr(model, "inputs", None):
             return freeze_written(folder, write_model(folder, model), source)
         _export_subclassed(folder, model)
@@ -47,8 +47,8 @@ def freeze_live(model: Any, source: ModelSource) -> Graph:
 def is_keras(model: Any) -> bool:
     """Return whether an object is a model of Keras; Keras is not imported."""
     return any(
-        each.__name__ == "Model" and each.__module__.split(".")[0] in ("keras", "tf_keras")
-        for each in type(model).__mro__
+        item.__name__ == "Model" and item.__module__.split(".")[0] in ("keras", "tf_keras")
+        for item in type(model).__mro__
     )
 
 

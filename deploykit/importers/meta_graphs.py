@@ -117,23 +117,23 @@ def answering_graph(whole: Graph, meta: MetaGraphDef, interface: Interface) -> G
     return graph
 
 
-def chosen_signature(meta: MetaGraphDef, wanted: str | None) -> str | None:
+def chosen_signature(meta: MetaGraphDef, expected: str | None) -> str | None:
     """Return the signature to use: the wanted one, the default one, or the only one.
 
     A TF1 Hub module calls its default one `default`.
     """
     known = signatures(meta)
-    if wanted is not None:
-        if wanted not in known:
-            hint = nearest(wanted, known)
+    if expected is not None:
+        if expected not in known:
+            hint = nearest(expected, known)
             raise GraphError(
                 "unknown-meta-signature",
-                name=wanted,
+                name=expected,
                 hint=hint,
                 signatures=known,
                 functions=functions(meta),
             )
-        return wanted
+        return expected
     for default in (DEFAULT_SIGNATURE, _HUB_SIGNATURE):
         if default in known:
             return default
@@ -169,12 +169,12 @@ def signature_tensors(meta: MetaGraphDef) -> list[str]:
 
 def inputs_by_alias(graph: Graph, fed: Mapping[str, str]) -> dict[str, str]:
     """Return the graph's inputs by alias; freezing gave some the name of their alias."""
-    found = {}
+    results = {}
     for alias, tensor in fed.items():
-        places = [each for each in (normal(tensor), alias) if _is_fed(graph, each)]
+        places = [item for item in (normal(tensor), alias) if _is_fed(graph, item)]
         if places:
-            found[alias] = places[0]
-    return found
+            results[alias] = places[0]
+    return results
 
 
 def _is_fed(graph: Graph, tensor: str) -> bool:

@@ -78,7 +78,7 @@ class About:
         signatures = {k: v.renamed(names) for k, v in self.signatures.items()}
         steps = self.preprocessing
         if steps is not None and isinstance(steps.get("inputs"), Mapping):
-            inputs = {names.get(name, name): each for name, each in steps["inputs"].items()}
+            inputs = {names.get(name, name): item for name, item in steps["inputs"].items()}
             steps = {**steps, "inputs": inputs}
         # An input that was a node before has moved: there, photos are something else already.
         moved = {t for t, new in names.items() if producer_name(new) in before}
@@ -93,14 +93,14 @@ def about(graph: Graph) -> About:
     engine is known only where this very graph, inputs and outputs included, was found right in it.
     """
     known: About = graph.about or About()
-    within = {name: each.within(graph) for name, each in known.signatures.items()}
+    within = {name: item.within(graph) for name, item in known.signatures.items()}
     photos = {tensor: said for tensor, said in known.photos.items() if tensor in graph.inputs}
     photos |= wanted_ranges(graph, [tensor for tensor in graph.inputs if tensor not in photos])
     if known.engine is not None and known.engine_graph != _identity(graph):
         known = replace(known, engine=None, engine_graph="")
     return replace(
         known,
-        signatures={name: each for name, each in within.items() if each.outputs},
+        signatures={name: item for name, item in within.items() if item.outputs},
         photos=photos,
     )
 
@@ -179,7 +179,7 @@ def load_sidecar(path: Path, sha256: str | None) -> tuple[list[str], list[str], 
 
 def _identity(graph: Graph) -> str:
     """Return a digest of a graph with its inputs and outputs."""
-    ends = (f"{each}\n".encode() for each in (*graph.inputs, "", *graph.outputs, ""))
+    ends = (f"{input_}\n".encode() for input_ in (*graph.inputs, "", *graph.outputs, ""))
     return digest((*ends, *graph.serialized()))
 
 

@@ -34,8 +34,8 @@ class Location:
         """The files that the model is made of."""
         if self.kind == "saved_model":
             folders = [self.path, self.path / "variables", self.path / "assets"]
-            found = [file for folder in folders if folder.is_dir() for file in folder.iterdir()]
-            return sorted(file for file in found if file.is_file())
+            results = [file for folder in folders if folder.is_dir() for file in folder.iterdir()]
+            return sorted(file for file in results if file.is_file())
         if self.kind == "keras" and self.path.is_dir():
             return sorted(file for file in self.path.rglob("*") if file.is_file())
         return self.checkpoint.files if self.checkpoint else [self.path]

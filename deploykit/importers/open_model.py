@@ -110,11 +110,11 @@ class OpenedModel(AsHtml):
 
         `runs`: whether it is run; where it is not, ops that wait for others are only logged.
         """
-        waits = [each for each in self.effects if each.does == WAITS and not runs]
-        for each in waits:
-            logger.info("%s: %s", self.source, each)
+        waits = [effect for effect in self.effects if effect.does == WAITS and not runs]
+        for wait in waits:
+            logger.info("%s: %s", self.source, wait)
         with naming_errors(self.source):
-            refuse((each for each in self.effects if each not in waits), allowed)
+            refuse((effect for effect in self.effects if effect not in waits), allowed)
 
     @property
     def about(self) -> About:
@@ -158,7 +158,7 @@ def open_model(model: Any, *, needs_output: bool = True, **options: Any) -> Open
     (source,) = with_options("open_model", options, source_of(model))
     model = source.model
     if isinstance(model, OpenedModel):
-        said = {each.name: getattr(source, each.name) for each in fields(source)}
+        said = {field_.name: getattr(source, field_.name) for field_ in fields(source)}
         return open_model(model, **{k: v for k, v in said.items() if v and k != "model"})
     if isinstance(model, str | os.PathLike):
         return open_files(ModelFiles(source), source, needs_output)
@@ -184,16 +184,16 @@ def open_models(models: Any, **options: Any) -> dict[str, OpenedModel]:
     Errors are those of `open_model`.
     """
     if isinstance(models, Mapping):
-        return {str(name): open_model(each, **options) for name, each in models.items()}
-    found: dict[str, OpenedModel] = {}
-    for each in models if isinstance(models, list | tuple) else (models,):
-        model = open_model(each, **options)
+        return {str(name): open_model(item, **options) for name, item in models.items()}
+    opened_models: dict[str, OpenedModel] = {}
+    for entry in models if isinstance(models, list | tuple) else (models,):
+        model = open_model(entry, **options)
         name, count = model.source, 1
-        while name in found:
+        while name in opened_models:
             count += 1
             name = f"{model.source} ({count})"
-        found[name] = model
-    return found
+        opened_models[name] = model
+    return opened_models
 
 
 def path_of(model: Any) -> tuple[str, ...]:
@@ -249,17 +249,17 @@ def _opened(
         known = replace(known, signatures={chosen or DEFAULT_SIGNATURE: SignatureNames(*names)})
     graph.about = known
     interface = Interface(graph.inputs, graph.outputs, tuple(source.tags), chosen)
-    found = OpenedModel(graph, interface, known.signatures, name, source, files)
-    _warn_of_unused(found)
-    return found
+    opened_model = OpenedModel(graph, interface, known.signatures, name, source, files)
+    _warn_of_unused(opened_model)
+    return opened_model
 
 
 def _narrowed(model: OpenedModel, options: Mapping[str, Any]) -> OpenedModel:
     """Return a model that is open already with other inputs and outputs."""
     (source,) = with_options("open_model", options, model.requested)
     graph = source.interface.put_on(model.graph.copy())
-    found = _opened(graph, source, model.source, model.files)
-    return replace(found, is_cut=model.is_cut)
+    result = _opened(graph, source, model.source, model.files)
+    return replace(result, is_cut=model.is_cut)
 
 
 def _of_graph_def(model: Any, source: ModelSource) -> Graph:
@@ -293,5 +293,5 @@ def _signatures(files: ModelFiles, source: ModelSource, graph: Graph) -> dict[st
         raise GraphError("signature-without-outputs", name=name)
     outputs = dict(zip(source.outputs or fetched, graph.outputs, strict=True))
     method = files.meta.signature_def[name].method_name
-    found = SignatureNames(inputs_by_alias(graph, fed), outputs)
-    return {name: replace(found, method=method) if method else found}
+    signature_names = SignatureNames(inputs_by_alias(graph, fed), outputs)
+    return {name: replace(signature_names, method=method) if method else signature_names}

@@ -119,20 +119,22 @@ def _give_names(meta: MetaGraphDef, interface: Interface) -> None:
         (signature.inputs, interface.inputs, "input"),
         (signature.outputs, interface.outputs, "output"),
     ):
-        found = [infos[f"{prefix}_{place}"].SerializeToString() for place in range(len(names))]
+        serialize_to_strings = [
+            infos[f"{prefix}_{place}"].SerializeToString() for place in range(len(names))
+        ]
         infos.clear()
-        for name, content in zip(names, found, strict=True):
+        for name, content in zip(names, serialize_to_strings, strict=True):
             infos[name].MergeFromString(content)
 
 
 def _shorten_names(graph: Graph) -> None:
     """Take the calls of the signature off the names of the nodes where that leaves them unlike."""
     names: dict[str, str] = {}
-    taken = {node.name for node in graph}
+    used = {node.name for node in graph}
     for node in graph:
         short = _CALLS.sub("", node.name, count=1) if _CALLS.match(node.name) else ""
-        if short and short not in taken:
-            taken.add(short)
+        if short and short not in used:
+            used.add(short)
             names[node.name] = short
     rename(graph, names)
 
@@ -157,7 +159,7 @@ def resave(folder: str, path: str, tags: list[str], name: str) -> Resaved:
     return replace(write_function(folder, traced, loaded), notes=notes)
 
 
-def write_function(folder: str, traced: Any, kept: Any) -> Resaved:
+def write_function(folder: str, traced: Any, retained: Any) -> Resaved:
     """Write a traced function as a SavedModel.
 
     `kept` are the variables and tables that it reads, or what holds them.
@@ -176,7 +178,7 @@ def write_function(folder: str, traced: Any, kept: Any) -> Resaved:
         return named_outputs(map(tf.identity, answers))
 
     module = tf.Module()
-    module.kept = kept  # which is saved too
+    module.kept = retained  # which is saved too
     module.serve = tf.function(
         answer,
         input_signature=[
@@ -200,20 +202,20 @@ def _inference(name: str, traced: Sequence[Any]) -> tuple[Any, list[str]]:
     It does not train, takes the fewest inputs, and of each the most shapes. GraphError: several
     such forms take different inputs.
     """
-    answering = [each for each in traced if not any(leaf is True for leaf in _leaves(each))]
-    fewest = min((len(_specs(each)) for each in answering), default=0)
-    least = [each for each in answering if len(_specs(each)) == fewest]
-    found = [each for each in least if all(_takes(each, other) for other in least)]
-    if not found:
+    answering = [item for item in traced if not any(leaf is True for leaf in _leaves(item))]
+    fewest = min((len(_specs(item)) for item in answering), default=0)
+    least = [item for item in answering if len(_specs(item)) == fewest]
+    results = [item for item in least if all(_takes(item, other) for other in least)]
+    if not results:
         shown = "; ".join(map(_shown, answering[:4]))
         raise GraphError("function-traced-often", name=name, count=len(traced), signatures=shown)
-    larger = list(dict.fromkeys(_shown(each) for each in answering if each not in least))
+    larger = list(dict.fromkeys(_shown(item) for item in answering if item not in least))
     if not larger:
-        return found[0], []
-    others = "; ".join(f"({each})" for each in larger[:4])
-    return found[0], [
+        return results[0], []
+    others = "; ".join(f"({item})" for item in larger[:4])
+    return results[0], [
         f"function '{name}' is traced with different inputs: using the form with the fewest, "
-        f"({_shown(found[0])}); other forms: {others} (save the model with one of these as its "
+        f"({_shown(results[0])}); other forms: {others} (save the model with one of these as its "
         "signature to use it)"
     ]
 

@@ -50,15 +50,17 @@ def parse_saved_model(path: Path, tags: Sequence[str] = ()) -> MetaGraphDef:
     by_tags: dict[frozenset[str], list[bytes]] = {}
     for meta in meta_graph_bytes(path):
         by_tags.setdefault(frozenset(tags_of(meta)), []).append(meta)
-    wanted = frozenset(filter(None, tags)) if tags else _default_tags(list(by_tags))
-    if wanted not in by_tags:
-        raise GraphError("saved-model-tags-missing", wanted=_shown(wanted), known=_listed(by_tags))
-    first, *others = by_tags[wanted]
+    expected = frozenset(filter(None, tags)) if tags else _default_tags(list(by_tags))
+    if expected not in by_tags:
+        raise GraphError(
+            "saved-model-tags-missing", wanted=_shown(expected), known=_listed(by_tags)
+        )
+    first, *others = by_tags[expected]
     if others:
         logger.warning(
             "the SavedModel has %d graphs with %s: using the first one, as TensorFlow does",
             len(others) + 1,
-            _shown(wanted),
+            _shown(expected),
         )
     return read_meta_graph(first)
 
@@ -96,7 +98,7 @@ def _shown(tags: Iterable[str]) -> str:
 
 def _listed(known: Iterable[frozenset[str]]) -> list[str]:
     """Return the tags of each graph, and how to name a graph without tags."""
-    return [",".join(sorted(each)) or '(none: --tags "")' for each in known]
+    return [",".join(sorted(item)) or '(none: --tags "")' for item in known]
 
 
 def function_to_load(meta: MetaGraphDef, name: str | None) -> str | None:

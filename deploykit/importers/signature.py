@@ -70,9 +70,9 @@ def guess_outputs(graph: Graph) -> tuple[str, ...]:
     if training:
         unread = _least_fed(graph, unread)
     if not unread:
-        taken = graph.descendants([n.name for n in graph if _takes(n)], control=False)
+        used = graph.descendants([n.name for n in graph if _takes(n)], control=False)
         ends = [n for n in graph if not graph.has_consumers(n.name) and _answers(n)]
-        unread = [node for node in ends if node.name in taken] or ends
+        unread = [node for node in ends if node.name in used] or ends
     if not unread:
         raise GraphError("outputs-not-guessed")
     return tuple(node.name for node in unread)

@@ -51,10 +51,10 @@ def unknown_ops(graph: Graph) -> list[tuple[str, str]]:
     """Return name and op of each node whose op neither TensorFlow nor the library has."""
     library = graph.library.function
     known = op_defs().keys() | {function.signature.name for function in library}
-    found = []
+    results = []
     if not graph.ops <= known:  # nearly always they are, of up to millions of nodes
-        found = [(node.name, node.op) for node in graph if node.op not in known]
+        results = [(node.name, node.op) for node in graph if node.op not in known]
     for function in library:
         name = function.signature.name
-        found += [(f"{name}/{n.name}", n.op) for n in function.node_def if n.op not in known]
-    return found
+        results += [(f"{name}/{n.name}", n.op) for n in function.node_def if n.op not in known]
+    return results

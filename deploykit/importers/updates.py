@@ -44,27 +44,27 @@ class Updates:
     @property
     def kept(self) -> tuple[str, ...]:
         """The tensors that `check_settled` compares from call to call."""
-        return (*(each.left for each in (*self.carried, *self.times_zero)), *self.factors)
+        return (*(item.left for item in (*self.carried, *self.times_zero)), *self.factors)
 
     def check_settled(self, graph: Graph) -> None:
         """Raise GraphError if answers of a filled graph would change from call to call for good."""
         if not self.kept:
             return
         graph.outputs = tuple(tensor for tensor in graph.outputs if tensor not in self.kept)
-        left = {each.variable: each.left for each in (*self.carried, *self.times_zero)}
+        left = {item.variable: item.left for item in (*self.carried, *self.times_zero)}
         try:
             variables, factors = repeat_calls(graph, left, self.factors)
         except GraphError:
             if not self.times_zero:
                 raise
             raise _changes(self.times_zero[0], graph) from None
-        for each, history in zip(self.carried, variables, strict=False):
+        for item, history in zip(self.carried, variables, strict=False):
             if not settles(history):
-                raise _changes(each, graph)
+                raise _changes(item, graph)
             logger.warning(
                 "variable '%s' changes at each call until it settles; the frozen graph answers as "
                 "the first call does",
-                each.variable,
+                item.variable,
             )
         if not all(map(stays_finite, factors)):
             raise _changes(self.times_zero[0], graph)
@@ -80,68 +80,68 @@ def settle_updates(graph: Graph) -> Updates:
     GraphError: an answer depends on what an earlier call left behind.
     """
     held = _updated(graph)
-    if draw_without_seeds(graph, [each.node.name for each in held if each.updates]):
+    if draw_without_seeds(graph, [item.node.name for item in held if item.updates]):
         held = _updated(graph)
     lifting = Lifting(graph)
-    if any(each.updates_inside for each in held):
+    if any(item.updates_inside for item in held):
         held = _lifted(graph, held, lifting)
-    found = Updates()
+    result = Updates()
     waiting, reached = held, _reached(graph, lifting) if held else set()
-    while now := [each for each in waiting if each.is_needed(reached)]:
-        waiting = [each for each in waiting if each not in now]
-        for each in now:
-            found.states |= each.let_read_updates()
+    while now := [item for item in waiting if item.is_needed(reached)]:
+        waiting = [item for item in waiting if item not in now]
+        for entry in now:
+            result.states |= entry.let_read_updates()
         reached = _reached(graph, lifting)  # what was put in may come from others that are updated
     if held:
-        _note_carried(graph, held, lifting, found)
-    for each in held:
-        each.drop_updates()
-        found.idle |= {(function, node.name) for function, node in each.updates_inside}
-    graph.outputs = (*graph.outputs, *found.kept)
-    return found
+        _note_carried(graph, held, lifting, result)
+    for entry in held:
+        entry.drop_updates()
+        result.idle |= {(function, node.name) for function, node in entry.updates_inside}
+    graph.outputs = (*graph.outputs, *result.kept)
+    return result
 
 
-def _note_carried(graph: Graph, held: Sequence[Held], lifting: Lifting, found: Updates) -> None:
+def _note_carried(graph: Graph, held: Sequence[Held], lifting: Lifting, updates: Updates) -> None:
     """Note what a call leaves behind for the next one's answers, also as factors beside a 0."""
     zeros = ZeroProducts(graph)
     needed = _reached(graph, lifting, ends=zeros.names)
     multiplied = _reached(graph, lifting, ends=zeros.certain)
     factors_of: set[str] = set()
-    for each in held:
-        if each.is_needed(needed):
-            each.check_may_settle()
-            found.carried.append(each.carried())
-        elif each.is_needed(multiplied):
-            found.times_zero.append(each.carried())
+    for item in held:
+        if item.is_needed(needed):
+            item.check_may_settle()
+            updates.carried.append(item.carried())
+        elif item.is_needed(multiplied):
+            updates.times_zero.append(item.carried())
             products = multiplied & zeros.names - zeros.certain
-            factors_of |= {p for p in products if each.is_needed(graph.ancestors([p]))}
-    found.factors = zeros.watched(factors_of)
+            factors_of |= {p for p in products if item.is_needed(graph.ancestors([p]))}
+    updates.factors = zeros.watched(factors_of)
 
 
 def _lifted(graph: Graph, held: list[Held], lifting: Lifting) -> list[Held]:
     """Lift updates that answers need out of functions; return what is updated then."""
     tried: set[str] = set()
     while True:
-        needed = [each for each in held if each.is_needed(_reached(graph, lifting, held))]
+        needed = [item for item in held if item.is_needed(_reached(graph, lifting, held))]
         waiting = [
-            each.node
-            for each in needed
-            if each.updates_inside and each.node.op == "VarHandleOp" and each.node.name not in tried
+            item.node
+            for item in needed
+            if item.updates_inside and item.node.op == "VarHandleOp" and item.node.name not in tried
         ]
         if not waiting:
             return held
         tried.add(waiting[0].name)
         if lifting.lift(waiting[0]):
             held = _updated(graph)
-            for each in held:
-                each.origins = lifting.origins
+            for item in held:
+                item.origins = lifting.origins
 
 
 def _updated(graph: Graph) -> "list[Held]":
     """Return the variables and tables that something updates."""
     functions = FunctionUses(graph)
     held = [Held(graph, node, functions) for node in graph if node.op in FILLED_OPS]
-    return [each for each in held if each.updates or each.updates_inside]
+    return [item for item in held if item.updates or item.updates_inside]
 
 
 def _reached(
@@ -152,12 +152,12 @@ def _reached(
     The updates of what is `held` count as outputs if an output needs it. What the nodes `ends` are
     computed from does not count.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     needs = Needs(graph)
     waiting, seen = list(graph.outputs), set(graph.outputs)
     while waiting:
         name, port = split(waiting.pop())
-        found.add(name)
+        names.add(name)
         if name in ends:
             continue
         node = graph[name]
@@ -167,10 +167,10 @@ def _reached(
         new = set(inputs) - seen
         seen |= new
         waiting += new
-        for each in held if not waiting else ():
-            if each.is_needed(found):
-                waiting += [name for name in each.updates if name not in found]
-    return found
+        for item in held if not waiting else ():
+            if item.is_needed(names):
+                waiting += [name for name in item.updates if name not in names]
+    return names
 
 
 def _inputs_of(node: Node, port: int) -> tuple[str, ...]:

@@ -158,7 +158,7 @@ def _with_value(
 def _with_type(node: Node, attr: str, port: int, dtype: DType) -> Node:
     types = list(node.attr(attr, []))
     types[port] = dtype
-    return node.with_attrs(**{attr: [DType(each) for each in types]})
+    return node.with_attrs(**{attr: [DType(type_) for type_ in types]})
 
 
 class _Functions:
@@ -214,9 +214,9 @@ class _Functions:
             state_shape(result, argument)
             if form.is_body:  # what comes in at a port of a loop's body goes out there
                 changed.append(result.signature.output_arg[argument])
-            for each in changed:
-                each.type = type_number(dtype)
-                each.ClearField("handle_data")
+            for item in changed:
+                item.type = type_number(dtype)
+                item.ClearField("handle_data")
             result.resource_arg_unique_id.pop(argument, None)
             self._take_value(result, result.signature.input_arg[argument].name, dtype)
         return result
@@ -267,7 +267,7 @@ class _Functions:
             function.node_def.add().CopyFrom(axis.to_proto())
             node = _reading_axis(node, f"{axis.name}:output:0")
         proto.CopyFrom(node.to_proto())
-        before, after = (output_references(each, op_defs()[each.op]) for each in (old, node))
+        before, after = (output_references(item, op_defs()[item.op]) for item in (old, node))
         renamed.update({a: b for a, b in zip(before, after, strict=True) if a != b})
         return [after[output] for output in passed_on]
 

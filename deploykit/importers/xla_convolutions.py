@@ -24,7 +24,7 @@ _CONVOLUTIONS = {"Conv2D": "NHWC", "Conv3D": "NDHWC"}
 def mark_convolutions(graph: Graph) -> None:
     """Mark the convolutions in functions that XLA compiles: once inlined, nothing tells them."""
     library = Library(graph)
-    compiled = [name for name, each in library.functions.items() if each.attr[_COMPILED].b]
+    compiled = [name for name, item in library.functions.items() if item.attr[_COMPILED].b]
     for node in graph:
         if _COMPILED in node.attrs and node.attr(_COMPILED):
             compiled += [*names_in(node.attrs.values()), node.op]

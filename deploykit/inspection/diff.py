@@ -112,17 +112,17 @@ def _distance(first: Array, second: Array) -> str:
 
 def _functions(first: Graph, second: Graph) -> list[dict[str, str]]:
     """Return the functions that only one library has or that are not the same in both."""
-    found = []
+    results = []
     bodies = [{f.signature.name: f for f in g.library.function} for g in (first, second)]
     for name in sorted({*bodies[0], *bodies[1]}):
         pair = [body.get(name) for body in bodies]
         if pair[0] is None or pair[1] is None:
-            found.append({"function": name, "change": "added" if pair[0] is None else "removed"})
+            results.append({"function": name, "change": "added" if pair[0] is None else "removed"})
         elif pair[0].SerializeToString(deterministic=True) != pair[1].SerializeToString(
             deterministic=True
         ):
-            found.append({"function": name, "change": "changed"})
-    return found
+            results.append({"function": name, "change": "changed"})
+    return results
 
 
 def summary(facts: Mapping[str, Any]) -> str:
@@ -138,9 +138,9 @@ def summary(facts: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def text(found: Any) -> Iterator[str]:
+def text(result: Any) -> Iterator[str]:
     """Return the lines of two opened models that were compared."""
-    return lines(found.document(), found.first.graph, found.second.graph)
+    return lines(result.document(), result.first.graph, result.second.graph)
 
 
 def lines(facts: Mapping[str, Any], first: Graph, second: Graph) -> Iterator[str]:
@@ -170,7 +170,7 @@ def lines(facts: Mapping[str, Any], first: Graph, second: Graph) -> Iterator[str
 
 def _arrow(pair: Sequence[str | None]) -> str:
     """Return two texts as a change; what is absent or empty is a dash."""
-    return " -> ".join(each or "-" for each in pair)
+    return " -> ".join(item or "-" for item in pair)
 
 
 def overview(first: Graph, second: Graph) -> dict[str, Any]:
@@ -191,31 +191,31 @@ def overview(first: Graph, second: Graph) -> dict[str, Any]:
     }
 
 
-def overview_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def overview_lines(results: Mapping[str, Any]) -> Iterator[str]:
     """Yield it as four lines, and a line for each input or output that only one graph has."""
-    yield f"nodes:     {_same_or_both(*found['nodes'])}"
-    ops = (f"{op} {before} -> {after}" for op, (before, after) in found["ops"].items())
+    yield f"nodes:     {_same_or_both(*results['nodes'])}"
+    ops = (f"{op} {before} -> {after}" for op, (before, after) in results["ops"].items())
     yield f"ops:       {', '.join(ops) or 'the same, as often'}"
     weights = [
         f"{count:,} values, {size(held)}"
-        for count, held in zip(found["weights"], found["weight_bytes"], strict=True)
+        for count, held in zip(results["weights"], results["weight_bytes"], strict=True)
     ]
     yield f"weights:   {_same_or_both(*weights)}"
-    yield from _signature(found)
+    yield from _signature(results)
 
 
-def _signature(found: Mapping[str, Any]) -> Iterator[str]:
+def _signature(results: Mapping[str, Any]) -> Iterator[str]:
     lines = []
     for role in ("input", "output"):
-        before, after = ([_tensor(each) for each in side] for side in found[f"{role}s"])
-        lines += [f"- {role} {each}" for each in before if each not in after]
-        lines += [f"+ {role} {each}" for each in after if each not in before]
+        before, after = ([_tensor(item) for item in side] for side in results[f"{role}s"])
+        lines += [f"- {role} {item}" for item in before if item not in after]
+        lines += [f"+ {role} {item}" for item in after if item not in before]
     yield f"signature: {'differs' if lines else 'the same inputs and outputs'}"
     yield from (f"  {line}" for line in lines)
 
 
-def _tensor(found: Mapping[str, Any]) -> str:
-    return " ".join(filter(None, (found["name"], found["type"], shape_text(found["shape"]))))
+def _tensor(results: Mapping[str, Any]) -> str:
+    return " ".join(filter(None, (results["name"], results["type"], shape_text(results["shape"]))))
 
 
 def _same_or_both(before: Any, after: Any) -> str:

@@ -48,28 +48,28 @@ class EnginePlacement(AsHtml):
     @written("layers", by=len)
     def layers(self) -> tuple[Executed, ...]:
         """The ops that compute a layer of the graph."""
-        return tuple(each for each in self.executed if each.layer)
+        return tuple(item for item in self.executed if item.layer)
 
     @property
     @written("layers_in_8_bits")
     def in_8_bits(self) -> int:
         """How many layers are computed in 8 bits."""
-        return sum(each.precision in EIGHT_BITS for each in self.layers)
+        return sum(layer.precision in EIGHT_BITS for layer in self.layers)
 
     @property
     @written()
     def conversions(self) -> int:
         """How many ops only turn numbers into another type or order."""
-        return sum(each.kind in _CONVERTING for each in self.executed)
+        return sum(item.kind in _CONVERTING for item in self.executed)
 
     @property
     @written("ops_by_precision")
     def by_precision(self) -> dict[str, dict[str, int]]:
         """How often each op runs, by the precision that it computes in."""
-        found: dict[str, Counter[str]] = {}
-        for each in self.executed:
-            found.setdefault(each.precision, Counter())[each.kind] += 1
-        return {name: dict(ops.most_common()) for name, ops in sorted(found.items())}
+        results: dict[str, Counter[str]] = {}
+        for item in self.executed:
+            results.setdefault(item.precision, Counter())[item.kind] += 1
+        return {name: dict(ops.most_common()) for name, ops in sorted(results.items())}
 
 
 def find_engine_placement(

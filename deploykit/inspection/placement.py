@@ -91,10 +91,10 @@ class Placement(AsHtml):
     @written()
     def ops_by_device(self) -> dict[str, dict[str, int]]:
         """How often each op ran, by device."""
-        found: dict[str, Counter[str]] = {device: Counter() for device in self.devices}
+        results: dict[str, Counter[str]] = {device: Counter() for device in self.devices}
         for node in self.executed:
-            found.setdefault(node.got, Counter())[node.op] += 1
-        return {device: dict(ops.most_common()) for device, ops in found.items()}
+            results.setdefault(node.got, Counter())[node.op] += 1
+        return {device: dict(ops.most_common()) for device, ops in results.items()}
 
     @property
     def fallbacks(self) -> tuple[PlacedNode, ...]:
@@ -186,9 +186,9 @@ def _asked(graph: Graph, name: str) -> str | None:
 
 
 def _in_a_sentence(error: GraphError, soft_placement: bool) -> GraphError:
-    found = re.search(r"Cannot assign a device for operation [^:]+: (.*)", str(error))
-    if found is None:
+    match = re.search(r"Cannot assign a device for operation [^:]+: (.*)", str(error))
+    if match is None:
         return error
-    why = found[1].partition(". Make sure")[0].replace("{{", "").replace("}}", "")
+    why = match[1].partition(". Make sure")[0].replace("{{", "").replace("}}", "")
     leave_out = "" if soft_placement else "leave out --no-soft-placement, or "
     return GraphError("device-not-assignable", reason=why, hint=leave_out)

@@ -75,13 +75,13 @@ class GraphFacts:
 
     def judge_custom_ops(self, are_needed: bool) -> None:
         """Note custom ops as problems, or as warnings where no output needs them."""
-        found = [_unknown(use) for use in self.custom_ops]
+        results = [_unknown(use) for use in self.custom_ops]
         if self.unlisted_nodes:
-            found.append(f"{self.unlisted_nodes} nodes are of still more custom ops")
+            results.append(f"{self.unlisted_nodes} nodes are of still more custom ops")
         if are_needed:
-            self.problems += found
+            self.problems += results
         else:
-            self.warnings += [f"{each}; no output needs it" for each in found]
+            self.warnings += [f"{result}; no output needs it" for result in results]
 
 
 class _Survey:
@@ -207,12 +207,12 @@ class _Excused:
 
     def __init__(self, meta: MetaGraphDef) -> None:
         live = Graph.from_graph_def(meta.graph_def)
-        wanted = [*signature_tensors(meta), *init_ops(meta)]
-        for tensor in wanted:
+        expected = [*signature_tensors(meta), *init_ops(meta)]
+        for tensor in expected:
             if producer_name(tensor) not in live:
                 raise GraphError("signature-node-missing", tensor=tensor)
         called = set(meta.object_graph_def.concrete_functions)
-        live.outputs = tuple(dict.fromkeys(wanted))
+        live.outputs = tuple(dict.fromkeys(expected))
         check_ends(live)
         live.prune()
         self._functions = reachable(live) | called
@@ -226,10 +226,10 @@ class _Excused:
         return op in READING_OPS
 
 
-def lines(found: Any) -> Iterator[str]:
+def lines(result: Any) -> Iterator[str]:
     """Yield the result of a check as text."""
-    document, nodes = found.document(), sum(g.nodes + g.function_nodes for g in found.graphs)
-    yield f"{found.source}: {size(found.bytes)}, {nodes:,} nodes"
+    document, nodes = result.document(), sum(g.nodes + g.function_nodes for g in result.graphs)
+    yield f"{result.source}: {size(result.bytes)}, {nodes:,} nodes"
     for graph in document["graphs"]:
         yield from _graph_lines(graph)
     verdict = "sound" if document["sound"] else "not sound"

@@ -21,10 +21,10 @@ _FED = re.compile(r"_arg_(.+)_\d+_\d+")  # how TensorFlow calls what is fed in p
 _PART = re.compile(r"/(job|replica|task):([^/]+)|/?(?:device:)?(\w+):(\d+|\*)$|/device:(\w+)$")
 
 
-def satisfies(device: str, asked: str) -> bool:
+def satisfies(device: str, requested: str) -> bool:
     """Say whether a device's full name is what a node asks for, such as `/gpu:0` or `/job:a`."""
     got = _parts(device)
-    return all(got.get(part) == value for part, value in _parts(asked).items())
+    return all(got.get(part) == value for part, value in _parts(requested).items())
 
 
 def _parts(device: str) -> dict[str, str]:
@@ -51,12 +51,12 @@ def look(
     from deploykit.benchmarking.devices import config
     from deploykit.transforms.runtime.session import Session
 
-    wanted = config(settings)
-    wanted.device_count["CPU"] = cpu_devices
-    wanted.allow_soft_placement = soft_placement
+    expected = config(settings)
+    expected.device_count["CPU"] = cpu_devices
+    expected.allow_soft_placement = soft_placement
     seen: dict[str, Any] = {}
     for name, grappler in (("placed", False), ("executed", True)):
-        session = Session(graph_def, grappler, wanted)
+        session = Session(graph_def, grappler, expected)
         seen["devices"] = session.devices
         if settings.device != "cpu" and not any(satisfies(d, "GPU:*") for d in session.devices):
             return seen
@@ -131,7 +131,7 @@ def _copies(metadata: Any) -> Iterator[dict[str, Any]]:
                 break
             first = sends[_pair(receives[first.device, name])]
         sent = given.get((first.device, name, port), [])
-        shapes = [tuple(size.size for size in each.shape.dim) for each in sent]
+        shapes = [tuple(size.size for size in item.shape.dim) for item in sent]
         type_ = type_name(node.attr["T"].type)
         yield {
             "tensor": _model_name(name) + (f":{port}" if port else ""),

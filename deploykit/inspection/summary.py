@@ -89,13 +89,13 @@ def _effects(graph: Graph) -> list[dict[str, Any]]:
     for function in graph.library.function:
         name = function.signature.name
         places += [(f"{name}/{node.name}", node.op, node.attr) for node in function.node_def]
-    found: dict[tuple[str, str], list[str]] = {}
+    result: dict[tuple[str, str], list[str]] = {}
     for name, op, attrs in places:
         if effect := effect_of(op, attrs):
-            found.setdefault((op, effect), []).append(name)
+            result.setdefault((op, effect), []).append(name)
     return [
         {"op": op, "effect": effect, "nodes": names}
-        for (op, effect), names in sorted(found.items())
+        for (op, effect), names in sorted(result.items())
     ]
 
 
@@ -104,9 +104,9 @@ def weights_in(nodes: Iterable[Node]) -> tuple[int, int]:
 
     A string counts as a reference to it.
     """
-    found = [node for node in nodes if node.op == "Const" and "value" in node.attrs]
-    sizes = [math.prod(node.shape) for node in found]
-    types = [numpy_type(node.attr("dtype")) for node in found]
+    results = [node for node in nodes if node.op == "Const" and "value" in node.attrs]
+    sizes = [math.prod(node.shape) for node in results]
+    types = [numpy_type(node.attr("dtype")) for node in results]
     held = sum(size * type_.itemsize for size, type_ in zip(sizes, types, strict=True))
     return sum(sizes), held
 
@@ -149,9 +149,9 @@ def shape_text(shape: list[int] | None) -> str:
     return "" if shape is None else str(shape).replace("-1", "?")
 
 
-def lines(found: Any) -> Iterator[str]:
+def lines(result: Any) -> Iterator[str]:
     """Yield an inspection as text."""
-    facts, model = found.document(), found.model
+    facts, model = result.document(), result.model
     yield f"{model.source}: {size(model.bytes)}, {len(model.graph)} nodes"
     for role in ("input", "output"):
         tensors = facts[f"{role}_tensors"]

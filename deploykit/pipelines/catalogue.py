@@ -38,9 +38,9 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def _describe_alias(name: str) -> dict[str, Any]:
-    meant = [describe(each) for each in pipeline.ALIASES[name]]
-    text = f"Another name for {', then '.join(each['name'] for each in meant)}."
-    parameters = {p["name"]: p for each in meant for p in each["parameters"]}
+    meant = [describe(alias) for alias in pipeline.ALIASES[name]]
+    text = f"Another name for {', then '.join(item['name'] for item in meant)}."
+    parameters = {p["name"]: p for item in meant for p in item["parameters"]}
     return {
         "name": name,
         "summary": text,
@@ -51,14 +51,14 @@ def _describe_alias(name: str) -> dict[str, Any]:
 
 def _arguments(text: str) -> dict[str, str]:
     """Return the help of each parameter from the `Args:` section of a docstring."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     name = ""
     for line in text.splitlines():
         start = re.match(r"(?:    )?(\w+): (.*)", line)
         if start is not None and not line.startswith(" " * 8):
-            name, found[start.group(1)] = start.group(1), start.group(2)
+            name, names[start.group(1)] = start.group(1), start.group(2)
         elif name and line.startswith(" " * 8):
-            found[name] += " " + line.strip()
+            names[name] += " " + line.strip()
         else:
             break
-    return found
+    return names

@@ -60,12 +60,12 @@ def codes_graph(
 
     They are in what `write` makes of layers. GraphError: as in `quantize_codes`.
     """
-    known, kept, exact_sums = load_ranges(ranges), tuple(sorted(keep_float)), sums_exactly(isa)
+    known, retained, exact_sums = load_ranges(ranges), tuple(sorted(keep_float)), sums_exactly(isa)
     chosen: Rounded = rounded or {}
     work = graph.copy()
     work.prune()
-    correct_planned(work, plan(work, known, kept), known, chosen, exact_sums)
-    write(work, plan(work, known, kept), chosen, exact_sums)
+    correct_planned(work, plan(work, known, retained), known, chosen, exact_sums)
+    write(work, plan(work, known, retained), chosen, exact_sums)
     work.prune()
     work.check()
     return work
@@ -153,9 +153,9 @@ def read_fake_quants(graph: Graph) -> FakeQuantGraph:
     weights = {}
     for layer in work:
         const = weights_of(work, layer) if layer.op in LAYER_OPS else None
-        found = None if const is None else match_codes(layer, const.value, stated.codes)
-        if found is not None:
-            weights[layer.name] = found
+        result = None if const is None else match_codes(layer, const.value, stated.codes)
+        if result is not None:
+            weights[layer.name] = result
     return FakeQuantGraph(work, weights, stated.refused)
 
 

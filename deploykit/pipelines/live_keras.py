@@ -91,7 +91,7 @@ def live_model(model: OpenedModel) -> LiveModel | None:
 
 
 def checked_against_live(
-    found: Verification,
+    verification: Verification,
     live: LiveModel,
     graph: Graph,
     path: Path,
@@ -110,8 +110,8 @@ def checked_against_live(
             raise type(error)("nothing-written", reason=error) from None
         logger.warning("%s", error)
         is_verified = not isinstance(error, UnverifiedError)
-        return replace(found, verified=is_verified, passed=False, reason=str(error))
-    return found
+        return replace(verification, verified=is_verified, passed=False, reason=str(error))
+    return verification
 
 
 def _check(live: LiveModel, graph: Graph, path: str, feeds: Sequence[Feed]) -> None:
@@ -120,23 +120,25 @@ def _check(live: LiveModel, graph: Graph, path: str, feeds: Sequence[Feed]) -> N
     if isinstance(live.model, KerasFile):
         name = "deploykit.pipelines.live_keras:compare_file"
         forced = {"KERAS_BACKEND": "tensorflow"}
-        found = call(name, live.model, frozen, feeds, tolerance, forced=forced, kept=True)
+        live_comparison = call(name, live.model, frozen, feeds, tolerance, forced=forced, kept=True)
     else:
         name = "deploykit.pipelines.live_keras:compare_outputs"
         try:
             expected = _eager(live.model, feeds)
         except GraphError as error:
-            found = LiveComparison(not_possible=str(error))
+            live_comparison = LiveComparison(not_possible=str(error))
         else:
-            found = call(name, frozen, feeds, expected, tolerance)
-        if found.failure:
-            found = _with_layer(live.model, feeds, found, tolerance)
-    if found.not_possible:
-        raise UnverifiedError("keras-not-compared", source=live.name, reason=found.not_possible)
-    if found.failure:
-        where = f" (layer '{found.layer}')" if found.layer else ""
+            live_comparison = call(name, frozen, feeds, expected, tolerance)
+        if live_comparison.failure:
+            live_comparison = _with_layer(live.model, feeds, live_comparison, tolerance)
+    if live_comparison.not_possible:
+        raise UnverifiedError(
+            "keras-not-compared", source=live.name, reason=live_comparison.not_possible
+        )
+    if live_comparison.failure:
+        where = f" (layer '{live_comparison.layer}')" if live_comparison.layer else ""
         raise VerificationError(
-            "keras-differs", source=live.name, where=where, reason=found.failure
+            "keras-differs", source=live.name, where=where, reason=live_comparison.failure
         )
 
 
@@ -149,8 +151,8 @@ def compare_file(
         expected = _eager(model, feeds)
     except GraphError as error:
         return LiveComparison(not_possible=str(error))
-    found = compare_outputs(frozen, feeds, expected, tolerance)
-    return _with_layer(model, feeds, found, tolerance) if found.failure else found
+    result = compare_outputs(frozen, feeds, expected, tolerance)
+    return _with_layer(model, feeds, result, tolerance) if result.failure else result
 
 
 def compare_outputs(
@@ -161,14 +163,14 @@ def compare_outputs(
     for feed, values in zip(feeds, expected, strict=False):
         named = dict(zip(frozen.inputs, feed, strict=True))
         try:
-            found, again = (session.run(list(frozen.outputs), named) for _ in range(2))
+            result, again = (session.run(list(frozen.outputs), named) for _ in range(2))
         except GraphError as error:
             return LiveComparison(f"the graph cannot be run: {error}")
-        if any(bar.failure(difference) for difference in compare(found, again)):
+        if any(bar.failure(difference) for difference in compare(result, again)):
             return LiveComparison(not_possible="the model draws random numbers")
-        if len(found) != len(values):
-            return LiveComparison(f"{len(found)} outputs instead of {len(values)}")
-        for name, difference in zip(frozen.outputs, compare(values, found), strict=True):
+        if len(result) != len(values):
+            return LiveComparison(f"{len(result)} outputs instead of {len(values)}")
+        for name, difference in zip(frozen.outputs, compare(values, result), strict=True):
             if failure := bar.failure(replace(difference, output=name)):
                 sizes = ", ".join(str(list(array.shape)) for array in feed)
                 return LiveComparison(f"{failure}, for inputs of shape {sizes}")
@@ -182,29 +184,29 @@ def _eager(model: Any, feeds: Sequence[Feed]) -> list[list[Array]]:
     """
     import tensorflow as tf
 
-    run, found = caller(model), list[list[Array]]()
+    run, result = caller(model), list[list[Array]]()
     for feed in feeds:
         try:
             with variables_restored(model):
                 parts = run([tf.constant(array) for array in feed])
         except GraphError:
-            if not found:
+            if not result:
                 raise
             break
-        found.append([each.numpy() for part in parts for each in part])
-    return found
+        result.append([item.numpy() for part in parts for item in part])
+    return result
 
 
 def _with_layer(
-    model: Any, feeds: Sequence[Feed], found: LiveComparison, tolerance: float
+    model: Any, feeds: Sequence[Feed], live_comparison: LiveComparison, tolerance: float
 ) -> LiveComparison:
     """Return a comparison with the layer whose trace differs, where one does."""
     for feed in feeds:
         with contextlib.suppress(Exception):  # Keras raises whatever the model happens to cause
             layer = differing_layer(package_of(model), model, caller(model), feed, tolerance)
             if layer:
-                return replace(found, layer=layer)
-    return found
+                return replace(live_comparison, layer=layer)
+    return live_comparison
 
 
 def live_feeds(graph: Graph, input_range: tuple[float, float], shapes: Shaped) -> list[Feed]:

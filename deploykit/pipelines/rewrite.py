@@ -94,19 +94,19 @@ class OutputFiles:
         `check` is called with the path of the file before it takes its name, or with None where no
         file is written; where it raises, nothing is left.
         """
-        found: list[Verification] = []
+        verifications: list[Verification] = []
 
         def checked(path: Path | None) -> None:
             if check is not None:
-                found.append(check(path))
+                verifications.append(check(path))
 
         if self.output is None:
             checked(None)
-            return None, found[0] if found else None
+            return None, verifications[0] if verifications else None
         count = save_graph(
             graph, self.output, force=self.force, as_text=self.as_text, check=checked
         )
-        return count, found[0] if found else None
+        return count, verifications[0] if verifications else None
 
 
 @dataclass(frozen=True)
@@ -189,9 +189,9 @@ def rewrite(
     def check(path: Path | None) -> Verification:
         assert proof is not None
         work("compare", 0)
-        found = proof.of(result, path)
-        if found.differs:
-            place, broken = _blame(proof, graph, transforms, found)
+        value = proof.of(result, path)
+        if value.differs:
+            place, broken = _blame(proof, graph, transforms, value)
             step = "" if place < 0 else steps[place].transform
             what = f"step {place + 1} of {len(steps)}, {step}," if step else "freezing it"
             raise StepError(
@@ -201,7 +201,7 @@ def rewrite(
                 reason=f"{what} breaks the bar: {broken.reason}",
                 kept=_kept(dumped, max(place, 0), target),
             )
-        return found
+        return value
 
     count, verification = target.write(result, None if proof is None else check)
     files = () if dumped is None else tuple(dumped.files)
@@ -225,7 +225,7 @@ def _check_import(model: OpenedModel, result: Graph) -> None:
 
 
 def _blame(
-    proof: Proof, graph: Graph, transforms: str, found: Verification
+    proof: Proof, graph: Graph, transforms: str, verification: Verification
 ) -> tuple[int, Verification]:
     """Return the place of the first step that broke the bar, and how; -1: freezing did."""
 
@@ -234,7 +234,7 @@ def _blame(
 
     if graph is not proof.reference and (before := compare(graph, graph)).differs:
         return -1, before
-    return first_failure(graph, transforms, compare, found)
+    return first_failure(graph, transforms, compare, verification)
 
 
 def _kept(dump: Dump | None, place: int, target: OutputFiles) -> str:

@@ -173,9 +173,9 @@ def first_failure(
     sound, broken = -1, len(results) - 1
     while broken - sound > 1:
         middle = (sound + broken) // 2
-        found = compare(graph, results[middle].graph)
-        if found.differs:
-            broken, last = middle, found
+        result = compare(graph, results[middle].graph)
+        if result.differs:
+            broken, last = middle, result
         else:
             sound = middle
     return broken, last

@@ -62,22 +62,22 @@ class Proof:
         it took too much time or memory.
         """
         try:
-            found = self._compared(result, path)
+            verification = self._compared(result, path)
         except LimitError as error:
             if not self.allow_unverified:
                 raise LimitError(
                     "not-compared-limit", source=self.model.source, reason=error
                 ) from None
-            found = Verification(False, False, "", str(error), not_possible=str(error))
+            verification = Verification(False, False, "", str(error), not_possible=str(error))
         except GraphError as error:
             if not self.allow_unverified or isinstance(error, LoadError):
                 raise
-            found = Verification(False, False, "", str(error), not_possible=str(error))
-        if not found.verified:
-            self._tell(found.reason)
-        elif found.doubt:
-            self._doubt(found)
-        return found
+            verification = Verification(False, False, "", str(error), not_possible=str(error))
+        if not verification.verified:
+            self._tell(verification.reason)
+        elif verification.doubt:
+            self._doubt(verification)
+        return verification
 
     def _compared(self, result: Graph, path: Path | None) -> Verification:
         """Run the reference, from its file or a new one, and the graph or its file."""
@@ -85,9 +85,9 @@ class Proof:
             return self.compare(self.reference, result)
         if self.is_same and self.model.original is not None:
             with contextlib.suppress(GraphError):
-                found = self.compare(self.reference, result, Stored(self.model.original, str(path)))
-                if not found.not_possible:
-                    return found
+                value = self.compare(self.reference, result, Stored(self.model.original, str(path)))
+                if not value.not_possible:
+                    return value
         file = str(path) if self.is_same else self.model.file_of(self.reference)
         with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
             if file is None:  # memory holds the model once as it is
@@ -97,10 +97,10 @@ class Proof:
 
     def checked(self, result: Graph, path: Path | None = None) -> Verification:
         """Compare likewise. VerificationError, too: the result differs from the model."""
-        found = self.of(result, path)
-        if found.differs:
-            raise VerificationError("result-differs", source=self.model.source, reason=found.reason)
-        return found
+        value = self.of(result, path)
+        if value.differs:
+            raise VerificationError("result-differs", source=self.model.source, reason=value.reason)
+        return value
 
     def _tell(self, reason: str) -> None:
         """Warn that nothing was compared, or raise UnverifiedError."""
@@ -123,10 +123,10 @@ class Proof:
         pinned = f"Turn its random ops off ({pins}), or accept" if pins else "Accept"
         return f"{pinned} an unverified result with --allow-unverified."
 
-    def _doubt(self, found: Verification) -> None:
+    def _doubt(self, verification: Verification) -> None:
         """Warn that the model's own answers cannot be right, or raise UnverifiedError."""
-        if self.stops_at_doubt and found.is_classifier:
+        if self.stops_at_doubt and verification.is_classifier:
             raise UnverifiedError(
-                "outputs-doubtful", source=self.model.source, doubt=found.doubt[:-1]
+                "outputs-doubtful", source=self.model.source, doubt=verification.doubt[:-1]
             )
-        logger.warning("%s: %s", self.model.source, found.doubt)
+        logger.warning("%s: %s", self.model.source, verification.doubt)

@@ -42,9 +42,9 @@ class PlanCheck:
     @written("runs", digits=3)
     def _runs(self) -> list[dict[str, float]]:
         return [
-            {"p99_ms": seen, "foreseen_ms": each.ms, "foreseen_low_ms": each.low_ms,
-             "foreseen_high_ms": each.high_ms}
-            for seen, each in zip(self.seen_ms, self.foreseen, strict=True)
+            {"p99_ms": seen, "foreseen_ms": item.ms, "foreseen_low_ms": item.low_ms,
+             "foreseen_high_ms": item.high_ms}
+            for seen, item in zip(self.seen_ms, self.foreseen, strict=True)
         ]  # fmt: skip
 
     @property
@@ -57,7 +57,7 @@ class PlanCheck:
     @written(digits=3)
     def foreseen_ms(self) -> float:
         """What was foreseen of the runs, in the middle."""
-        return statistics.median(each.ms for each in self.foreseen)
+        return statistics.median(item.ms for item in self.foreseen)
 
     @property
     @written(digits=3)
@@ -74,8 +74,8 @@ class PlanCheck:
         are on the same side of it.
         """
         runs = list(zip(self.seen_ms, self.foreseen, strict=True))
-        slower = all(seen > self.bar * each.high_ms for seen, each in runs)
-        quicker = all(self.bar * seen < each.low_ms for seen, each in runs)
+        slower = all(seen > self.bar * item.high_ms for seen, item in runs)
+        quicker = all(self.bar * seen < item.low_ms for seen, item in runs)
         return not (slower or quicker or self.failed > MOST_FAILED * self.calls)
 
 
@@ -88,10 +88,10 @@ def judged(traces: Sequence[Trace], failed: int, forecast: Forecast) -> PlanChec
     """Return what runs at one rate say of a forecast."""
     return PlanCheck(
         traces[0].rate,
-        sum(len(each.calls) for each in traces),
+        sum(len(trace.calls) for trace in traces),
         failed,
-        [1e3 * each.p99() for each in traces],
-        [forecast.replayed(each.rate, each.calls[:, 0] - each.calls[0, 0]) for each in traces],
+        [1e3 * trace.p99() for trace in traces],
+        [forecast.replayed(trace.rate, trace.calls[:, 0] - trace.calls[0, 0]) for trace in traces],
         bar_for(forecast.measured.lone_ms[0]),
     )
 

@@ -64,10 +64,10 @@ class Recorded:
 
     def check(self, forecast: Forecast, rate: float) -> PlanCheck | None:
         """Compare what is foreseen with the load in the file that is nearest to a rate."""
-        loads = [each for each in self.loads if forecast.allows(each.rate)]
+        loads = [load for load in self.loads if forecast.allows(load.rate)]
         if not loads:
             return None
-        near = min(loads, key=lambda each: abs(each.rate - rate))
+        near = min(loads, key=lambda item: abs(item.rate - rate))
         bar = bar_for(self.measured.lone_ms[0])
         foreseen = _foreseen(forecast, near)
         return PlanCheck(near.rate, near.calls, 0, [near.p99_ms], [foreseen], bar)
@@ -77,14 +77,14 @@ def _foreseen(forecast: Forecast, load: RecordedLoad) -> P99:
     """Return what is foreseen of a load; where its arrivals are not known, of as many others."""
     if load.due is not None:
         return forecast.replayed(load.rate, load.due)
-    found = []
+    results = []
     for seed in range(_LUCKS):
         due = itertools.islice(poisson(load.rate, math.inf, seed), load.calls)
-        found.append(forecast.replayed(load.rate, np.array(list(due))))
+        results.append(forecast.replayed(load.rate, np.array(list(due))))
     return P99(
-        statistics.median(each.ms for each in found),
-        min(each.low_ms for each in found),
-        max(each.high_ms for each in found),
+        statistics.median(result.ms for result in results),
+        min(result.low_ms for result in results),
+        max(result.high_ms for result in results),
     )
 
 
@@ -109,13 +109,15 @@ def _from_load_test(
 ) -> Recorded:
     name = str(document["model"])
     _check_model(path, model, [name])
-    loads = [each for each in document["loads"] if each["latency_ms"]]
-    for each in loads:
-        if each["generator_limited"]:
+    loads = [item for item in document["loads"] if item["latency_ms"]]
+    for entry in loads:
+        if entry["generator_limited"]:
             raise GraphError(
-                "plan-generator-limited", source=path, load=load_name(each["callers"], each["rate"])
+                "plan-generator-limited",
+                source=path,
+                load=load_name(entry["callers"], entry["rate"]),
             )
-    several = [float(each["throughput"]) for each in loads if each["callers"] > 1]
+    several = [float(load["throughput"]) for load in loads if load["callers"] > 1]
     if not several:
         raise GraphError(
             "plan-wanted",
@@ -123,8 +125,8 @@ def _from_load_test(
             reason=_wanted("how many calls several callers get answered"),
         )
     capacity = max(several)
-    lone = [each for each in loads if each["callers"] == 1]
-    light = [each for each in loads if 0 < each["rate"] <= _LIGHT * capacity]
+    lone = [load for load in loads if load["callers"] == 1]
+    light = [load for load in loads if 0 < load["rate"] <= _LIGHT * capacity]
     if not lone + light:
         raise GraphError(
             "plan-wanted", source=path, reason=_wanted("how long a call takes that meets no other")
@@ -138,15 +140,15 @@ def _from_load_test(
         Order(slots, overtaking=slots > 1 and spread),
         capacity,
         0.0,
-        [_made(alone, slots, each * capacity) for each in _VARIES],
+        [_made(alone, slots, vary * capacity) for vary in _VARIES],
         f"the server at {document['address']} ({path})",
     )
     at_random = [
         RecordedLoad(
-            float(each["rate"]), int(each["statuses"]["OK"]), float(each["latency_ms"]["p99"])
+            float(load["rate"]), int(load["statuses"]["OK"]), float(load["latency_ms"]["p99"])
         )
-        for each in loads
-        if each["rate"] and not each["failed"]
+        for load in loads
+        if load["rate"] and not load["failed"]
     ]
     note = (
         "a load test does not tell how the server differs when it rested or has a queue; a plan "
@@ -171,25 +173,25 @@ def _like(latency: Mapping[str, Any]) -> Array:
     known = [max(2 * p50 - p90, p50 / 2), p50, p90, *map(float, (latency["p99"],
              latency["p99.9"], latency["max"]))]  # fmt: skip
     shares = (np.arange(_MADE) + 0.5) / _MADE * 100
-    found: Array = np.interp(shares, _QUANTILES, known) / 1e3
-    return found
+    array: Array = np.interp(shares, _QUANTILES, known) / 1e3
+    return array
 
 
 def _from_benchmark(
     document: Mapping[str, Any], path: str | os.PathLike[str], model: str | None
 ) -> Recorded:
-    found = [
-        each
-        for each in result_of(document, path).measurements
-        if each.scenario is not None and each.scenario.name == SERVER
+    results = [
+        measurement
+        for measurement in result_of(document, path).measurements
+        if measurement.scenario is not None and measurement.scenario.name == SERVER
     ]
-    if not found:
+    if not results:
         raise GraphError("plan-no-server-scenario", source=path)
-    _check_model(path, model, [each.name for each in found])
-    if model is None and len(found) > 1:
-        names = [each.name for each in found]
+    _check_model(path, model, [result.name for result in results])
+    if model is None and len(results) > 1:
+        names = [result.name for result in results]
         raise GraphError("plan-several-models", source=path, names=names)
-    chosen = next(each for each in found if model in (None, each.name))
+    chosen = next(result for result in results if model in (None, result.name))
     trace = _replayed(chosen, path)
     slots = chosen.settings.concurrency
     capacity = slots / float(Services.of(trace, slots).seconds.mean())
@@ -197,12 +199,12 @@ def _from_benchmark(
     alone = np.concatenate([[True], trace.calls[1:, 0] > ended[:-1]])
     lone = Trace(trace.rate, trace.calls[alone])
     pieces = [
-        Trace(trace.rate, each) for each in np.array_split(trace.calls, _PIECES) if len(each) > 1
+        Trace(trace.rate, item) for item in np.array_split(trace.calls, _PIECES) if len(item) > 1
     ]
     measured = summed_up(
         order_of(slots, [lone.latencies]),
         [lone],
-        [[each] for each in pieces],
+        [[piece] for piece in pieces],
         [capacity] * len(pieces),
         f"one process, without a server ({path})",
     )

@@ -57,10 +57,10 @@ def calls_of(load: Load) -> int:
 
 
 def _refused(alike: Sequence[Load]) -> tuple[str, str] | None:
-    failing = [each for each in alike if each.failed > MOST_FAILED * calls_of(each)]
+    failing = [item for item in alike if item.failed > MOST_FAILED * calls_of(item)]
     if len(failing) <= len(alike) / 2:
         return None
-    worst = max(failing, key=lambda each: each.failed)
+    worst = max(failing, key=lambda item: item.failed)
     return (
         f"{worst.failed} of {calls_of(worst)} requests failed at {worst.name} "
         f"({failures(worst.statuses)})",
@@ -69,7 +69,7 @@ def _refused(alike: Sequence[Load]) -> tuple[str, str] | None:
 
 
 def _limited(alike: Sequence[Load]) -> tuple[str, str] | None:
-    limited = [each for each in alike if _is_limited(each)]
+    limited = [item for item in alike if _is_limited(item)]
     if len(limited) <= len(alike) / 2:
         return None
     return (
@@ -131,7 +131,7 @@ class Measured:
     def with_rounds(self, traces: Sequence[Trace]) -> "Measured":
         """Return it with more loads that came at random, each a round by itself."""
         rounds = [
-            ServiceTimes.of([each], self.order, self.capacity, self.front_end) for each in traces
+            ServiceTimes.of([trace], self.order, self.capacity, self.front_end) for trace in traces
         ]
         return replace(self, rounds=[*self.rounds, *rounds])
 
@@ -156,21 +156,21 @@ def measure_server(
 
 def measured_of(rounds: Sequence[Sequence[tuple[Load, Trace]]], source: str) -> Measured:
     """Return what rounds tell, each as `measured_round` gave it. VerificationError: too little."""
-    told = held([[load for load, _ in each] for each in rounds], _CLOSED + 1)
-    rounds = [each[: told.count] for each in rounds]
-    lone = [each[0][1] for each in rounds]
-    traces = [[trace for _, trace in each[1:]] for each in rounds]
-    capacities = [capacity_in(each) for each in rounds]
+    reported = held([[load for load, _ in round_] for round_ in rounds], _CLOSED + 1)
+    rounds = [round_[: reported.count] for round_ in rounds]
+    lone = [round_[0][1] for round_ in rounds]
+    traces = [[trace for _, trace in round_[1:]] for round_ in rounds]
+    capacities = [capacity_in(round_) for round_ in rounds]
     pairs = zip(lone, capacities, strict=True)  # of one time, as a machine's speed drifts
-    slots = int(np.median([slots_of(float(each.latencies.mean()), rate) for each, rate in pairs]))
-    order = order_of(slots, [each.latencies for each in lone])
-    _check_one_queue(order, lone, [each[-1] for each in traces])
-    found = summed_up(order, lone, traces, capacities, source)
-    loads = [load for each in rounds for load, _ in each]
-    busy = max(each.generator_busy for each in loads)
-    late = max(each.sent_late / calls_of(each) for each in loads)
-    most = RUNGS[told.count - _CLOSED - 1] if told.why else MOST_LOAD
-    return replace(found, busy=busy, late=late, most_load=most, limit=told.why)
+    slots = int(np.median([slots_of(float(item.latencies.mean()), rate) for item, rate in pairs]))
+    order = order_of(slots, [item.latencies for item in lone])
+    _check_one_queue(order, lone, [trace[-1] for trace in traces])
+    result = summed_up(order, lone, traces, capacities, source)
+    loads = [load for round_ in rounds for load, _ in round_]
+    busy = max(load.generator_busy for load in loads)
+    late = max(load.sent_late / calls_of(load) for load in loads)
+    most = RUNGS[reported.count - _CLOSED - 1] if reported.why else MOST_LOAD
+    return replace(result, busy=busy, late=late, most_load=most, limit=reported.why)
 
 
 def measured_round(
@@ -186,21 +186,21 @@ def measured_round(
     `slots` is what `probed` found, and `capacity` what the loads at random are shares of; None:
     what the server answers in this round. VerificationError: as `traced`.
     """
-    found = []
+    results = []
     for callers in (1, _CALLERS_A_SLOT * slots):
         advance("measuring", STEPS)
-        found.append(traced(generators, LoadStep(seconds, callers=callers), advance))
-    capacity = capacity or capacity_in(found)
+        results.append(traced(generators, LoadStep(seconds, callers=callers), advance))
+    capacity = capacity or capacity_in(results)
     for number, share in enumerate(RUNGS):
         advance("measuring", STEPS)
         step = at_random(seconds, share * capacity, 1 + turn * len(RUNGS) + number)
-        found.append(traced(generators, step, advance))
-    return found
+        results.append(traced(generators, step, advance))
+    return results
 
 
-def capacity_in(found: Sequence[tuple[Load, Trace]]) -> float:
+def capacity_in(loads: Sequence[tuple[Load, Trace]]) -> float:
     """Return how many calls a second a server answered in a round, of callers that never wait."""
-    return found[1][0].throughput
+    return loads[1][0].throughput
 
 
 def at_random(seconds: float, rate: float, seed: int) -> LoadStep:
@@ -216,7 +216,7 @@ def _check_one_queue(order: Order, lone: Sequence[Trace], traces: Sequence[Trace
     caller and of the largest load, of each round.
     """
     pairs = zip(lone, traces, strict=True)
-    share = float(np.median([overtaken(each, _LONG * alone.p99()) for alone, each in pairs]))
+    share = float(np.median([overtaken(item, _LONG * alone.p99()) for alone, item in pairs]))
     if order.slots > 1 and share > MOST_OVERTAKEN:
         raise VerificationError("plan-several-queues", percent=100 * share)
 
@@ -243,7 +243,7 @@ def summed_up(
         if trace.open
     ]
     front_end = front_end_of(services)
-    alone = 1e3 * np.concatenate([each.latencies for each in lone])
+    alone = 1e3 * np.concatenate([item.latencies for item in lone])
     return Measured(
         (float(np.percentile(alone, 50)), float(np.percentile(alone, 99))),
         order,
@@ -283,7 +283,7 @@ def order_of(slots: int, lone: Sequence[Array]) -> Order:
     merely had more of a core. From one round to the next it is the machine that differs. One at a
     time, none overtakes another.
     """
-    ratios = [slow / quick for quick, slow in (np.percentile(each, (10, 90)) for each in lone)]
+    ratios = [slow / quick for quick, slow in (np.percentile(item, (10, 90)) for item in lone)]
     return Order(slots, overtaking=slots > 1 and bool(np.median(ratios) > ALIKE))
 
 

@@ -40,7 +40,7 @@ def answered(times: ServiceTimes, rate: float, due: Array, seed: int, replicas: 
     load = rate / replicas / times.capacity
     draws = times.at(load)
     machines = [Machine(times, load, draws, seed + 1 + number) for number in range(replicas)]
-    crowd = Crowd([Replica(each) for each in machines], times.slots, times.front_end)
+    crowd = Crowd([Replica(machine) for machine in machines], times.slots, times.front_end)
     return np.asarray(crowd.ends(due.tolist())) - due
 
 
@@ -53,7 +53,9 @@ class Machine:
         """Begin; `draws` has the services of each state, for where a course has none left."""
         self._draws, self._random = draws, random.Random(seed)
         below, above, self._above = times.near(load)
-        self._decks = [[each for each in courses if each.seconds] for courses in (below, above)]
+        self._decks = [
+            [course for course in courses if course.seconds] for courses in (below, above)
+        ]
         self._dealt: tuple[list[ServiceCourse], ...] = ([], [])
         self._due = self._random.random()  # a course of the upper load is, from 1 on
         self._end = float("-inf")
@@ -101,16 +103,16 @@ class Crowd:
         queues: list[int] = QUEUES.tolist()
         replicas, count = self._replicas, len(self._replicas)
         for number, now in enumerate(due):
-            for each in replicas:
-                each.go_on(now, done)
+            for item in replicas:
+                item.go_on(now, done)
             start = number % count  # of equals, each has its turn
             replica = replicas[0]
             if count > 1:
                 replica = min(replicas[start:] + replicas[:start], key=Replica.calls)
-            found = replica.calls()
-            if found:
+            result = replica.calls()
+            if result:
                 replica.shift += self._front_end
-                state = len(rests) + bisect.bisect_right(queues, found) - 1
+                state = len(rests) + bisect.bisect_right(queues, result) - 1
             else:
                 state = max(0, bisect.bisect_right(rests, now - replica.last) - 1)
             service = replica.machine.service(state, now)
@@ -118,8 +120,8 @@ class Crowd:
                 heapq.heappush(replica.running, (now + service - replica.shift, number))
             else:
                 replica.waiting.append((service, number))
-        for each in replicas:
-            each.go_on(float("inf"), done)
+        for item in replicas:
+            item.go_on(float("inf"), done)
         return done
 
 

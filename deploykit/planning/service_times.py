@@ -52,8 +52,8 @@ class Trace:
     @property
     def latencies(self) -> Array:
         """Seconds from when each call was due until it ended."""
-        found: Array = self.calls[:, 1] - self.calls[:, 0]
-        return found
+        array: Array = self.calls[:, 1] - self.calls[:, 0]
+        return array
 
     @property
     def throughput(self) -> float:
@@ -100,10 +100,10 @@ class Services:
         done = trace.calls[:, 1] if overtaking else ended
         start = due.copy()
         start[slots:] = np.maximum(due[slots:], ended[:-slots])
-        found = np.arange(len(due)) - np.searchsorted(ended, due, side="right")
+        result = np.arange(len(due)) - np.searchsorted(ended, due, side="right")
         rested = due - np.concatenate([due[:1], ended[:-1]])
         arrivals = np.searchsorted(due, done) - np.searchsorted(due, start, side="right")
-        states = state_of(np.maximum(found, 0), np.maximum(rested, 0.0))
+        states = state_of(np.maximum(result, 0), np.maximum(rested, 0.0))
         cut = slice(_SETTLING if len(due) > 2 * _SETTLING else 0, None)
         return cls(
             trace.rate,
@@ -115,15 +115,15 @@ class Services:
 
     def without(self, front_end: float) -> Array:
         """Return the services without what other calls lengthened them by."""
-        found: Array = np.maximum(self.seconds - front_end * self.arrivals, _LEAST)
-        return found
+        array: Array = np.maximum(self.seconds - front_end * self.arrivals, _LEAST)
+        return array
 
 
-def state_of(found: Array, rested: Array) -> Array:
+def state_of(array: Array, rested: Array) -> Array:
     """Return the number of the state of calls that find so many others, or a server at rest."""
     idle = np.searchsorted(RESTS, rested, side="right") - 1
-    busy = len(RESTS) + np.searchsorted(QUEUES, found, side="right") - 1
-    return np.where(found == 0, idle, busy)
+    busy = len(RESTS) + np.searchsorted(QUEUES, array, side="right") - 1
+    return np.where(array == 0, idle, busy)
 
 
 def front_end_of(services: Sequence[Services]) -> float:
@@ -134,21 +134,21 @@ def front_end_of(services: Sequence[Services]) -> float:
     that lengthen them by f each have the covariance r v / (1 - r f) with them.
     """
     groups = [
-        (each.seconds[chosen], each.arrivals[chosen], each.rate)
-        for each in services
-        for state in np.unique(each.states)
-        if (chosen := each.states == state).sum() >= FEWEST
+        (service.seconds[chosen], service.arrivals[chosen], service.rate)
+        for service in services
+        for state in np.unique(service.states)
+        if (chosen := service.states == state).sum() >= FEWEST
     ]
-    found = 0.0
+    result = 0.0
     for _ in range(_TRIES):
         above = below = 0.0
         for seconds, arrivals, rate in groups:
-            own, count = seconds - found * arrivals, arrivals - arrivals.mean()
-            expected = rate * own.var() / max(1 - rate * found, _LEAST)
+            own, count = seconds - result * arrivals, arrivals - arrivals.mean()
+            expected = rate * own.var() / max(1 - rate * result, _LEAST)
             above += float((own * count).sum()) - expected * len(own)
             below += float((count * count).sum())
-        found += _STEP * above / below if below else 0.0
-    return max(found, 0.0)
+        result += _STEP * above / below if below else 0.0
+    return max(result, 0.0)
 
 
 @dataclass(frozen=True)
@@ -172,17 +172,19 @@ class ServiceCourse:
         """Sort services by their states."""
         own = services.without(front_end)
         chosen = [services.states == state for state in range(STATES)]
-        return cls(load, [own[each] for each in chosen], [services.at[each] for each in chosen])
+        return cls(load, [own[item] for item in chosen], [services.at[item] for item in chosen])
 
     @cached_property
     def seconds(self) -> float:
         """How long it took."""
-        return max((float(each[-1]) for each in self.at or () if len(each)), default=0.0)
+        return max((float(item[-1]) for item in self.at or () if len(item)), default=0.0)
 
     @cached_property
     def lists(self) -> tuple[list[list[float]], list[list[float]]]:
         """When each service was, and the services, of each state."""
-        return [each.tolist() for each in self.at or ()], [each.tolist() for each in self.services]
+        return [item.tolist() for item in self.at or ()], [
+            service.tolist() for service in self.services
+        ]
 
 
 @dataclass(frozen=True)
@@ -225,14 +227,16 @@ class ServiceTimes:
     @cached_property
     def by_load(self) -> Sequence[tuple[float, Sequence[ServiceCourse]]]:
         """The courses of each load, from the least."""
-        loads = sorted({each.load for each in self.courses})
-        return [(load, [each for each in self.courses if each.load == load]) for load in loads]
+        loads = sorted({course.load for course in self.courses})
+        return [
+            (load, [course for course in self.courses if course.load == load]) for load in loads
+        ]
 
     @cached_property
     def _rungs(self) -> Sequence[tuple[float, Sequence[Array]]]:
         """By load, from the least: the services of each state."""
         return [
-            (load, [np.concatenate([each.services[state] for each in courses])
+            (load, [np.concatenate([course.services[state] for course in courses])
                     for state in range(STATES)])
             for load, courses in self.by_load
         ]  # fmt: skip
@@ -240,13 +244,13 @@ class ServiceTimes:
     def _draws(self, state: int, load: float) -> Array:
         for other in self._nearest[state]:
             known = [
-                (rung, each[other]) for rung, each in self._rungs if len(each[other]) >= FEWEST
+                (rung, item[other]) for rung, item in self._rungs if len(item[other]) >= FEWEST
             ]
             if known:
                 (low, first), (high, second) = _around(known, load)
                 count = round(_share(low, high, load) * DRAWS)
                 return np.concatenate([_spread(first, DRAWS - count), _spread(second, count)])
-        every = np.concatenate([each for _, states in self._rungs for each in states])
+        every = np.concatenate([state for _, states in self._rungs for state in states])
         return _spread(every, DRAWS)
 
     @cached_property
@@ -274,5 +278,5 @@ def _share(low: float, high: float, load: float) -> float:
 def _spread(values: Array, count: int) -> Array:
     """Return so many values that are spread like these: their mean stays, unlike that of a draw."""
     places = (np.arange(count) + 0.5) * len(values) / max(count, 1)
-    found: Array = np.sort(values)[places.astype(int)]
-    return found
+    array: Array = np.sort(values)[places.astype(int)]
+    return array

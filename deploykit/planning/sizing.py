@@ -69,11 +69,11 @@ class Forecast:
         return self._over(lambda times: answered(times, rate, due, _SEED))
 
     def _over(self, simulated: Callable[[ServiceTimes], Array]) -> P99:
-        found = sorted(
+        results = sorted(
             1e3 * float(np.percentile(simulated(times), 99)) for times in self.measured.rounds
         )
-        inner = found[1:-1] if len(found) >= _ENOUGH_ROUNDS else found
-        return P99(statistics.median(found), inner[0], inner[-1])
+        inner = results[1:-1] if len(results) >= _ENOUGH_ROUNDS else results
+        return P99(statistics.median(results), inner[0], inner[-1])
 
     def together(self, rate: float, replicas: int) -> float | None:
         """Return p99 in ms where each call goes to a replica that has the fewest; None: too many.
@@ -89,23 +89,23 @@ class Forecast:
     def curve(self) -> list[tuple[float, P99]]:
         """P99 of a replica by its calls a second."""
         rates = [load * self.measured.capacity for load in LOADS]
-        return [(rate, found) for rate in rates if (found := self.p99(rate)) is not None]
+        return [(rate, result) for rate in rates if (result := self.p99(rate)) is not None]
 
     def bears(self, limit_ms: float) -> float:
         """Return the most calls a second at which a replica's p99 stays within a limit.
 
         All of its range has to. 0: it does at no rate.
         """
-        holding = [rate for rate, each in self.curve if each.high_ms <= limit_ms]
+        holding = [rate for rate, item in self.curve if item.high_ms <= limit_ms]
         if not holding:
             return 0.0
         low = max(holding)
         high = min((rate for rate, _ in self.curve if rate > low), default=low)
         for _ in range(_HALVINGS if high > low else 0):
             middle = (low + high) / 2
-            found = self.p99(middle)
-            assert found is not None
-            low, high = (middle, high) if found.high_ms <= limit_ms else (low, middle)
+            result = self.p99(middle)
+            assert result is not None
+            low, high = (middle, high) if result.high_ms <= limit_ms else (low, middle)
         return low
 
 
@@ -181,9 +181,9 @@ def sized(forecast: Forecast, how: PlanOptions) -> Size:
     if bears:
         least = math.ceil(how.rate / bears * (1 - 1e-9))
         needed = {lost: _surviving(least, lost, how.zones) for lost in LOSSES}
-    wanted = needed[how.survive]
+    expected = needed[how.survive]
     low, high = how.replicas
-    replicas = high if wanted is None else min(max(low, wanted), high)
+    replicas = high if expected is None else min(max(low, expected), high)
     outcomes = tuple(_outcome(forecast, how, replicas, lost) for lost in LOSSES)
     cost = None
     if how.price is not None:
@@ -207,10 +207,10 @@ def _surviving(least: int, lost: str, zones: int) -> int | None:
         return least + 1
     if zones == 1:
         return None
-    found = least + math.ceil(least / (zones - 1))  # of which one zone is lost
-    while left(found - 1, lost, zones) >= least:
-        found -= 1
-    return found
+    result = least + math.ceil(least / (zones - 1))  # of which one zone is lost
+    while left(result - 1, lost, zones) >= least:
+        result -= 1
+    return result
 
 
 def _outcome(forecast: Forecast, how: PlanOptions, replicas: int, lost: str) -> LossOutcome:

@@ -79,16 +79,16 @@ class Judge:
         CrashError: the engine died on it. LimitError: it took too much time or memory. GraphError:
         the engine cannot run it, its inputs or outputs are others, or the metric raises.
         """
-        found: Judgement = self._ask("score", graph, engine)
-        return found
+        judgement: Judgement = self._ask("score", graph, engine)
+        return judgement
 
     def departs(self, graph: Graph, engine: str) -> bool:
         """Say whether an engine computes something else of a graph than TensorFlow does.
 
         Errors are those of `judge`; GraphError as well: TensorFlow cannot run it.
         """
-        found: list[Beside] = self._ask("departure", graph, engine)
-        return any(each.departs for each in found)
+        besides: list[Beside] = self._ask("departure", graph, engine)
+        return any(beside.departs for beside in besides)
 
     def facts(self) -> tuple[float, bool]:
         """Return the seconds that the float graph took, and whether it ran on oneDNN."""
@@ -98,8 +98,8 @@ class Judge:
     def answers(self) -> Answers | None:
         """Return the classes that the first output of the float graph names, if it names any."""
         made_by = maker(self._graph, self._graph.outputs[0]).op
-        found: Answers | None = (self._worker or self._start()).ask("answers", made_by)
-        return found
+        result: Answers | None = (self._worker or self._start()).ask("answers", made_by)
+        return result
 
     def close(self) -> None:
         """End the child."""

@@ -66,8 +66,8 @@ def prepare(
 
     def write_ranges(name: str, graph: Graph, known: Calibration | None) -> None:
         if name not in state.found:
-            found = known or calibrate(graph, feeds, advance=advance)
-            state.keep(name, {"text": found.ranges.text(), "notes": list(found.notes)})
+            result = known or calibrate(graph, feeds, advance=advance)
+            state.keep(name, {"text": result.ranges.text(), "notes": list(result.notes)})
         Path(path).write_text(state.found[name]["text"])
         notes.extend(state.found[name]["notes"])
 
@@ -116,20 +116,20 @@ def _with_biases(graph: Graph) -> tuple[Graph, dict[str, str]]:
     return work, added
 
 
-def _with_added(found: Calibration, added: Mapping[str, str]) -> Calibration:
+def _with_added(calibration: Calibration, added: Mapping[str, str]) -> Calibration:
     """Return a calibration with the ranges behind biases of zeros: those in front of them."""
-    tensors = found.ranges.tensors
+    tensors = calibration.ranges.tensors
     more = {name: tensors[layer] for name, layer in added.items() if layer in tensors}
-    return replace(found, ranges=replace(found.ranges, tensors={**tensors, **more}))
+    return replace(calibration, ranges=replace(calibration.ranges, tensors={**tensors, **more}))
 
 
 def _with_room(ranges: Ranges) -> Ranges:
     """Return ranges in which the channels of each tensor fall deeper below zero."""
     tensors = {
         name: replace(
-            found, channel_min=tuple(low * (1 + ROOM * (low < 0)) for low in found.channel_min)
+            result, channel_min=tuple(low * (1 + ROOM * (low < 0)) for low in result.channel_min)
         )
-        for name, found in ranges.tensors.items()
+        for name, result in ranges.tensors.items()
     }
     return replace(ranges, tensors=tensors)
 
@@ -137,11 +137,11 @@ def _with_room(ranges: Ranges) -> Ranges:
 def _shifted(ranges: Ranges, graph: Graph) -> Ranges:
     """Return the ranges of a shifted graph: each channel that fell below zero starts there."""
     tensors = {}
-    for name, found in ranges.tensors.items():
-        if f"{name}_shifted" in graph and found.channel_max:
-            low = np.array(found.channel_min)
-            high = np.array(found.channel_max) + np.maximum(-low, 0)
-            least, most = (tuple(each.tolist()) for each in (np.maximum(low, 0), high))
-            name, found = f"{name}_shifted", replace(found, channel_min=least, channel_max=most)
-        tensors[name] = found
+    for name, result in ranges.tensors.items():
+        if f"{name}_shifted" in graph and result.channel_max:
+            low = np.array(result.channel_min)
+            high = np.array(result.channel_max) + np.maximum(-low, 0)
+            least, most = (tuple(item.tolist()) for item in (np.maximum(low, 0), high))
+            name, result = f"{name}_shifted", replace(result, channel_min=least, channel_max=most)
+        tensors[name] = result
     return replace(ranges, tensors=tensors)

@@ -93,7 +93,7 @@ class Calibration(AsHtml):
         return {
             "samples": self.ranges.samples,
             "tensors": len(self.ranges.tensors),
-            "widest": [{"tensor": n, "min": each.min, "max": each.max} for n, each in self.widest],
+            "widest": [{"tensor": n, "min": item.min, "max": item.max} for n, item in self.widest],
         }
 
     @property
@@ -140,8 +140,8 @@ def calibrate(
     GraphError: there is no such tensor or no sample, an activation holds NaN or Inf, or TensorFlow
     cannot run the graph.
     """
-    (found,) = _observed_in(graph, [feeds], (), method, advance)
-    return replace(found, ranges=replace(found.ranges, model_sha256=model_sha256))
+    (result,) = _observed_in(graph, [feeds], (), method, advance)
+    return replace(result, ranges=replace(result.ranges, model_sha256=model_sha256))
 
 
 def calibrate_split(
@@ -157,14 +157,14 @@ def calibrate_split(
     """
     split, sha256 = samples.split(), digest(graph.serialized())
     if split.order is None:
-        found = calibrate(graph, samples.feeds(), advance=advance)
-        return found, KnownRanges(sha256, found)
+        result = calibrate(graph, samples.feeds(), advance=advance)
+        return result, KnownRanges(sha256, result)
     parts = split.calibrating, split.held_out
-    if samples.batch and any(each.count % samples.batch for each in parts):
+    if samples.batch and any(part.count % samples.batch for part in parts):
         return calibrate(graph, samples.feeds(), advance=advance), None
-    feeds = [each.feeds() for each in parts]
-    known, found = _observed_in(graph, feeds, split.order, "minmax", advance)
-    return found, KnownRanges(sha256, known)
+    feeds = [part.feeds() for part in parts]
+    known, result = _observed_in(graph, feeds, split.order, "minmax", advance)
+    return result, KnownRanges(sha256, known)
 
 
 def _observed_in(
@@ -186,8 +186,8 @@ def _observed_in(
         raise GraphError("calibrate-nothing")
     started = time.perf_counter()
     again = method == "mse"  # the histograms need the whole ranges
-    steps = sum(len(each) * (1 + again) for each in parts if isinstance(each, Sequence))
-    samples, found = 0, list[tuple[int, dict[str, TensorRange]]]()
+    steps = sum(len(part) * (1 + again) for part in parts if isinstance(part, Sequence))
+    samples, result = 0, list[tuple[int, dict[str, TensorRange]]]()
     with contextlib.closing(
         Worker(
             "deploykit.quantization.observers:Observer",
@@ -208,11 +208,11 @@ def _observed_in(
             for feed in feeds if again else ():
                 advance("histograms", steps)
                 worker.ask("count", feed)
-            found.append((samples, worker.ask("ranges")))
+            result.append((samples, worker.ask("ranges")))
     seconds, left_out = time.perf_counter() - started, _left_out(live, depths)
     return [
         Calibration(Ranges("", count, ranges), method, seconds, (*_idle(ranges), *left_out))
-        for count, ranges in found
+        for count, ranges in result
     ]
 
 
@@ -220,7 +220,7 @@ def _observed(graph: Graph, depths: Mapping[str, int]) -> list[str]:
     """Return the float32 tensors that depend on an input, in execution order."""
     depends = graph.descendants(map(producer_name, graph.inputs), control=False)
     fed = set(map(normal, graph.inputs))
-    found = []
+    results = []
     for name in graph.order():
         node = graph[name]
         if name not in depends or depths[name] or node.op not in op_defs():
@@ -229,33 +229,33 @@ def _observed(graph: Graph, depths: Mapping[str, int]) -> list[str]:
             tensor = tensor_name(name, port)
             is_fed = tensor in fed or not graph.is_input(name)
             if type_ == "float32" and is_fed:
-                found.append(tensor)
-    return found
+                results.append(tensor)
+    return results
 
 
 def _with_channels_first(graph: Graph) -> set[str]:
     """Return the tensors whose channels lie along axis 1: ops with a data format say so."""
     order = graph.order()
-    found = set()
+    results = set()
     for name in order:
         node = graph[name]
         inputs = node.data_inputs
         if channels_first(node):
-            found |= {tensor_name(name, 0), *inputs[:1]}
-        elif node.op in _FOLLOWING_OPS and any(tensor in found for tensor in inputs):
-            found.add(tensor_name(name, 0))
+            results |= {tensor_name(name, 0), *inputs[:1]}
+        elif node.op in _FOLLOWING_OPS and any(tensor in results for tensor in inputs):
+            results.add(tensor_name(name, 0))
     for name in reversed(order):  # what an op with a data format reads, through others
         node = graph[name]
-        if node.op in _FOLLOWING_OPS and tensor_name(name, 0) in found:
-            found |= set(node.data_inputs)
-    return found
+        if node.op in _FOLLOWING_OPS and tensor_name(name, 0) in results:
+            results |= set(node.data_inputs)
+    return results
 
 
-def _idle(found: Mapping[str, TensorRange]) -> list[str]:
+def _idle(tensor_ranges: Mapping[str, TensorRange]) -> list[str]:
     """Return notes on tensors that told nothing: always zero, or always the same."""
-    same = [name for name, each in found.items() if each.min == each.max]
-    zero = [name for name in same if found[name].min == 0]
-    other = [name for name in same if found[name].min != 0]
+    same = [name for name, item in tensor_ranges.items() if item.min == item.max]
+    zero = [name for name in same if tensor_ranges[name].min == 0]
+    other = [name for name in same if tensor_ranges[name].min != 0]
     notes = []
     if zero:
         notes.append(f"never active on these samples: {listed(zero, NAMED)}")

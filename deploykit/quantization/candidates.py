@@ -44,23 +44,23 @@ class Candidate:
 
 
 def candidate_in(
-    task: SearchTask, found: Calibrated, target: EngineTarget, known: Sequence[Noise]
+    task: SearchTask, calibrated: Calibrated, target: EngineTarget, known: Sequence[Noise]
 ) -> Candidate:
     """Return which layers are in 8 bits in an engine; `known`: their noise in another one."""
 
     def stopped(why: str, choice: LayerChoice | None = None) -> Candidate:
         ranges = load_ranges(task.ranges)
-        layers = layer_outcomes(found.graph, found.plan, ranges, choice, target)
+        layers = layer_outcomes(calibrated.graph, calibrated.plan, ranges, choice, target)
         return Candidate(target, None, why, layers)
 
-    if not found.plan.chains:
+    if not calibrated.plan.chains:
         return stopped("no layer can run in int8")
     if missing := target.missing():
         return Candidate(
             target, None, f"this TensorFlow lacks the ops {', '.join(sorted(missing))}"
         )
     try:
-        choice = chosen_layers(task, found, target, known)
+        choice = chosen_layers(task, calibrated, target, known)
     except GraphError as error:
         if target.is_tensorflow:
             raise
@@ -71,22 +71,22 @@ def candidate_in(
     if not chosen.holds and task.budget.is_over and is_below:
         why = "int8 is too inaccurate, and the search for layers to keep in float32 ran out of time"
         return stopped(why, choice)
-    if len(choice.noisy) == len(found.plan.chains):
+    if len(choice.noisy) == len(calibrated.plan.chains):
         return stopped(_too_noisy(choice, target, task), choice)
     return Candidate(target, choice)
 
 
 def best_of(
-    task: SearchTask, found: Calibrated | None, candidates: Sequence[Candidate]
+    task: SearchTask, calibrated: Calibrated | None, candidates: Sequence[Candidate]
 ) -> Quantized:
     """Return the best of what there is in each engine, once all graphs were measured in turn."""
     standings: list[Standing | None] = [None] * len(candidates)
     if len(candidates) > 1 or candidates[0].choice is not None:
-        graphs = _graphs(task, found, candidates)
-        is_on = _onednn_is_on(candidates, found)
+        graphs = _graphs(task, calibrated, candidates)
+        is_on = _onednn_is_on(candidates, calibrated)
         entrants = [
-            each.target.entrants(task.graph, int8, task.how.settings, is_on, each.times)
-            for each, int8 in zip(candidates, graphs, strict=True)
+            item.target.entrants(task.graph, int8, task.how.settings, is_on, item.times)
+            for item, int8 in zip(candidates, graphs, strict=True)
         ]
         with task.step("compare") as advance:
             standings = [
@@ -94,47 +94,49 @@ def best_of(
                     task.graph,
                     entrants,
                     data=task.timed_with,
-                    depth=task.budget.comparing(sum(len(each.graphs) for each in entrants)),
+                    depth=task.budget.comparing(sum(len(entrant.graphs) for entrant in entrants)),
                     advance=advance,
                 )
             ]
     with task.step("judge the result"):
         if len(candidates) == 1:
-            return _concluded(task, found, candidates[0], standings[0])
-        return _better(task, found, candidates, standings)
+            return _concluded(task, calibrated, candidates[0], standings[0])
+        return _better(task, calibrated, candidates, standings)
 
 
 def _graphs(
-    task: SearchTask, found: Calibrated | None, candidates: Sequence[Candidate]
+    task: SearchTask, calibrated: Calibrated | None, candidates: Sequence[Candidate]
 ) -> list[dict[str, Graph]]:
     """Return by engine the 8-bit graphs that there is time to compare."""
     budget, graphs = task.budget, []
-    for each in candidates:
+    for candidate in candidates:
         int8 = dict[str, Graph]()
-        if each.choice is not None:
-            assert found is not None
+        if candidate.choice is not None:
+            assert calibrated is not None
             names = [INT8]
-            noisy, slow = each.choice.noisy, each.choice.slow
-            is_other = len(slow) not in (len(noisy), len(found.plan.chains))
+            noisy, slow = candidate.choice.noisy, candidate.choice.slow
+            is_other = len(slow) not in (len(noisy), len(calibrated.plan.chains))
             if is_other and budget.has_time_to_compare(len(candidates) * GRAPHS + 1):
                 names.append(FEWER)
-            chosen = replace(found, rounded=each.choice.rounded)
-            int8 = {n: chosen.built(task, each.target, each.stays_float(n)) for n in names}
+            chosen = replace(calibrated, rounded=candidate.choice.rounded)
+            int8 = {
+                n: chosen.built(task, candidate.target, candidate.stays_float(n)) for n in names
+            }
         graphs.append(int8)
     return graphs
 
 
-def _onednn_is_on(candidates: Sequence[Candidate], found: Calibrated | None) -> bool:
+def _onednn_is_on(candidates: Sequence[Candidate], calibrated: Calibrated | None) -> bool:
     """Say whether TensorFlow runs plain ops on oneDNN, as it was measured."""
-    for each in candidates:
-        if each.target.is_tensorflow and each.times is not None:
-            return each.times.usual.onednn_is_on
-    return found is None or found.judge.facts()[1]
+    for candidate in candidates:
+        if candidate.target.is_tensorflow and candidate.times is not None:
+            return candidate.times.usual.onednn_is_on
+    return calibrated is None or calibrated.judge.facts()[1]
 
 
 def _better(
     task: SearchTask,
-    found: Calibrated | None,
+    calibrated: Calibrated | None,
     candidates: Sequence[Candidate],
     standings: Sequence[Standing | None],
 ) -> Quantized:
@@ -159,24 +161,24 @@ def _better(
         f"{title} with its best graph is {verdict.wall.in_words()} as fast as TensorFlow with its "
         f"own{mark}: {runs} runs it"
     )
-    result = _concluded(task, found, candidates[chosen], standings[chosen])
+    result = _concluded(task, calibrated, candidates[chosen], standings[chosen])
     return replace(result, engine_reason=why, engine_verdict=verdict)
 
 
 def _concluded(
-    task: SearchTask, found: Calibrated | None, of: Candidate, standing: Standing | None
+    task: SearchTask, calibrated: Calibrated | None, of: Candidate, standing: Standing | None
 ) -> Quantized:
     """Return the outcome in an engine: int8 unless significantly slower or too inaccurate."""
-    if of.choice is None or found is None or standing is None or standing.gain is None:
+    if of.choice is None or calibrated is None or standing is None or standing.gain is None:
         return Quantized(task.graph, True, of.why_float, of.layers, **_facts(task, of.target))
     choice, gain, target = of.choice, standing.gain, of.target
     stay_float = of.stays_float(gain.name)
-    int8 = replace(found, rounded=choice.rounded).built(task, target, stay_float)
+    int8 = replace(calibrated, rounded=choice.rounded).built(task, target, stay_float)
     judgement = choice.chosen.best.judgement
     if stay_float != choice.noisy or judgement is None:
-        judgement = target.judged(found.judge, int8)
+        judgement = target.judged(calibrated.judge, int8)
     judgement = replace(judgement, metric="", before=None, after=None)
-    evaluation = None if found.by_labels is None else target.judged(found.by_labels, int8)
+    evaluation = None if calibrated.by_labels is None else target.judged(calibrated.by_labels, int8)
     reason, is_kept = str(gain), gain.is_kept and _is_right(judgement)
     if not target.is_tensorflow:
         reason = f"in {target.title}, {reason}"
@@ -188,17 +190,17 @@ def _concluded(
         )
     if is_kept:
         task.notes.extend(few_agree(judgement.agreement))
-        for each in (judgement, evaluation):
-            if each is not None:
-                task.notes.extend(below_in_group(each.groups, task.bar))
-        slower = choice.slow - stay_float if choice.slow < found.plan.chains.keys() else ()
+        for item in (judgement, evaluation):
+            if item is not None:
+                task.notes.extend(below_in_group(item.groups, task.bar))
+        slower = choice.slow - stay_float if choice.slow < calibrated.plan.chains.keys() else ()
         task.notes.extend(undecided(gain, slower, choice.unclear))
     return Quantized(
         graph=int8 if is_kept else task.graph,
         is_float=not is_kept,
         reason=reason,
         layers=layer_outcomes(
-            found.graph, found.plan, load_ranges(task.ranges), choice, target, stay_float
+            calibrated.graph, calibrated.plan, load_ranges(task.ranges), choice, target, stay_float
         ),
         judgement=judgement,
         evaluation=evaluation,
@@ -217,11 +219,11 @@ def _too_noisy(choice: LayerChoice, target: EngineTarget, task: SearchTask) -> s
     chosen = choice.chosen
     if len(choice.departing) == len(choice.noisy):
         return f"every int8 layer differs from TensorFlow in {target.title}"
-    tried = [each for each in chosen.trials if len(each.keep_float) < len(chosen.keep_float)]
+    tried = [trial for trial in chosen.trials if len(trial.keep_float) < len(chosen.keep_float)]
     if not any(trial.judgement for trial in tried):
         return f"{target.title} cannot run the int8 graph"
     best = max(
-        (trial.judgement for trial in tried if trial.judgement), key=lambda each: each.certain_db
+        (trial.judgement for trial in tried if trial.judgement), key=lambda item: item.certain_db
     )
     return (
         f"int8 is too inaccurate: with int8 layers, SQNR is at most {best.sqnr_db:.1f} dB (95 % "

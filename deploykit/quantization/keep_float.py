@@ -26,10 +26,10 @@ class Trial:
 
     def meets_bar(self, min_sqnr: float, max_drop: float) -> bool:
         """Say whether the answers are as near to the float graph's as asked."""
-        found = self.judgement
-        if found is None or not found.certain_db >= min_sqnr:
+        result = self.judgement
+        if result is None or not result.certain_db >= min_sqnr:
             return False
-        return found.drop is None or found.drop <= max_drop
+        return result.drop is None or result.drop <= max_drop
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def choose_among(
     made = tuple(trials.values())
     if holding is not None:
         return FloatChoice(trials[holding], True, made)
-    judged = [(each.judgement.certain_db, each) for each in made if each.judgement is not None]
+    judged = [(item.judgement.certain_db, item) for item in made if item.judgement is not None]
     if not judged:
         raise GraphError("quantized-not-runnable", reason=made[-1].fault)
     return FloatChoice(max(judged, key=lambda pair: pair[0])[1], False, made)
@@ -127,39 +127,39 @@ def cheapest_options(noise: Mapping[str, float], worth: Mapping[str, int]) -> li
     """
     layers = [name for name in noise if math.isfinite(noise[name]) and worth.get(name, 1) > 0]
     whole = sum(noise[name] for name in layers)
-    found = [FloatOption((), sum(noise.values()))]
+    results = [FloatOption((), sum(noise.values()))]
     if layers and whole > 0:
         values = np.array([worth.get(name, 1) for name in layers], np.float64)
         powers = np.array([noise[name] for name in layers])
         # of what gains as much, the less noisy stays in 8 bits
         values = values * (1 - 1e-6 * powers / whole)
         for bound in whole * _BOUNDS:
-            kept = _packed(powers / bound, values)
-            left = tuple(name for name in noise if name not in {layers[n] for n in kept})
-            if left != found[-1].layers:
-                found.append(FloatOption(left, float(powers[kept].sum())))
-    if len(found[-1].layers) < len(noise):
-        found.append(FloatOption(tuple(noise), 0.0))
-    return found
+            retained = _packed(powers / bound, values)
+            left = tuple(name for name in noise if name not in {layers[n] for n in retained})
+            if left != results[-1].layers:
+                results.append(FloatOption(left, float(powers[retained].sum())))
+    if len(results[-1].layers) < len(noise):
+        results.append(FloatOption(tuple(noise), 0.0))
+    return results
 
 
 def _packed(weights: Array, values: Array) -> list[int]:
     """Return the places of things of the most value whose weights add up to 1 at most."""
     units = np.rint(weights * _UNITS).astype(np.int64)
     best = np.zeros(_UNITS + 1)
-    taken = np.zeros((len(units), _UNITS + 1), bool)
+    used = np.zeros((len(units), _UNITS + 1), bool)
     for place, (unit, value) in enumerate(zip(units, values, strict=True)):
         if unit > _UNITS:
             continue
         more = best[: _UNITS + 1 - unit] + value
-        taken[place, unit:] = more > best[unit:]
+        used[place, unit:] = more > best[unit:]
         best[unit:] = np.maximum(best[unit:], more)
-    room, found = _UNITS, list[int]()
+    room, result = _UNITS, list[int]()
     for place in reversed(range(len(units))):
-        if taken[place, room]:
-            found.append(place)
+        if used[place, room]:
+            result.append(place)
             room -= int(units[place])
-    return found
+    return result
 
 
 def tried(keep_float: tuple[str, ...], judge: Callable[[tuple[str, ...]], Judgement]) -> Trial:

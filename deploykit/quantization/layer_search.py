@@ -47,14 +47,14 @@ class Calibrated:
 
     def built(self, task: SearchTask, target: EngineTarget, stay_float: Collection[str]) -> Graph:
         """Return it in int8 for an engine, but for some layers."""
-        kept = (*task.how.keep_float, *stay_float)
-        return target.built(self.graph, task.ranges, task.how.isa, kept, self.rounded)
+        retained = (*task.how.keep_float, *stay_float)
+        return target.built(self.graph, task.ranges, task.how.isa, retained, self.rounded)
 
     def alone(self, task: SearchTask, target: EngineTarget, layer: str) -> Graph:
         """Return it with one int8 layer, whose bias takes back what its own weights shift."""
         key = self.plan.chains[layer].biased
-        found = self.rounded.get(key)
-        rounded = {} if found is None else {key: replace(found, bias=found.own_bias)}
+        value = self.rounded.get(key)
+        rounded = {} if value is None else {key: replace(value, bias=value.own_bias)}
         stay_float = self.plan.chains.keys() - {layer}
         return replace(self, rounded=rounded).built(task, target, stay_float)
 
@@ -83,14 +83,14 @@ class LayerChoice:
 
 
 def chosen_layers(
-    task: SearchTask, found: Calibrated, target: EngineTarget, known: Sequence[Noise]
+    task: SearchTask, calibrated: Calibrated, target: EngineTarget, known: Sequence[Noise]
 ) -> LayerChoice:
     """Return which layers are int8 in an engine: all, where that keeps the outputs.
 
     `known`: the noise of layers in another engine. GraphError: the engine cannot run the graph,
     whichever layers are int8.
     """
-    return _LayerSearch(task, found, target, known).run()
+    return _LayerSearch(task, calibrated, target, known).run()
 
 
 @dataclass
@@ -142,16 +142,16 @@ class _LayerSearch:
 
     def _judged(self, keep_float: tuple[str, ...]) -> Judgement:
         """Judge the graph in which some layers, and those that depart, are float32."""
-        task, found, target = self.task, self.found, self.target
+        task, result, target = self.task, self.found, self.target
         task.work(f"{len(keep_float)} layers more in float", 0)
         start = task.budget.now()
-        int8 = found.built(task, target, self.departing.union(keep_float))
-        judgement = target.judged(found.judge, int8)
+        int8 = result.built(task, target, self.departing.union(keep_float))
+        judgement = target.judged(result.judge, int8)
         is_known = self.agrees or target.is_tensorflow
-        if not is_known and found.judge.departs(int8, target.engine):
+        if not is_known and result.judge.departs(int8, target.engine):
             raise GraphError("engine-differs", engine=target.title)
-        if found.by_labels is not None and judgement.certain_db >= task.bar:
-            scored = target.judged(found.by_labels, int8)
+        if result.by_labels is not None and judgement.certain_db >= task.bar:
+            scored = target.judged(result.by_labels, int8)
             judgement = replace(
                 judgement, metric=scored.metric, before=scored.before, after=scored.after
             )
@@ -184,17 +184,17 @@ class _LayerSearch:
         Those that were judged before are not judged again, nor those that are known from another
         engine, where they could be computed. Those for which there is no time are left out.
         """
-        task, found, target = self.task, self.found, self.target
-        state, layers = task.state, found.plan.chains.keys()
+        task, result, target = self.task, self.found, self.target
+        state, layers = task.state, result.plan.chains.keys()
         key = "noise" if target.is_tensorflow else f"noise in {target.use}"
-        noise = {name: Noise(**each) for name, each in state.found.get(key, {}).items()}
-        noise |= {each.layer: each for each in self.ranking if not each.fault}
+        noise = {name: Noise(**item) for name, item in state.found.get(key, {}).items()}
+        noise |= {item.layer: item for item in self.ranking if not item.fault}
 
-        def keep(each: Noise) -> None:
-            noise[each.layer] = each
-            state.keep(key, {name: vars(each) for name, each in noise.items()})
+        def keep(entry: Noise) -> None:
+            noise[entry.layer] = entry
+            state.keep(key, {name: vars(item) for name, item in noise.items()})
 
-        budget, judge = task.budget, found.judge
+        budget, judge = task.budget, result.judge
         samples = budget.ranking_samples(len(layers), JUDGED)
         fewer = task.samples.held_out.spread(samples)
         if samples < min(JUDGED, task.samples.held_out.count):
@@ -208,8 +208,8 @@ class _LayerSearch:
                 judge = stack.enter_context(Judge(task.graph, fewer.feeds()))
             end = budget.ranking_until()
             ranking = rank_each(
-                {layer: found.graph[layer].op for layer in layers},
-                lambda layer: found.alone(task, target, layer),
+                {layer: result.graph[layer].op for layer in layers},
+                lambda layer: result.alone(task, target, layer),
                 lambda alone: target.judged(judge, alone),
                 known=noise,
                 on_result=keep,
@@ -231,24 +231,24 @@ class _LayerSearch:
         if self.target.is_tensorflow:
             self.agrees = True
             return
-        departing = {each.layer for each in self.ranking if each.fault}
+        departing = {item.layer for item in self.ranking if item.fault}
         layers = self.found.plan.chains.keys()
         with self.task.step("judge") as work:
             agrees = not self._departs(departing)
-            for each in self.ranking:
+            for item in self.ranking:
                 if agrees or self.task.budget.is_over:
                     break
-                work(f"{each.layer} beside TensorFlow", 0)
-                if each.layer not in departing and self._departs(layers - {each.layer}):
-                    departing.add(each.layer)
+                work(f"{item.layer} beside TensorFlow", 0)
+                if item.layer not in departing and self._departs(layers - {item.layer}):
+                    departing.add(item.layer)
                     agrees = not self._departs(departing)
         self.departing, self.agrees = frozenset(departing), agrees
 
     def _departs(self, stay_float: Collection[str]) -> bool:
-        found = self.found
+        found_ = self.found
         try:
-            int8 = found.built(self.task, self.target, stay_float)
-            return found.judge.departs(int8, self.target.engine)
+            int8 = found_.built(self.task, self.target, stay_float)
+            return found_.judge.departs(int8, self.target.engine)
         except GraphError:
             return True
 
@@ -257,33 +257,33 @@ class _LayerSearch:
 
         Where there is no time to take them, or no graph to take them in, there are none.
         """
-        task, found = self.task, self.found
+        task, result = self.task, self.found
         rounds = task.budget.timing_rounds(ROUNDS)
         if not rounds:
             task.notes.append(
                 "there was no time to time single layers; a larger --budget does that"
             )
-            return None, found.plan
+            return None, result.plan
         stay_float = set(self.departing)
         if whole.judgement is None:
-            stay_float |= {each.layer for each in self.ranking if each.fault}
-        timed = found.plan
+            stay_float |= {item.layer for item in self.ranking if item.fault}
+        timed = result.plan
         if stay_float:
-            kept = (*task.how.keep_float, *stay_float)
-            timed = plan(found.graph, load_ranges(task.ranges), kept)
+            retained = (*task.how.keep_float, *stay_float)
+            timed = plan(result.graph, load_ranges(task.ranges), retained)
         if not timed.chains:
             return None, timed
         with task.step("time") as advance:
             try:
                 times = self.target.times(
-                    found.graph,
-                    found.built(task, self.target, stay_float),
+                    result.graph,
+                    result.built(task, self.target, stay_float),
                     timed,
                     task.how.settings,
                     data=task.timed_with,
                     rounds=rounds,
                     advance=advance,
-                    decided=lambda times: _are_fast(found.graph, timed, times),
+                    decided=lambda times: _are_fast(result.graph, timed, times),
                 )
             except (GraphError, CrashError) as error:
                 task.notes.append(f"single layers could not be timed: {error}")
@@ -296,7 +296,7 @@ class _LayerSearch:
         with self.task.step("judge"):
             options = options_of(self.found, self.ranking, gained, self.departing)
             return choose_among(
-                [each.layers for each in options],
+                [option.layers for option in options],
                 self._judged,
                 self._holds,
                 start=place_of(options, whole.judgement, self.task.bar),
@@ -306,13 +306,13 @@ class _LayerSearch:
 
     def _rounded_again(self, chosen: FloatChoice) -> FloatChoice:
         """Round layers for what those before them give once some are float32, if that is better."""
-        task, kept = self.task, self.departing.union(chosen.keep_float)
-        if kept >= self.found.plan.chains.keys() or not self.found.rounded:
+        task, retained = self.task, self.departing.union(chosen.keep_float)
+        if retained >= self.found.plan.chains.keys() or not self.found.rounded:
             return chosen
         if task.budget.left - task.budget.for_trials < 2 * task.seconds.get("round", 0.0):
             return chosen
         rounded, notes = round_in_time(
-            task, self.found.graph, task.samples.calibrating, sorted(kept)
+            task, self.found.graph, task.samples.calibrating, sorted(retained)
         )
         other = replace(self, found=replace(self.found, rounded=rounded), agrees=False)
         trial, before = other._tried(chosen.keep_float), chosen.best.judgement
@@ -339,13 +339,16 @@ class _LayerSearch:
 
 
 def options_of(
-    found: Calibrated, ranking: Sequence[Noise], gained: Mapping[str, int], left: Collection[str]
+    calibrated: Calibrated,
+    ranking: Sequence[Noise],
+    gained: Mapping[str, int],
+    left: Collection[str],
 ) -> list[FloatOption]:
     """Return sets of layers to be tried in float, besides those that are left in it in any case.
 
     A layer that was not ranked is in float in the last one alone.
     """
-    noise = dict.fromkeys(found.plan.chains, 0.0)
+    noise = dict.fromkeys(calibrated.plan.chains, 0.0)
     noise |= {e.layer: 10 ** (-e.sqnr_db / 10) if not e.fault else math.inf for e in ranking}
     return cheapest_options({n: p for n, p in noise.items() if n not in left}, gained)
 
@@ -358,11 +361,11 @@ def place_of(options: Sequence[FloatOption], whole: Judgement | None, bar: float
     first, allowed = options[0].noise, 10 ** (-bar / 10)
     if whole is not None and math.isfinite(whole.certain_db) and 0 < first < math.inf:
         allowed *= first / 10 ** (-whole.certain_db / 10)
-    places = (place for place, each in enumerate(options) if each.noise <= allowed)
+    places = (place for place, item in enumerate(options) if item.noise <= allowed)
     return next(places, len(options) - 1)
 
 
 def _are_fast(graph: Graph, timed: Plan, times: LayerTimes) -> bool:
     """Return whether no layer is slower in int8 by these times, nor may be."""
-    found = choose(graph, timed, times)
-    return not found.stay_float and not found.undecided
+    result = choose(graph, timed, times)
+    return not result.stay_float and not result.undecided

@@ -98,16 +98,16 @@ class _Own:
         try:
             # Copies, as a function that edits them must not change what is judged next.
             given = {name: array.copy() for name, array in outputs.items()}
-            found = self.function(given, None if labels is None else labels.copy())
+            result = self.function(given, None if labels is None else labels.copy())
         except (Exception, SystemExit) as error:
             said = raised(error, self.function)
             raise GraphError("metric-raised", name=self.name, reason=said) from None
         try:
-            value = math.nan if isinstance(found, str) else float(found)
+            value = math.nan if isinstance(result, str) else float(result)
         except (TypeError, ValueError):
             value = math.nan
         if not math.isfinite(value):
-            shown = repr(found)[:100]
+            shown = repr(result)[:100]
             raise GraphError("metric-result", name=self.name, got=shown)
         return Score(value)
 
@@ -124,9 +124,9 @@ class _Top:
     places: int
 
     def __call__(self, outputs: Mapping[str, Array], labels: Array | None) -> Score:
-        each = self.of_each(outputs, labels)
-        right = int(each.sum())
-        return Score(right / len(each), wilson(right, len(each)))
+        item = self.of_each(outputs, labels)
+        right = int(item.sum())
+        return Score(right / len(item), wilson(right, len(item)))
 
     def of_each(self, outputs: Mapping[str, Array], labels: Array | None) -> Array:
         """Return whether each sample is right, bool [samples]."""
@@ -176,8 +176,8 @@ class _MeanAbsoluteError:
     """How far the first output is from the labels on average; lower is better."""
 
     def __call__(self, outputs: Mapping[str, Array], labels: Array | None) -> Score:
-        each = self.of_each(outputs, labels)
-        return Score(float(each.mean()), interval_of_mean(each))
+        item = self.of_each(outputs, labels)
+        return Score(float(item.mean()), interval_of_mean(item))
 
     def of_each(self, outputs: Mapping[str, Array], labels: Array | None) -> Array:
         """Return how far each sample is from its label, float64 [samples]."""

@@ -67,9 +67,9 @@ class Observer:
         """
         if not self._fetches:
             self._take_statistics(self._ranks(feed))
-        found = self._session.run(self._fetches, feed)
+        result = self._session.run(self._fetches, feed)
         for number, name in enumerate(self._axes):
-            size, low, high, mean = found[number * _FETCHES :][:_FETCHES]
+            size, low, high, mean = result[number * _FETCHES :][:_FETCHES]
             if not size:
                 continue
             if not np.isfinite(mean).all():
@@ -86,8 +86,8 @@ class Observer:
         """Run a feed once more and count how often values occur, within the ranges seen."""
         if not self._counters:
             self._take_histograms()
-        found = self._session.run(list(self._counters.values()), feed)
-        for name, counts in zip(self._counters, found, strict=True):
+        result = self._session.run(list(self._counters.values()), feed)
+        for name, counts in zip(self._counters, result, strict=True):
             self._counts[name] = self._counts.get(name, 0) + counts.astype(np.int64)
 
     def ranges(self) -> dict[str, TensorRange]:
@@ -100,13 +100,13 @@ class Observer:
             low, high = seen.low, seen.high
             if name in self._counts:
                 low, high = least_error_range(self._counts[name], low, high)
-            found = TensorRange(_short(low), _short(high))
+            tensor_range = TensorRange(_short(low), _short(high))
             if seen.channels is not None:
                 means = tuple(_short(mean, digits=7) for mean in seen.channels[1] / seen.rows)
                 least = tuple(_short(value) for value in seen.channels[0])
                 most = tuple(_short(value) for value in seen.channels[2])
-                found = TensorRange(found.min, found.max, means, least, most)
-            ranges[name] = found
+                tensor_range = TensorRange(tensor_range.min, tensor_range.max, means, least, most)
+            ranges[name] = tensor_range
         return ranges
 
     def _ranks(self, feed: Mapping[str, Array]) -> dict[str, int]:
@@ -114,10 +114,12 @@ class Observer:
         arrays = start_tensorflow().arrays
         known = {name: value.shape.rank for name, value in self._tensors.items()}
         with self._session.graph.as_default():
-            asked = {n: arrays.rank(self._tensors[n]).name for n, r in known.items() if r is None}
-        if asked:
-            found = self._session.run(list(asked.values()), feed)
-            known |= {name: int(rank) for name, rank in zip(asked, found, strict=True)}
+            requested = {
+                n: arrays.rank(self._tensors[n]).name for n, r in known.items() if r is None
+            }
+        if requested:
+            result = self._session.run(list(requested.values()), feed)
+            known |= {name: int(rank) for name, rank in zip(requested, result, strict=True)}
         return known
 
     def _take_statistics(self, ranks: Mapping[str, int]) -> None:
@@ -139,7 +141,7 @@ class Observer:
                     math.reduce_mean(math.cast(means, np.float64), 0),
                 )
                 self._axes[name] = axes
-                self._fetches += [each.name for each in statistics]
+                self._fetches += [statistic.name for statistic in statistics]
 
     def _take_histograms(self) -> None:
         parts = start_tensorflow()

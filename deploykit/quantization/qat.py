@@ -106,12 +106,12 @@ def with_missing_ranges(
 
 def _add(graph: Graph, tensor: str, ranges: Ranges, readers: Collection[str]) -> bool:
     """Put a fake-quant between a tensor and nodes that read it, if its range is known."""
-    found = ranges.tensors.get(normal(tensor))
-    if found is None or not found.min < found.max:
+    result = ranges.tensors.get(normal(tensor))
+    if result is None or not result.min < result.max:
         return False
     maker = graph.producer(tensor)
     name = graph.unique_name(f"{producer_name(tensor)}/calibrated")
-    values = {"min": min(found.min, 0.0), "max": max(found.max, 0.0)}
+    values = {"min": min(result.min, 0.0), "max": max(result.max, 0.0)}
     free = replace(maker, device="")
     ends = [
         graph.constant_beside(free, np.array(value, np.float32), f"{name}/{end}").name
@@ -120,7 +120,7 @@ def _add(graph: Graph, tensor: str, ranges: Ranges, readers: Collection[str]) ->
     node = Node(name, VARS, (tensor, *ends), device=maker.device)
     graph.add(node.with_attrs(num_bits=8, narrow_range=False))
     for reader in map(graph.__getitem__, readers):
-        inputs = [name if each == tensor else each for each in reader.data_inputs]
+        inputs = [name if data_input == tensor else data_input for data_input in reader.data_inputs]
         graph.replace(reader, reader.with_data_inputs(*inputs))
     return True
 
@@ -307,8 +307,8 @@ class _Search:
 
 def _reason(result: Quantized) -> str:
     """Return why int8 is kept, in one sentence."""
-    found = result.judgement
-    if found is None:
+    value = result.judgement
+    if value is None:
         return "the model states its int8 scales"
-    ratio = f"{found.sqnr_db:.1f} dB" if math.isfinite(found.sqnr_db) else "no noise"
+    ratio = f"{value.sqnr_db:.1f} dB" if math.isfinite(value.sqnr_db) else "no noise"
     return f"the model states its int8 scales; SQNR {ratio} against the model with its fake-quants"

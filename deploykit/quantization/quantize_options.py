@@ -152,9 +152,9 @@ def refuse_quantized(graph: Graph) -> None:
     """Raise GraphError where a graph is in 8 bits already."""
     if holds_codes(graph):
         raise GraphError("quantized-already", sign="in codes, for OpenVINO")
-    found = next((node for node in graph if node.op in EIGHT_BIT_OPS), None)
-    if found is not None:
-        raise GraphError("quantized-already", sign=f"node '{found.name}' is a {found.op}")
+    result = next((node for node in graph if node.op in EIGHT_BIT_OPS), None)
+    if result is not None:
+        raise GraphError("quantized-already", sign=f"node '{result.name}' is a {result.op}")
 
 
 def is_quantized(graph: Graph) -> bool:
@@ -195,11 +195,11 @@ def doubts(judge: Judge, labels: Array | None, how: QuantizeOptions) -> list[str
 
     VerificationError: something does, answers are classes, and it is not allowed.
     """
-    found = judge.answers()
-    said = "" if found is None else doubt(found.numbers, found.classes, labels)
-    if found is None or not said:
+    result = judge.answers()
+    said = "" if result is None else doubt(result.numbers, result.classes, labels)
+    if result is None or not said:
         return []
-    if not how.allow_low_accuracy and (found.are_sure or labels is not None):
+    if not how.allow_low_accuracy and (result.are_sure or labels is not None):
         raise VerificationError("outputs-doubtful", doubt=said[:-1])
     return warned([said])
 

@@ -55,7 +55,11 @@ class LayerOutcome:
     def _numbers(self) -> dict[str, float | None]:
         low, high = self.range or (None, None)
         times = self.times_us or {}
-        return {"min": low, "max": high, **{f"{each}_us": times.get(each) for each in KERNELS}}
+        return {
+            "min": low,
+            "max": high,
+            **{f"{kernel}_us": times.get(kernel) for kernel in KERNELS},
+        }
 
 
 @dataclass(frozen=True)
@@ -134,13 +138,13 @@ class Quantized(Documented):
     @written("layers")
     def _layers(self) -> list[LayerOutcome | dict[str, Any]]:
         is_float = {"computes_in": "float"} if self.is_float else {}
-        return [document(each) | is_float for each in self.layers]
+        return [document(layer) | is_float for layer in self.layers]
 
     @property
     @written()
     def int8_layers(self) -> int:
         """How many layers compute in 8 bits in the 8-bit graph, also where it was not kept."""
-        return sum(not each.why_float for each in self.layers)
+        return sum(not layer.why_float for layer in self.layers)
 
     @property
     @written()
@@ -167,7 +171,7 @@ def layer_outcomes(
         target: in which engine.
         stay_float: layers that stay float, for their time or their noise.
     """
-    noise = {} if choice is None else {each.layer: each.sqnr_db for each in choice.ranking}
+    noise = {} if choice is None else {item.layer: item.sqnr_db for item in choice.ranking}
     parts = {} if choice is None or choice.times is None else choice.times.usual.parts
     noisy, departing = (choice.noisy, choice.departing) if choice is not None else ((), ())
     outcomes = []

@@ -70,8 +70,8 @@ def round_layers(
         return {}, ["weights are rounded to the nearest int8 value: the graph has control flow of "
                     "TensorFlow 1"]  # fmt: skip
     keys = [planned.chains[layer].biased for layer in layers]
-    kept = _Kept(state)
-    found: dict[str, RoundedLayer] = {}
+    retained = _Kept(state)
+    rounded_layers: dict[str, RoundedLayer] = {}
     try:
         with contextlib.closing(
             _started(codes, floats, planned, load_ranges(ranges), layers, cut, feeds, exact_sums)
@@ -80,22 +80,23 @@ def round_layers(
                 advance(key, len(keys))
                 if out_of_time():
                     break
-                found[key] = worker.ask("next_layer", kept.found.get(key))
-                kept.keep(found)
+                rounded_layers[key] = worker.ask("next_layer", retained.found.get(key))
+                retained.keep(rounded_layers)
     except (CrashError, LimitError, GraphError) as error:
         return {}, [f"weights are rounded to the nearest int8 value: {error}"]
-    if len(found) < len(keys):
-        return found, [f"the weights of {len(keys) - len(found)} of {len(keys)} layers are rounded "
+    if len(rounded_layers) < len(keys):
+        nearest = len(keys) - len(rounded_layers)
+        return rounded_layers, [f"the weights of {nearest} of {len(keys)} layers are rounded "
                        "to the nearest int8 value, as there was no time for more; a larger "
                        "--budget rounds all by their outputs"]  # fmt: skip
-    return found, []
+    return rounded_layers, []
 
 
 def _with_biases(graph: Graph, ranges: str, keep_float: tuple[str, ...]) -> tuple[Graph, Plan]:
     """Return the graph with a bias of its own behind each layer to be int8; its plan."""
     known, work = load_ranges(ranges), graph.copy()
-    for each in plan(work, known, keep_float).chains.values():
-        add_to_bias(work, each, np.zeros(channel_count(work, each.nodes[0])))
+    for chain in plan(work, known, keep_float).chains.values():
+        add_to_bias(work, chain, np.zeros(channel_count(work, chain.nodes[0])))
     work.prune()
     return work, plan(work, known, keep_float)
 
@@ -113,7 +114,7 @@ def _started(
     """Return the child process that rounds."""
     to_round = [_to_round(codes, floats, planned, known, layer, exact_sums) for layer in layers]
     kind = "deploykit.quantization.rounding_session:RoundingSession"
-    graphs = (b"".join(each.serialized()) for each in (codes, floats))
+    graphs = (b"".join(item.serialized()) for item in (codes, floats))
     return Worker(kind, *graphs, list(feeds), to_round, list(cut))
 
 
@@ -131,12 +132,12 @@ def _to_round(
     nearest = np.zeros(0, np.float32)
     if reads.of_zero:
         nearest = restored(layer, *weight_codes(layer, const.value, exact_sums, reads.signed))
-    found = known.tensors.get(normal(layer.data_inputs[0]))
+    result = known.tensors.get(normal(layer.data_inputs[0]))
     return LayerToRound(
         layer=layer,
         weights=const.value,
         float_output=chain.biased,
-        channel_means=np.array(() if found is None else found.channel_mean),
+        channel_means=np.array(() if result is None else result.channel_mean),
         output=biased.name,
         weights_tensor=codes[name].data_inputs[1],
         bias_tensor=bias,
@@ -154,15 +155,17 @@ class _Kept:
     def __init__(self, state: State | None) -> None:
         self._state = state
         stored = {} if state is None else state.found.get("rounding", {})
-        self.found = {name: _decoded(each) for name, each in stored.items()}
+        self.found = {name: _decoded(item) for name, item in stored.items()}
         self._next = 0.0
 
-    def keep(self, found: Mapping[str, RoundedLayer]) -> None:
+    def keep(self, rounded_layers: Mapping[str, RoundedLayer]) -> None:
         """Write what was found, unless that would take a good part of the time."""
         start = time.monotonic()
-        if self._state is None or start < self._next or len(found) <= len(self.found):
+        if self._state is None or start < self._next or len(rounded_layers) <= len(self.found):
             return
-        self._state.keep("rounding", {name: _encoded(each) for name, each in found.items()})
+        self._state.keep(
+            "rounding", {name: _encoded(item) for name, item in rounded_layers.items()}
+        )
         end = time.monotonic()
         self._next = end + _SAVED * (end - start)
 
@@ -171,10 +174,12 @@ _STORED = {"codes": np.int8, "steps": np.float32, "bias": np.float64, "own_bias"
 """The arrays of a rounded layer, and their types."""
 
 
-def _encoded(found: RoundedLayer) -> dict[str, Any]:
-    arrays = {name: base64.b64encode(getattr(found, name).tobytes()).decode() for name in _STORED}
-    kernel = {"exact_sums": found.exact_sums, "reads_sign": found.reads_sign}
-    return {"shape": list(found.codes.shape), **arrays, **kernel}
+def _encoded(rounded_layer: RoundedLayer) -> dict[str, Any]:
+    arrays = {
+        name: base64.b64encode(getattr(rounded_layer, name).tobytes()).decode() for name in _STORED
+    }
+    kernel = {"exact_sums": rounded_layer.exact_sums, "reads_sign": rounded_layer.reads_sign}
+    return {"shape": list(rounded_layer.codes.shape), **arrays, **kernel}
 
 
 def _decoded(document: Mapping[str, Any]) -> RoundedLayer:

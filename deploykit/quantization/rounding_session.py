@@ -43,7 +43,7 @@ def segments(graph: Graph, layers: Sequence[str]) -> list[Segment] | None:
 
     None: a node that depends on an input is control flow of TensorFlow 1, which cannot be cut.
     """
-    inputs = {producer_name(each) for each in graph.inputs}
+    inputs = {producer_name(input_) for input_ in graph.inputs}
     depends = graph.descendants(inputs)
     if any(graph[name].op in CONTROL_FLOW for name in depends):
         return None
@@ -71,27 +71,27 @@ def _when(
     graph: Graph, sources: Sequence[str], depends: Collection[str], inputs: Collection[str]
 ) -> dict[str, int]:
     """Return in which segment each node runs that leads from an input to a layer."""
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for number, source in enumerate(sources):
         waiting = [producer_name(source)]
         while waiting:
             name = waiting.pop()
-            if name in found or name in inputs or name not in depends:
+            if name in numbers or name in inputs or name not in depends:
                 continue
-            found[name] = number
+            numbers[name] = number
             waiting += map(producer_name, graph[name].inputs)
-    return found
+    return numbers
 
 
 def _last_uses(graph: Graph, sources: Sequence[str], ran: dict[str, int]) -> dict[str, int]:
     """Return the last segment that reads each tensor."""
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for name, number in ran.items():
         for tensor in map(normal, graph[name].data_inputs):
-            found[tensor] = max(number, found.get(tensor, 0))
+            numbers[tensor] = max(number, numbers.get(tensor, 0))
     for number, source in enumerate(sources):
-        found[source] = max(number, found.get(source, 0))
-    return found
+        numbers[source] = max(number, numbers.get(source, 0))
+    return numbers
 
 
 _SPREAD = 0.3  # of the standard deviation between samples: a shift below that is left
@@ -147,7 +147,7 @@ class RoundingSession:
         """
         self._layers, self._segments = layers, segments
         expected = Session(floats)
-        fetches = _means(expected, [each.float_output for each in layers])
+        fetches = _means(expected, [layer.float_output for layer in layers])
         self._sizes = [samples_in([feed]) for feed in feeds]
         self._expected = [
             [_by_sample(means, size) for means in expected.run(fetches, feed)]
@@ -156,7 +156,7 @@ class RoundingSession:
         """By batch and layer: the means of output channels in the float graph."""
         del expected
         self._session = Session(codes)
-        self._outputs = _means(self._session, [each.output for each in layers])
+        self._outputs = _means(self._session, [layer.output for layer in layers])
         self._batches: list[dict[str, Array]] = [dict(feed) for feed in feeds]
         self._rounded: list[RoundedLayer] = []
 
@@ -171,9 +171,9 @@ class RoundingSession:
         read = self._run(segment)
         for values in read if known is None else ():
             moments.add(values)
-        found = self._chosen(number, moments, read) if known is None else known
-        self._rounded.append(found)
-        return found
+        result = self._chosen(number, moments, read) if known is None else known
+        self._rounded.append(result)
+        return result
 
     def _run(self, segment: Segment) -> list[Array]:
         """Run a segment on all batches; return what the layer behind it reads."""
@@ -182,15 +182,15 @@ class RoundingSession:
             fed |= _fed(self._layers[number], self._rounded[number])
         is_stored = segment.source in self._batches[0]
         fetches = [*segment.stored, *([] if is_stored else [segment.source])]
-        found: list[Array] = []
+        arrays: list[Array] = []
         for batch in self._batches:
             made = self._session.run(fetches, batch | fed) if fetches else []
             batch |= dict(zip(segment.stored, made, strict=False))
-            found.append(batch[segment.source] if is_stored else made[-1])
+            arrays.append(batch[segment.source] if is_stored else made[-1])
             for tensor in segment.dropped:
                 del batch[tensor]
         self._leave_out()
-        return found[: len(self._batches)]
+        return arrays[: len(self._batches)]
 
     def _leave_out(self) -> None:
         """Drop the last batches where what is stored takes too much memory."""
@@ -207,16 +207,16 @@ class RoundingSession:
         codes, steps = rounded_weights(node, weights, moments, *kernel)
         lost = mean_output(node, weights - restored(node, codes, steps), layer.channel_means)
         own_bias = np.zeros(len(steps)) if lost is None else lost
-        found = RoundedLayer(codes, steps, np.zeros(len(steps)), own_bias, *kernel)
-        fed = _fed(layer, found)
+        rounded_layer = RoundedLayer(codes, steps, np.zeros(len(steps)), own_bias, *kernel)
+        fed = _fed(layer, rounded_layer)
         off = [
             expected[number] - _by_sample(self._output(number, values, fed), size)
             for expected, values, size in zip(self._expected, read, self._sizes, strict=False)
         ]
-        finite = [each for each in off if np.isfinite(each).all()]
+        finite = [item for item in off if np.isfinite(item).all()]
         if not finite:
-            return replace(found, bias=own_bias)
-        return replace(found, bias=_shrunk(np.concatenate(finite), own_bias))
+            return replace(rounded_layer, bias=own_bias)
+        return replace(rounded_layer, bias=_shrunk(np.concatenate(finite), own_bias))
 
     def _output(self, number: int, read: Array, fed: Mapping[str, Array]) -> Array:
         """Return the mean outputs of a layer that reads values, with what else is fed."""
@@ -229,8 +229,8 @@ class RoundingSession:
 def _by_sample(means: Array, samples: int) -> Array:
     """Return means [rows, channels] as float64 [samples, channels]; [1, channels] if unclear."""
     rows = samples if samples and len(means) % samples == 0 else 1
-    found: Array = means.reshape(rows, -1, means.shape[-1]).mean(1, dtype=np.float64)
-    return found
+    array: Array = means.reshape(rows, -1, means.shape[-1]).mean(1, dtype=np.float64)
+    return array
 
 
 def _shrunk(off: Array, own: Array) -> Array:
@@ -262,9 +262,9 @@ def _means(session: Session, tensors: Sequence[str]) -> list[str]:
     """Return the names of tensors [n, channels] of means over the axes between."""
     parts = start_tensorflow()
     with session.graph.as_default():
-        found = []
+        results = []
         for tensor in tensors:
             value = session.graph.get_tensor_by_name(full_name(tensor))
             axes = parts.math.range(1, parts.arrays.rank(value) - 1)
-            found.append(parts.math.reduce_mean(value, axes).name)
-    return found
+            results.append(parts.math.reduce_mean(value, axes).name)
+    return results

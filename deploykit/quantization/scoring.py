@@ -154,8 +154,8 @@ class Scorer:
                 agreement = share
         groups: tuple[GroupCloseness, ...] = ()
         if self._groups is not None:
-            each = [(self._expected[name], given[name]) for name in judged]
-            groups = closeness_by_group(each, self._groups)
+            item = [(self._expected[name], given[name]) for name in judged]
+            groups = closeness_by_group(item, self._groups)
         return Judgement(
             sqnr_db=float(sqnr),
             agreement=None if agreement is None else agreement.value,
@@ -197,16 +197,16 @@ class Scorer:
     ) -> dict[str, Array]:
         """Return the values of the paired tensors of another graph, by the float graph's names."""
         session = session_in(engine, graph_def)
-        found = _run(session, list(pairs.values()), inputs, self._feeds)
-        return {name: found[other] for name, other in pairs.items()}
+        result = _run(session, list(pairs.values()), inputs, self._feeds)
+        return {name: result[other] for name, other in pairs.items()}
 
     def answers(self, maker: str) -> Answers | None:
         """Return the classes that the first output of the float graph names, if it names any.
 
         `maker` is the op that makes it.
         """
-        found = answers_of(self._expected[self._outputs[0]], maker)
-        return found if found is not None and len(found.numbers) == self._samples else None
+        result = answers_of(self._expected[self._outputs[0]], maker)
+        return result if result is not None and len(result.numbers) == self._samples else None
 
     def _score(self, values: Mapping[str, Array]) -> Score | None:
         if self._metric is None:
@@ -214,9 +214,9 @@ class Scorer:
         return self._metric({name: values[name] for name in self._outputs}, self._labels)
 
 
-def _sqnr(expected: Array, found: Array) -> float:
+def _sqnr(expected: Array, array: Array) -> float:
     sums = Sums("")
-    sums.add(expected, found)
+    sums.add(expected, array)
     return sums.difference().sqnr_db
 
 
@@ -244,13 +244,13 @@ def joined(parts: Sequence[Array]) -> Array:
     return np.concatenate(parts)
 
 
-def same_class(expected: Array, found: Array) -> Score | None:
+def same_class(expected: Array, array: Array) -> Score | None:
     """Return the share of samples with the same highest score, where there are classes.
 
     Scores among which are NaN have none.
     """
-    each = agreeing(expected, found)
-    if each is None or not len(each):
+    item = agreeing(expected, array)
+    if item is None or not len(item):
         return None
-    same = int(each.sum())
-    return Score(same / len(each), wilson(same, len(each)))
+    same = int(item.sum())
+    return Score(same / len(item), wilson(same, len(item)))

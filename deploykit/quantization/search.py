@@ -82,9 +82,9 @@ def quantize_calibrated(
     refuse_unknown_layers(graph, how.keep_float)
     samples = Dataset.of(graph, data)
     labelled = None if evaluation is None else Dataset.of(graph, evaluation)
-    for each in (samples, labelled):
-        if each is not None:
-            each.refuse_gaps()
+    for item in (samples, labelled):
+        if item is not None:
+            item.refuse_gaps()
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         ranges = str(Path(folder, "ranges.json"))
         task = task_of(graph, samples, how, labelled, state, work, ranges, budget)
@@ -118,7 +118,7 @@ def _outcome(
     """Return what the steps come to in some engines."""
     if not has_layers(task.graph):
         why = "there is nothing to quantize: no convolution or matrix product in float32"
-        return best_of(task, None, [Candidate(each, why_float=why) for each in engines])
+        return best_of(task, None, [Candidate(engine, why_float=why) for engine in engines])
     with contextlib.ExitStack() as stack:
         by_labels = _judge_by_labels(task, stack)  # first, as what is wrong is soon seen
         judge = _judge(task, stack)
@@ -144,13 +144,13 @@ def _outcome(
         planned = plan(shifted, ranges, task.how.keep_float)
         rounded, notes = round_in_time(task, shifted, samples)
         task.notes.extend(notes)
-        found = Calibrated(shifted, planned, judge, by_labels, rounded)
+        calibrated = Calibrated(shifted, planned, judge, by_labels, rounded)
         candidates, ranking = [], list[Noise]()
-        for each in engines:
-            candidates.append(candidate_in(task, found, each, ranking))
+        for engine in engines:
+            candidates.append(candidate_in(task, calibrated, engine, ranking))
             if (choice := candidates[-1].choice) is not None:
                 ranking = [e for e in choice.ranking if e.layer not in choice.departing]
-        return best_of(task, found, candidates)
+        return best_of(task, calibrated, candidates)
 
 
 def _judge(task: SearchTask, stack: contextlib.ExitStack) -> Judge:

@@ -118,8 +118,8 @@ class Budget:
         spare = (self.left - self.for_trials) / 2
         if self.to_calibrate(self.calibrating, passes) <= spare:
             return self.calibrating
-        each = 2 * OBSERVED * self.sample
-        most = int((spare - 2 * self.start) / each) if each else self.calibrating
+        item = 2 * OBSERVED * self.sample
+        most = int((spare - 2 * self.start) / item) if item else self.calibrating
         return min(max(most, least), self.calibrating)
 
     def ranking_until(self) -> float:
@@ -226,7 +226,7 @@ def task_of(
         "environment": environment(),
         **{name: machine()[name] for name in ("cpu", "flags")},
     }
-    kept = State(state, "quantizing", belongs_to)
+    retained = State(state, "quantizing", belongs_to)
     notes = [split.note] if split.note else []
     if how.prefer != DEFAULT.prefer:
         notes.append(
@@ -235,4 +235,6 @@ def task_of(
     work = work or unseen("quantize", *STEPS)
     budget.held_out, budget.calibrating = split.held_out.count, split.calibrating.count
     budget.batch = how.batch or 1
-    return SearchTask(graph, how, split, timed_with, evaluation, kept, work, ranges, notes, budget)
+    return SearchTask(
+        graph, how, split, timed_with, evaluation, retained, work, ranges, notes, budget
+    )

@@ -63,12 +63,12 @@ class Sensitivity(AsHtml):
     @written()
     def layers(self) -> list[dict[str, Any]]:
         """The layers by their noise, each with the range of what its kernel gives."""
-        found = []
+        results = []
         for noise in self.ranking:
             range_ = self.ranges.get(noise.layer)
             ends = {"min": range_ and range_.min, "max": range_ and range_.max}
-            found.append(document(noise) | ends)
-        return found
+            results.append(document(noise) | ends)
+        return results
 
 
 def measure_sensitivity(
@@ -93,8 +93,8 @@ def measure_sensitivity(
         reference = graph
         if ranges is None:
             ranges = str(Path(folder, "ranges.json"))
-            graph, found = prepare(graph, feeds, ranges, advance=work.begin("calibrate"))
-            notes += found
+            graph, result = prepare(graph, feeds, ranges, advance=work.begin("calibrate"))
+            notes += result
         known = load_ranges(ranges)
         planned = plan(graph, known)
         ranking, together = list[Noise](), None
@@ -133,7 +133,7 @@ def rank_each(
     judge: Callable[[Graph], Judgement],
     *,
     known: Mapping[str, Noise] | None = None,
-    on_result: Callable[[Noise], object] = lambda found: None,
+    on_result: Callable[[Noise], object] = lambda result: None,
     advance: Callable[[str, int], None] = lambda name, count: None,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> list[Noise]:

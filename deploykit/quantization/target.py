@@ -98,10 +98,10 @@ class EngineTarget:
     def times_us(self, part: PartTimes) -> dict[str, float]:
         """Return what a part took, by the kernels that this engine has."""
         if self.is_tensorflow:
-            found = {"eigen": part.eigen, "onednn": part.onednn, "int8": part.int8}
+            results = {"eigen": part.eigen, "onednn": part.onednn, "int8": part.int8}
         else:
-            found = {"float": part.onednn, "int8": part.int8}
-        return {name: time / 1e3 for name, time in found.items()}
+            results = {"float": part.onednn, "int8": part.int8}
+        return {name: time / 1e3 for name, time in results.items()}
 
     def entrants(
         self,
@@ -117,7 +117,7 @@ class EngineTarget:
         of layers, by which the float graph without oneDNN may be known to be slower.
         """
         how = self.settings(settings)
-        graphs = {name: (each, how) for name, each in ({PLAIN: graph} | dict(int8)).items()}
+        graphs = {name: (item, how) for name, item in ({PLAIN: graph} | dict(int8)).items()}
         if not self.is_tensorflow:
             return Entrants(graphs, f" in {self.title}")
         if not onednn_is_on:

@@ -113,17 +113,17 @@ def quantize_stored(
                 )
 
         try:
-            found = rewrite(model, graph, steps(()), target, work, proof, require)
-            weights = outcomes(_in_8_bits(found))
+            value = rewrite(model, graph, steps(()), target, work, proof, require)
+            weights = outcomes(_in_8_bits(value))
         except StepError:
             fewer = feeds if samples is None else samples.spread(JUDGED).feeds()
             weights = _chosen(graph, steps, (feeds, fewer), bar, work) if feeds else ()
-            keep_float = [each.weight for each in weights if each.why_float]
+            keep_float = [item.weight for item in weights if item.why_float]
             if len(keep_float) == len(weights):
                 raise
-            found = rewrite(model, graph, steps(keep_float), target, work, proof)
-    found.report = WeightsInt8(**vars(found.report), weights=weights, notes=tuple(notes))
-    return found
+            value = rewrite(model, graph, steps(keep_float), target, work, proof)
+    value.report = WeightsInt8(**vars(value.report), weights=weights, notes=tuple(notes))
+    return value
 
 
 def _calibrated(graph: Graph, samples: Dataset, path: str) -> str:
@@ -158,8 +158,8 @@ def _chosen(
 
     def judged(keep_float: tuple[str, ...]) -> Judgement:
         work(f"{len(keep_float)} weights in float", 0)
-        found = judge.judge(quantized(keep_float))
-        return replace(found, sqnr_low_db=None)  # the comparison in the end is of the estimate
+        result = judge.judge(quantized(keep_float))
+        return replace(result, sqnr_low_db=None)  # the comparison in the end is of the estimate
 
     try:
         with Judge(graph, feeds[1]) as judge:
@@ -170,7 +170,7 @@ def _chosen(
                 advance=work,
             )
         with Judge(graph, feeds[0]) as judge:
-            noisiest = [each.layer for each in ranking]
+            noisiest = [item.layer for item in ranking]
             chosen = choose_among(
                 [tuple(noisiest[:count]) for count in range(len(noisiest) + 1)],
                 judged,
@@ -185,7 +185,7 @@ def outcomes(
     names: Sequence[str], keep_float: Sequence[str] = (), ranking: Sequence[Noise] = ()
 ) -> tuple[WeightOutcome, ...]:
     """Return what became of constants, in execution order."""
-    noise = {each.layer: each.sqnr_db for each in ranking}
+    noise = {item.layer: item.sqnr_db for item in ranking}
     return tuple(
         WeightOutcome(name, TOO_NOISY if name in keep_float else "", noise.get(name))
         for name in names

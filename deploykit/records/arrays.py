@@ -27,9 +27,9 @@ class Arrays:
     ) -> None:
         """Take arrays by feature. GraphError: they do not go together, or are of no known type."""
         where = ", ".join(map(str, files))
-        counts = {name: len(each) if each.ndim else None for name, each in arrays.items()}
+        counts = {name: len(item) if item.ndim else None for name, item in arrays.items()}
         if not counts or None in counts.values() or len(set(counts.values())) > 1:
-            shown = [f"{name} {list(each.shape)}" for name, each in arrays.items()]
+            shown = [f"{name} {list(item.shape)}" for name, item in arrays.items()]
             raise GraphError("arrays-expected", source=where, got=shown)
         self.files = facts_of(map(str, files))
         self.classes = tuple(classes)
@@ -58,7 +58,7 @@ def _stored(array: Array) -> tuple[Array, Feature]:
     shape = array.shape[1:]
     if array.dtype.kind in "US":
         strings = np.empty(array.size, object)
-        strings[:] = [_encoded(each) for each in array.ravel().tolist()]
+        strings[:] = [_encoded(item) for item in array.ravel().tolist()]
         width = (int(np.prod(shape)),) if shape else ()
         return strings.reshape(len(array), *width), Feature("string", shape)
     if array.dtype in (np.float32, np.int64):
@@ -84,12 +84,12 @@ def npz(path: Path, label: str | None) -> Arrays:
     arrays: dict[str, Array] = load_data(path)
     if label is not None and label not in arrays:
         raise unknown_name("array", label, arrays).within(path)
-    chosen = label or next((each for each in ("label", "labels") if each in arrays), None)
+    chosen = label or next((name for name in ("label", "labels") if name in arrays), None)
     classes: tuple[str, ...] = ()
     if chosen is not None:
         labels = arrays.pop(chosen)
         if labels.dtype.kind in "US" and labels.ndim == 1:
-            numbers, classes = numbered([_encoded(each).decode() for each in labels.tolist()])
+            numbers, classes = numbered([_encoded(item).decode() for item in labels.tolist()])
             labels = np.array(numbers, np.int64)
         arrays = {**arrays, "label": labels}
     return Arrays(arrays, [path], classes)

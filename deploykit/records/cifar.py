@@ -133,7 +133,7 @@ def read_pickle(path: Path) -> Any:
 def _plain(data: Any) -> Any:
     """Return a dict with the arrays of its stand-ins; a data set has no deeper ones."""
     if isinstance(data, dict):
-        return {key: each.made if isinstance(each, _Array) else each for key, each in data.items()}
+        return {key: item.made if isinstance(item, _Array) else item for key, item in data.items()}
     return data.made if isinstance(data, _Array) else data
 
 
@@ -152,9 +152,9 @@ def cifar(files: Sequence[Path]) -> Arrays:
     Names of classes come from batches.meta, meta, or the lists of names, where one lies beside.
     """
     read = [_pickled(path) if _is_pickle(path) else _binary(path) for path in files]
-    if len({tuple(each) for each in read}) > 1:
+    if len({tuple(item) for item in read}) > 1:
         raise GraphError("cifar-mixed", files=files)
-    arrays = {name: np.concatenate([each[name] for each in read]) for name in read[0]}
+    arrays = {name: np.concatenate([item[name] for item in read]) for name in read[0]}
     return Arrays(arrays, files, _classes(files[0].parent, "coarse_label" in arrays))
 
 
@@ -178,16 +178,18 @@ def _binary(path: Path) -> dict[str, Array]:
 
 def _pickled(path: Path) -> dict[str, Array]:
     data = read_pickle(path)
-    found = {_text(key): each for key, each in data.items()} if isinstance(data, Mapping) else {}
-    pixels = found.get("data")
-    labels = [found[each] for each in ("coarse_labels", "fine_labels", "labels") if each in found]
+    results = {_text(key): item for key, item in data.items()} if isinstance(data, Mapping) else {}
+    pixels = results.get("data")
+    labels = [
+        results[name] for name in ("coarse_labels", "fine_labels", "labels") if name in results
+    ]
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or not labels:
         raise GraphError("cifar-batch", source=path)
     if pixels.ndim != 2 or pixels.shape[1] != PIXELS:
         raise GraphError("cifar-shape", source=path, shape=pixels.shape, pixels=PIXELS)
-    for each in labels:
-        whole = isinstance(each, list) and all(type(label) is int for label in each)
-        if not whole or len(each) != len(pixels) or not all(0 <= label < 100 for label in each):
+    for item in labels:
+        whole = isinstance(item, list) and all(type(label) is int for label in item)
+        if not whole or len(item) != len(pixels) or not all(0 <= label < 100 for label in item):
             raise GraphError("cifar-labels", source=path, count=len(pixels))
     return _named(pixels, np.array(labels, np.int64).T)
 
@@ -212,8 +214,10 @@ def _classes(folder: Path, hundred: bool) -> tuple[str, ...]:
     if not (folder / metas).is_file():
         return ()
     data: Any = read_pickle(folder / metas)
-    found = {_text(name): each for name, each in data.items()} if isinstance(data, Mapping) else {}
-    names = found.get(key, [])
+    results = (
+        {_text(name): item for name, item in data.items()} if isinstance(data, Mapping) else {}
+    )
+    names = results.get(key, [])
     if not isinstance(names, list) or not all(isinstance(name, str | bytes) for name in names):
         raise GraphError("cifar-names", source=folder / metas, key=key)
     return tuple(map(_text, names))

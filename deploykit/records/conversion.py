@@ -103,11 +103,11 @@ def prepared(folder: Path, name: str, bound: Mapping[str, Any], force: bool) -> 
 
 def remove(*paths: Path) -> None:
     """Remove files, if they are there. FileError: one cannot be removed."""
-    for each in paths:
+    for path in paths:
         try:
-            each.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         except OSError as error:
-            raise cannot_be("removed", each, error) from None
+            raise cannot_be("removed", path, error) from None
 
 
 def forget(folder: Path, names: Iterable[str]) -> None:
@@ -210,10 +210,12 @@ def _written(
 ) -> Conversion:
     """Write the shards that are not there yet, and the index."""
     names = [shard_name(options.name, number, len(groups)) for number in range(len(groups))]
-    kept = {name for name in names if is_whole(folder / name, state.found.get(name))}
-    if kept:
-        logger.info("%s: %d of %d shards are there already", folder, len(kept), len(groups))
-    to_do = [(name, group) for name, group in zip(names, groups, strict=True) if name not in kept]
+    retained = {name for name in names if is_whole(folder / name, state.found.get(name))}
+    if retained:
+        logger.info("%s: %d of %d shards are there already", folder, len(retained), len(groups))
+    to_do = [
+        (name, group) for name, group in zip(names, groups, strict=True) if name not in retained
+    ]
     parts = [part for _, group in to_do for part in group]
     function = functools.partial(encode, source, options)
     work = _ShardWriting(options.skip, len(parts), advance)
@@ -229,7 +231,7 @@ def _written(
         else:
             state.forget()
         raise
-    return _finished(source, folder, options, state, names, len(kept))
+    return _finished(source, folder, options, state, names, len(retained))
 
 
 def encode(source: RecordSource, options: Options, part: SourcePart) -> Block:
@@ -259,7 +261,7 @@ class _ShardWriting:
 
     def pieces(self, blocks: Iterator[Block]) -> Iterator[bytes]:
         """Yield the bytes of a shard. GraphError: an item is wrong and none may be left out."""
-        found = hashlib.sha256()
+        result = hashlib.sha256()
         self.shard = {"records": 0, "bytes": 0, "skipped": 0, "problems": []}
         for block in blocks:
             for problem in block.problems:
@@ -268,12 +270,12 @@ class _ShardWriting:
                 self.shard["skipped"] += 1
                 if self.shard["skipped"] <= MOST_SHOWN:
                     self.shard["problems"].append(said(problem, self.lines))
-            found.update(block.content)
+            result.update(block.content)
             self.shard["records"] += block.records
             self.shard["bytes"] += len(block.content)
             yield block.content
             self.advance(self._pace(), self.parts)
-        self.shard["sha256"] = found.hexdigest()
+        self.shard["sha256"] = result.hexdigest()
 
     def finished(self) -> dict[str, Any]:
         """Return the facts of the shard that was written."""
@@ -299,7 +301,7 @@ def _bound(source: RecordSource, options: Options) -> dict[str, Any]:
     """Return what decides the bytes of the shards."""
     return {
         "records": FORMAT,
-        "options": {name: each for name, each in vars(options).items() if name != "processes"},
+        "options": {name: item for name, item in vars(options).items() if name != "processes"},
         "features": document(source.features),
         "classes": digest([repr(source.classes).encode()]),
         "source": digest(fingerprint(source.files)),
@@ -325,16 +327,16 @@ def _finished(
     options: Options,
     state: State,
     names: Sequence[str],
-    kept: int,
+    retained: int,
 ) -> Conversion:
     """Write the index, after which nothing of the work is left but its state."""
     facts = [state.found[name] for name in names]
     shards = tuple(
-        Shard(name, each["records"], each["bytes"], each["sha256"])
-        for name, each in zip(names, facts, strict=True)
+        Shard(name, item["records"], item["bytes"], item["sha256"])
+        for name, item in zip(names, facts, strict=True)
     )
     index = Index(options.name, source.features, shards, options.compression, source.classes)
-    problems = [problem for each in facts for problem in each["problems"]][:MOST_SHOWN]
+    problems = [problem for fact in facts for problem in fact["problems"]][:MOST_SHOWN]
     if not index.records:
         for name in names:
             (folder / name).unlink(missing_ok=True)
@@ -343,7 +345,7 @@ def _finished(
             raise GraphError("no-item-converted", first=problems[0])
         raise GraphError("source-empty")
     write(index_path(folder, options.name), [index.text().encode()], force=True)
-    return Conversion(index, sum(each["skipped"] for each in facts), problems, kept)
+    return Conversion(index, sum(fact["skipped"] for fact in facts), problems, retained)
 
 
 def said(problem: Problem, lines: LineNumbers) -> str:

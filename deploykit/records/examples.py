@@ -66,7 +66,7 @@ def _feature(feature: Feature, value: Any) -> bytes:
         return _delimited(_BYTES_LIST, _delimited(_FIRST, array.tobytes()))
     if feature.dtype == "string":
         strings: Sequence[bytes] = [value] if isinstance(value, bytes) else value
-        return _delimited(_BYTES_LIST, b"".join(_delimited(_FIRST, each) for each in strings))
+        return _delimited(_BYTES_LIST, b"".join(_delimited(_FIRST, string) for string in strings))
     if feature.dtype == "float32":
         packed = np.asarray(value, "<f4").tobytes()
         return _delimited(_FLOAT_LIST, _delimited(_FIRST, packed) if packed else b"")
@@ -91,9 +91,9 @@ def _varints(numbers: Iterable[int]) -> bytes:
 def _varint(number: int) -> bytes:
     """Return seven bits a byte, the lowest first; a negative number as 64 bits."""
     number &= 0xFFFFFFFFFFFFFFFF
-    found = bytearray()
+    result = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        result.append(number & 0x7F | 0x80)
         number >>= 7
-    found.append(number)
-    return bytes(found)
+    result.append(number)
+    return bytes(result)

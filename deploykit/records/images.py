@@ -38,20 +38,20 @@ class Decoder:
         """
         import tensorflow as tf
 
-        found: list[Array | str] = []
+        arrays: list[Array | str] = []
         for content in contents:
             if refused := too_large(content):
-                found.append(str(refused))
+                arrays.append(str(refused))
                 continue
             try:
                 image = tf.io.decode_image(content, channels, expand_animations=False)
-                found.append(image.numpy())
+                arrays.append(image.numpy())
             except tf.errors.ResourceExhaustedError as error:
                 raise LimitError("image-too-large", reason=error.message.splitlines()[0]) from None
             except tf.errors.OpError as error:
                 reason = error.message.splitlines()[0] if error.message else "no reason given"
-                found.append(f"it cannot be decoded: {reason}")
-        return found
+                arrays.append(f"it cannot be decoded: {reason}")
+        return arrays
 
 
 ENDS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
@@ -108,10 +108,10 @@ def _jpeg_problem(content: bytes) -> str:
             if place > len(content) or length < 2:
                 return "the JPEG is cut short" if length >= 2 else "the JPEG has a broken segment"
             if code == _SCAN:
-                found = _MARKER.search(content, place)
-                if found is None:
+                match = _MARKER.search(content, place)
+                if match is None:
                     return "the JPEG is cut short: it has no end marker"
-                place = found.end() - 2
+                place = match.end() - 2
 
 
 def _png_problem(content: bytes) -> str:
@@ -148,24 +148,24 @@ class Images:
 
     def __init__(self, folder: Path, labels: Path | None = None, raw: bool = False) -> None:
         """List the images. FileError, GraphError: there are none, or their labels make no sense."""
-        found, tops = _listed(str(folder))
+        result, tops = _listed(str(folder))
         self.classes: tuple[str, ...] = ()
         numbers: list[int | None] | None = None
         if labels is not None:
-            found, numbers, self.classes = _labelled(str(folder), found, labels)
+            result, numbers, self.classes = _labelled(str(folder), result, labels)
         elif set(tops) - {_HERE}:
-            numbers, self.classes = _by_folder(str(folder), found, tops)
-        if not found:
+            numbers, self.classes = _by_folder(str(folder), result, tops)
+        if not result:
             raise none_found([folder], f"expected images ({', '.join(ENDS)})")
-        self.files = facts_of([*found, str(labels)] if labels is not None else found)
-        self._images = found
+        self.files = facts_of([*result, str(labels)] if labels is not None else result)
+        self._images = result
         self._labels = numbers
         self._labels_file = labels
         self._decoder: Worker | None = None
         self._shape: tuple[int, ...] = ()
         self.features = {"image": Feature("string", (), "image")}
         if raw:
-            self._shape = _first_shape(found)
+            self._shape = _first_shape(result)
             self.features = {"pixels": Feature("uint8", self._shape, "raw")}
         if numbers is not None:
             self.features["label"] = Feature("int64")
@@ -228,7 +228,7 @@ def _listed(folder: str) -> tuple[list[str], list[str]]:
     Both are in the order of the names; hidden files are left out. Paths are strings: objects for
     ten thousand of them would take longer than reading the files.
     """
-    found: list[str] = []
+    result: list[str] = []
     tops: list[str] = []
     others = 0
     for where, folders, names in os.walk(folder, onerror=_unreadable):
@@ -236,12 +236,12 @@ def _listed(folder: str) -> tuple[list[str], list[str]]:
         visible = sorted(name for name in names if not name.startswith("."))
         images = [name for name in visible if name.lower().endswith(ENDS)]
         inside = os.path.join(where, "")  # once: the processes wait for this list
-        found += [inside + name for name in images]
+        result += [inside + name for name in images]
         tops += [os.path.relpath(where, folder).split(os.sep)[0] if images else ""] * len(images)
         others += len(visible) - len(images)
     if others:
         logger.info("%s: %d files that are no images by their names are left out", folder, others)
-    return found, tops
+    return result, tops
 
 
 def _unreadable(error: OSError) -> None:
@@ -249,11 +249,11 @@ def _unreadable(error: OSError) -> None:
 
 
 def _by_folder(
-    folder: str, found: Sequence[str], tops: Sequence[str]
+    folder: str, names: Sequence[str], tops: Sequence[str]
 ) -> tuple[list[int | None], tuple[str, ...]]:
     """Return the class of each image: the folder directly below, also where that is empty."""
     if _HERE in tops:
-        raise GraphError("image-without-class", source=found[tops.index(_HERE)])
+        raise GraphError("image-without-class", source=names[tops.index(_HERE)])
     with os.scandir(folder) as listed:
         classes = sorted(e.name for e in listed if e.is_dir() and not e.name.startswith("."))
     places = {name: number for number, name in enumerate(classes)}
@@ -263,7 +263,7 @@ def _by_folder(
 
 
 def _labelled(
-    folder: str, found: Sequence[str], labels: Path
+    folder: str, names: Sequence[str], labels: Path
 ) -> tuple[list[str], list[int | None], tuple[str, ...]]:
     """Return all images, those that only the CSV file names as well, and labels and classes."""
     given: dict[str, str] = {}
@@ -283,7 +283,7 @@ def _labelled(
         given[path] = row[1].strip()
     numbers, classes = numbered(list(given.values()))
     by_path = dict(zip(given, numbers, strict=True))
-    images = sorted({*found, *given})
+    images = sorted({*names, *given})
     return images, [by_path.get(path) for path in images], classes
 
 
@@ -293,11 +293,11 @@ def _first_shape(images: Sequence[str]) -> tuple[int, ...]:
     try:
         for path in images:
             try:
-                (found,) = worker.ask("decode", [read_bytes(path)])
+                (result,) = worker.ask("decode", [read_bytes(path)])
             except FileError:
                 continue
-            if not isinstance(found, str):
-                return tuple(found.shape)
+            if not isinstance(result, str):
+                return tuple(result.shape)
     finally:
         worker.close()
     raise GraphError("images-all-damaged", source=os.path.dirname(images[0]))

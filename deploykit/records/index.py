@@ -125,8 +125,8 @@ def find_index(folder: str | Path, name: str | None = None) -> Path | None:
 
 def index_names(folder: str | Path) -> list[str]:
     """Return the names of the records in a folder, as far as they have an index."""
-    found = sorted(path.name for path in Path(folder).glob(f"*{END}"))
-    return [name.removesuffix(END) for name in found if not name.startswith(".")]
+    names = sorted(path.name for path in Path(folder).glob(f"*{END}"))
+    return [name.removesuffix(END) for name in names if not name.startswith(".")]
 
 
 def one_set(path: str | Path) -> tuple[Path, str] | None:
@@ -145,8 +145,8 @@ def load_index(folder: str | Path, name: str | None = None) -> Index:
     """
     path = find_index(folder, name)
     if path is None:
-        wanted = f"{name or 'NAME'}{END}"
-        raise FileError("records-index-missing", source=folder, name=wanted)
+        expected = f"{name or 'NAME'}{END}"
+        raise FileError("records-index-missing", source=folder, name=expected)
     try:
         return _parsed(read_json(path, "index of records"))
     except GraphError as error:

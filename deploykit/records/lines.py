@@ -13,16 +13,16 @@ def first_lines(path: str, count: int) -> list[bytes]:
 
     FileError: it cannot be read. GraphError: it is no text.
     """
-    found: list[bytes] = []
+    results: list[bytes] = []
     with opened(path) as file:
         if file.read(3) != BOM:
             file.seek(0)
-        while len(found) < count and (line := file.readline(LONGEST_LINE)):
+        while len(results) < count and (line := file.readline(LONGEST_LINE)):
             if len(line) == LONGEST_LINE or b"\0" in line:
                 raise GraphError("not-text", source=path, what="lines of values")
             if line.strip():
-                found.append(line.rstrip(b"\r\n"))
-    return found
+                results.append(line.rstrip(b"\r\n"))
+    return results
 
 
 def parts_of(files: Facts, ratio: float) -> list[SourcePart]:

@@ -108,16 +108,16 @@ def in_folder(folder: Path, kind: str | None) -> tuple[str, list[Path]]:
         raise FileError("file-error", source=folder, reason=error.strerror or error) from None
     if kind is None and any(path.is_dir() or path.suffix.lower() in ENDS for path in visible):
         return "images", [folder]
-    for each in [kind] if kind else _FILES:
-        found = [path for path in visible if path.is_file() and any(map(path.match, _FILES[each]))]
-        if found:
-            return each, found
+    for file in [kind] if kind else _FILES:
+        paths = [path for path in visible if path.is_file() and any(map(path.match, _FILES[file]))]
+        if paths:
+            return file, paths
     raise none_found([folder], f"expected {kind or 'images, or files of ' + ', '.join(_FILES)}")
 
 
-def _check_one_set(folder: Path, found: Sequence[Path]) -> None:
-    tests = [path for path in found if path.name.startswith("test")]
-    if 0 < len(tests) < len(found):
+def _check_one_set(folder: Path, paths: Sequence[Path]) -> None:
+    tests = [path for path in paths if path.name.startswith("test")]
+    if 0 < len(tests) < len(paths):
         raise GraphError("several-sets", source=folder)
 
 
@@ -180,12 +180,12 @@ class ConvertedSets(AsHtml):
     @property
     def skipped(self) -> int:
         """How many items were left out."""
-        return sum(each.skipped for each in self.sets)
+        return sum(set_.skipped for set_ in self.sets)
 
     @property
     def bytes(self) -> int:
         """The size of all shards."""
-        return sum(each.index.bytes for each in self.sets)
+        return sum(set_.index.bytes for set_ in self.sets)
 
 
 def record_sets(
@@ -202,9 +202,9 @@ def record_sets(
     paths = [Path(source) for source in sources]
     if len(paths) == 1 and paths[0].is_dir() and in_folder(paths[0], kind)[0] == "cifar":
         for sets, end in itertools.product(_SETS, ("", ".bin")):
-            if found := _files(paths[0], sets, end):
+            if result := _files(paths[0], sets, end):
                 start = "" if name is None else f"{name}-"
-                return {f"{start}{each}": files for each, files in found.items()}
+                return {f"{start}{item}": files for item, files in result.items()}
     return {name or NAME: paths}
 
 
@@ -212,15 +212,15 @@ def _files(
     folder: Path, sets: Mapping[str, Sequence[str]], end: str
 ) -> dict[str, list[Path]] | None:
     """Return the files of each set, or None where a folder has none to test, or to train on."""
-    found = {name: [folder / f"{file}{end}" for file in files] for name, files in sets.items()}
-    if not any(file.is_file() for file in found["train"]):
+    results = {name: [folder / f"{file}{end}" for file in files] for name, files in sets.items()}
+    if not any(file.is_file() for file in results["train"]):
         return None
-    if not all(file.is_file() for file in found["test"]):
+    if not all(file.is_file() for file in results["test"]):
         return None
-    missing = [file.name for files in found.values() for file in files if not file.is_file()]
+    missing = [file.name for files in results.values() for file in files if not file.is_file()]
     if missing:
         raise GraphError("cifar-incomplete", source=folder, missing=missing)
-    return found
+    return results
 
 
 def convert_sets(
@@ -249,20 +249,20 @@ def convert_sets(
     An interrupted run is taken up where it ended. FileError, GraphError: as in `convert`.
     """
     check_apart(sources, folder)
-    found = record_sets(sources, name, kind)
-    for each in found:
-        check_free(folder, each, force)
-    several = len(found) > 1
+    result = record_sets(sources, name, kind)
+    for item in result:
+        check_free(folder, item, force)
+    several = len(result) > 1
     outcomes = []
-    for each, files in found.items():
+    for item, files in result.items():
         source = open_source(files, kind=kind, **how)
 
-        def tell(text: str, count: int, name: str = each) -> None:
+        def tell(text: str, count: int, name: str = item) -> None:
             advance(f"{name}: {text}" if several else text, 0 if several else count)
 
-        named = replace(options, name=each)
+        named = replace(options, name=item)
         outcomes.append(
             convert(source, folder, named, force=force, advance=tell, keep_state=several)
         )
-    forget(folder, found)
+    forget(folder, result)
     return ConvertedSets(tuple(outcomes))

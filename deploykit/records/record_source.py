@@ -82,8 +82,8 @@ def split_items(sizes: Iterable[int]) -> list[SourcePart]:
     """Return parts of about PART bytes over items of these sizes."""
     parts: list[SourcePart] = []
     start = size = stop = 0
-    for stop, each in enumerate(sizes, 1):
-        size += each
+    for stop, item in enumerate(sizes, 1):
+        size += item
         if size >= PART or stop - start >= MOST_ITEMS:
             parts.append(SourcePart(start, stop, size))
             start, size = stop, 0
@@ -92,14 +92,14 @@ def split_items(sizes: Iterable[int]) -> list[SourcePart]:
 
 def facts_of(files: Iterable[str]) -> Facts:
     """Return size and time of each file; one that is missing has neither, and is said when read."""
-    found = {}
+    results = {}
     for path in files:
         try:
             status = os.stat(path)
-            found[path] = (status.st_size, status.st_mtime_ns)
+            results[path] = (status.st_size, status.st_mtime_ns)
         except OSError:
-            found[path] = (0, 0)
-    return found
+            results[path] = (0, 0)
+    return results
 
 
 def fingerprint(files: Facts) -> Iterator[bytes]:
@@ -126,6 +126,6 @@ def numbered(labels: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
     return [places[label] for label in labels], classes
 
 
-def none_found(sources: Iterable[object], wanted: str) -> GraphError:
+def none_found(sources: Iterable[object], expected: str) -> GraphError:
     """Return the error for sources that hold nothing of their kind."""
-    return GraphError("nothing-to-convert", sources=sources, wanted=wanted)
+    return GraphError("nothing-to-convert", sources=sources, wanted=expected)

@@ -81,7 +81,7 @@ def columns_of(
         label: name or number of the label's column, from 0; `none`; default: the last one.
         numeric: whether a line without a number can only be a header.
     """
-    lines = next((found for path in files if (found := first_lines(path, 2))), [])
+    lines = next((result for path in files if (result := first_lines(path, 2))), [])
     if not lines:
         raise none_found(files, "the files are empty")
     where = next(iter(files))
@@ -213,19 +213,19 @@ class Numbers:
         if label is not None and columns.label_type == "class":
             names[label] = self._number
         try:
-            found: Array = np.loadtxt(
+            array: Array = np.loadtxt(
                 io.BytesIO(text), delimiter=",", comments=None, quotechar='"', ndmin=2,
                 converters=names or None, encoding="utf-8",
             )  # fmt: skip
         except (ValueError, KeyError, UnicodeDecodeError):
             return None
-        if found.shape[1] != columns.count:
+        if array.shape[1] != columns.count:
             return None
         if label is not None and columns.label_type == "int64":
-            values = found[:, label]
+            values = array[:, label]
             if not (np.abs(values) < 2**53).all() or (values != np.rint(values)).any():
                 return None  # not whole, or not exact as a float
-        return found
+        return array
 
     def _number(self, name: str) -> float:
         return float(self._columns.places[name.strip()])

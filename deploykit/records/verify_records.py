@@ -56,7 +56,7 @@ def check_folder(
     path = find_index(folder, name)
     if path is None:
         files = record_files(folder)
-        jobs: list[tuple[Path, Shard | None]] = [(each, None) for each in files]
+        jobs: list[tuple[Path, Shard | None]] = [(file, None) for file in files]
         if not jobs:
             raise FileError("not-found", source=folder, expected="TFRecord files")
         index = None
@@ -64,25 +64,27 @@ def check_folder(
         index = load_index(folder, name)
         jobs = [(folder / shard.file, shard) for shard in index.shards]
     check = functools.partial(_checked, compression=None if index is None else index.compression)
-    found = []
+    results = []
     for checked in in_order(check, jobs, processes):
-        found.append(checked)
+        results.append(checked)
         advance(checked.file, len(jobs))
     if index is None:
-        found += _missing(folder, [each.file for each in found])
+        results += _missing(folder, [result.file for result in results])
     else:
         listed = {shard.file for shard in index.shards}
         for extra in shard_files(folder, index.name):
             if extra.name not in listed:
                 size = extra.stat().st_size
-                found.append(Checked(extra.name, 0, size, f"{extra}: the index does not list it"))
-    return index, found
+                results.append(Checked(extra.name, 0, size, f"{extra}: the index does not list it"))
+    return index, results
 
 
 def record_files(folder: Path) -> list[Path]:
     """Return the files of a folder that may hold records, by their names."""
-    found = {*folder.glob("*tfrecord*"), *folder.glob("*-of-*")}
-    return sorted(each for each in found if each.is_file() and not each.name.startswith("."))
+    results = {*folder.glob("*tfrecord*"), *folder.glob("*-of-*")}
+    return sorted(
+        result for result in results if result.is_file() and not result.name.startswith(".")
+    )
 
 
 def _missing(folder: Path, names: Sequence[str]) -> list[Checked]:
@@ -90,15 +92,15 @@ def _missing(folder: Path, names: Sequence[str]) -> list[Checked]:
     there: dict[tuple[str, str, str], set[int]] = {}
     for match in filter(None, map(_NUMBERED.fullmatch, names)):
         there.setdefault((match[1], match[3], match[4]), set()).add(int(match[2]))
-    found = []
+    results = []
     for (start, count, end), numbers in there.items():
         missing = int(count) - len(numbers)
         if missing > 0:
             first = next(number for number in range(int(count)) if number not in numbers)
             name = f"{start}-{first:0{len(count)}}-of-{count}{end}"
             more = f" (and {missing - 1} more of them)" if missing > 1 else ""
-            found.append(Checked(name, 0, 0, f"{folder / name}: this shard is missing{more}"))
-    return found
+            results.append(Checked(name, 0, 0, f"{folder / name}: this shard is missing{more}"))
+    return results
 
 
 def _checked(job: tuple[Path, Shard | None], compression: str | None) -> Checked:
@@ -133,13 +135,13 @@ def shard_counts(folder: Path, index: Index, is_named: bool = False) -> tuple[in
     was named, and describes another shard.
     """
     is_hashed = index.bytes <= MOST_HASHED
-    found = []
+    results = []
     for shard in index.shards:
         path = folder / shard.file
         status = check_regular(path)
         said = (index_path(folder, index.name), status.st_mtime_ns, status.st_ino)
-        found.append(_count(path, shard, index.compression, is_hashed, is_named, said))
-    return tuple(found)
+        results.append(_count(path, shard, index.compression, is_hashed, is_named, said))
+    return tuple(results)
 
 
 @functools.lru_cache(maxsize=4096)  # data are opened for each graph that they are for
@@ -196,13 +198,13 @@ def _values(feature: Any) -> Any:
 
 def guessed(values: dict[str, Any]) -> dict[str, Feature]:
     """Return what a record without an index seems to hold, judged by one of them."""
-    found = {}
+    results = {}
     for name, value in values.items():
         dtype = "float32" if isinstance(value, np.ndarray) else "int64"
         if isinstance(value, list) and value and isinstance(value[0], bytes):
             dtype = "string"
-        found[name] = Feature(dtype, () if len(value) == 1 else (len(value),))
-    return found
+        results[name] = Feature(dtype, () if len(value) == 1 else (len(value),))
+    return results
 
 
 def shown(feature: Feature, value: Any) -> str:
@@ -214,7 +216,7 @@ def shown(feature: Feature, value: Any) -> str:
         if len(value[0]) % dtype.itemsize:
             return f"{len(value[0])} bytes, which are no {feature.dtype}"
         value = np.frombuffer(value[0], dtype)
-    texts = [_short(each) for each in value[:SHOWN]]
+    texts = [_short(item) for item in value[:SHOWN]]
     return ", ".join(texts) + (f", ... ({len(value)})" if len(value) > SHOWN else "")
 
 

@@ -57,13 +57,13 @@ def in_order(
             inlet.close()
         ahead = _AHEAD * count
         _offer(numbers, range(min(ahead, len(items))))
-        found: dict[int, tuple[str, Any]] = {}
+        names: dict[int, tuple[str, Any]] = {}
         for number in range(len(items)):
-            while number not in found:
+            while number not in names:
                 for outlet in wait(list(workers)):
-                    found |= _received(outlet, workers[outlet])
+                    names |= _received(outlet, workers[outlet])
             _offer(numbers, range(number + ahead, min(number + ahead + 1, len(items))))
-            yield _value(*found.pop(number))
+            yield _value(*names.pop(number))
     finally:
         for worker in workers.values():
             if worker.pid is not None:
@@ -117,14 +117,14 @@ def _work(
     process_limits.end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the parent ends its children
     inlet = pipes[place][1]
-    for each, (outlet, other) in enumerate(pipes):
+    for item, (outlet, other) in enumerate(pipes):
         outlet.close()  # so that writing fails where the parent is dead
-        if each != place:
+        if item != place:
             other.close()
     os.close(numbers[1])  # so that reading ends there
     with contextlib.suppress(BrokenPipeError):
-        while taken := os.read(numbers[0], _NUMBER):
-            number = int.from_bytes(taken, sys.byteorder)
+        while used := os.read(numbers[0], _NUMBER):
+            number = int.from_bytes(used, sys.byteorder)
             try:
                 inlet.send((number, "value", function(items[number])))
             except (Error, MemoryError) as error:

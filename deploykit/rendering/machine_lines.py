@@ -25,50 +25,52 @@ _THREADS = "{threads.intra} per op, {threads.inter} ops in parallel"
 _LIMITED = "; more than the {machine.cpu_limit:g} CPUs of the control group: set --threads"
 
 
-def lines(found: Mapping[str, Any]) -> Iterator[str | Table]:
+def lines(results: Mapping[str, Any]) -> Iterator[str | Table]:
     """Yield the document of a machine; the last line is about the GPU."""
-    versions = found["machine"]["versions"].items()
-    extras = {has: [k for k, v in found["extras"].items() if v is has] for has in (True, False)}
-    limit = found["machine"]["cpu_limit"]
-    too_many = limit is not None and limit < found["threads"]["intra"]
+    versions = results["machine"]["versions"].items()
+    extras = {has: [k for k, v in results["extras"].items() if v is has] for has in (True, False)}
+    limit = results["machine"]["cpu_limit"]
+    too_many = limit is not None and limit < results["threads"]["intra"]
     yield facts(
-        found,
+        results,
         {
             **_MACHINE,
             **constant({k: v or "not installed" for k, v in versions if k != "tensorflow"}),
             "extras": lambda _: ", ".join(extras[True]) or "-",
             "extras missing": lambda _: ", ".join(extras[False]) or "-",
-            "tensorflow": lambda _: _tensorflow(found["tensorflow"]),
-            "oneDNN": "" if "error" in found["tensorflow"] else "{onednn.on:on} ({onednn.why})",
+            "tensorflow": lambda _: _tensorflow(results["tensorflow"]),
+            "oneDNN": "" if "error" in results["tensorflow"] else "{onednn.on:on} ({onednn.why})",
             "threads": _THREADS + _LIMITED * too_many,
-            **constant(found["environment"]),
-            **constant(_gpu(found["gpu"])),
+            **constant(results["environment"]),
+            **constant(_gpu(results["gpu"])),
         },
     )
     yield from for_each(
-        found["gpu"]["seen"],
+        results["gpu"]["seen"],
         "TensorFlow sees {name}: {model}, compute capability {compute_capability}",
     )
-    yield from said(found["gpu"], "{refusal}")
+    yield from said(results["gpu"], "{refusal}")
 
 
-def _tensorflow(found: Mapping[str, Any]) -> str | None:
-    if "error" in found:
-        return f"does not start: {found['error']}"
+def _tensorflow(results: Mapping[str, Any]) -> str | None:
+    if "error" in results:
+        return f"does not start: {results['error']}"
     built = "for CUDA {cuda_version}, cuDNN {cudnn_version}"
-    built = built if found["cuda_build"] else "without CUDA"
-    return filled(f"{{version}} ({{git_version}}), built {built}", found)
+    built = built if results["cuda_build"] else "without CUDA"
+    return filled(f"{{version}} ({{git_version}}), built {built}", results)
 
 
-def _gpu(found: Mapping[str, Any]) -> dict[str, str]:
+def _gpu(results: Mapping[str, Any]) -> dict[str, str]:
     """Return the driver, boards, libraries and tools of the GPU."""
-    driver, cupti, libraries = found["driver"], found["cupti"], found["libraries"]
+    driver, cupti, libraries = results["driver"], results["cupti"], results["libraries"]
     cuda = filled("NVIDIA[[ {version}]], CUDA {cuda}, {devices} devices", driver)
     boards = [f"{b['model']}, {size(b['memory_bytes'])}" for b in driver.get("boards", ())]
     loads = {k: "loads" if v is None else f"does not load: {v}" for k, v in libraries.items()}
     if "error" in loads:
         loads["libraries"] = loads.pop("error")
-    tools = {name: path or f"not found: {_WITHOUT[name]}" for name, path in found["tools"].items()}
+    tools = {
+        name: path or f"not found: {_WITHOUT[name]}" for name, path in results["tools"].items()
+    }
     return {
         "driver": cuda or driver.get("missing") or driver["error"],
         "board": "\n".join(boards),

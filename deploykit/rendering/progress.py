@@ -26,7 +26,7 @@ def clock_time(seconds: float) -> str:
 
 def rounded_up(seconds: float) -> int:
     """Return the next more seconds that an estimate can claim to know: 5 of a minute, 10 of ten."""
-    step = next(each for limit, each in _STEPS if seconds < limit)
+    step = next(item for limit, item in _STEPS if seconds < limit)
     return (int(seconds) // step + 1) * step
 
 
@@ -36,10 +36,10 @@ def date(started: str) -> str:
     A text that is not such a time is returned as it is.
     """
     try:
-        found = datetime.fromisoformat(started)
+        result = datetime.fromisoformat(started)
     except ValueError:
         return started
-    return f"{found.day} {MONTHS[found.month - 1]} {found.year}, {found:%H:%M %Z}".rstrip()
+    return f"{result.day} {MONTHS[result.month - 1]} {result.year}, {result:%H:%M %Z}".rstrip()
 
 
 OVERRUN = 0.1
@@ -108,14 +108,14 @@ class Work:
         if not any(self.expected.values()):
             return None
         with self._lock:
-            later = sum(self.expected.get(each, 0.0) for each in self.steps[self.number :])
+            later = sum(self.expected.get(step, 0.0) for step in self.steps[self.number :])
             return self.elapsed + self._left_of_step() + later
 
     @property
     def done(self) -> float:
         """The share that is done: steps count by expected time, or equally if it is unknown."""
         with self._lock:
-            weights = [self.expected.get(each, 0.0) for each in self.steps]
+            weights = [self.expected.get(step, 0.0) for step in self.steps]
             if not any(weights):
                 weights = [1.0] * max(len(self.steps), 1)
             running = max(self.number - 1, 0)
@@ -133,7 +133,7 @@ class Work:
     @property
     def said(self) -> str:
         """What is being done, such as `[4/6] time: load model.pb`."""
-        said = ": ".join(each for each in (self.place or self.title, self.part) if each)
+        said = ": ".join(item for item in (self.place or self.title, self.part) if item)
         return escaped(said)
 
     @property
@@ -157,7 +157,7 @@ class Work:
         with self._lock:
             is_all = self.step == inner.title
             names = ("" if is_all else inner.title, inner.step, inner.part)
-            self.part = ": ".join(each for each in names if each)
+            self.part = ": ".join(name for name in names if name)
             if is_all or since.count:
                 self.parts = since.partly(inner.done, self.clock() - self._step_start)
         self.watcher.moved(self)

@@ -9,39 +9,40 @@ from deploykit.rendering.templates import for_each, said
 _NO_VERSION = {"version": "none", "state": "", "code": "OK"}
 
 
-def health_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def health_lines(results: Mapping[str, Any]) -> Iterator[str]:
     """Yield the document of a server's health in words."""
-    if "live" in found:
-        live = "live" if found["live"] else "not live"
-        ready = "ready" if found["health"] == "SERVING" else "not ready"
-        yield f"{found['address']}: {found['server'] or 'the server'} is {live} and {ready}"
+    if "live" in results:
+        live = "live" if results["live"] else "not live"
+        ready = "ready" if results["health"] == "SERVING" else "not ready"
+        yield f"{results['address']}: {results['server'] or 'the server'} is {live} and {ready}"
         yield "name a model to see its versions"
         return
-    yield f"{found['address']}: the server responds, health: {found['health'] or 'no such service'}"
+    health = results["health"] or "no such service"
+    yield f"{results['address']}: the server responds, health: {health}"
     yield (
         "name a model to see its versions; a deploykit server lists its models over REST: "
         "deploykit status http://HOST:REST_PORT"
     )
 
 
-def model_lines(found: Mapping[str, Any]) -> Iterator[str | Table]:
+def model_lines(results: Mapping[str, Any]) -> Iterator[str | Table]:
     """Yield the document of all models as a table of their versions, and the errors of these."""
-    if not found["models"]:
-        yield f"{found['address']}: the server has no models"
+    if not results["models"]:
+        yield f"{results['address']}: the server has no models"
         return
     rows = [
         {"model": model["model"], **version}
-        for model in found["models"]
+        for model in results["models"]
         for version in model["versions"] or [_NO_VERSION]
     ]
     yield table(rows, {"model": "{model}", "version": "{version}", "state": "{state}"})
     yield from for_each(_failed(rows), "{model}, version {version}: {code}: {message}")
 
 
-def version_tables(found: Mapping[str, Any]) -> Iterator[str | Table]:
+def version_tables(results: Mapping[str, Any]) -> Iterator[str | Table]:
     """Yield the document of a model's versions as a table of these, and one of signatures."""
-    versions, signatures = found["versions"], found["signatures"] or {}
-    name = found["model"]
+    versions, signatures = results["versions"], results["signatures"] or {}
+    name = results["model"]
     yield table(
         versions, {name: lambda row: str(row["version"]) or "(no name)", "state": "{state}"}
     )
@@ -70,12 +71,12 @@ def _tensors(tensors: Mapping[str, Mapping[str, Any]]) -> str:
     return ", ".join(f"{k} {described(v['dtype'], v['shape'])}" for k, v in tensors.items())
 
 
-def start_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def start_lines(results: Mapping[str, Any]) -> Iterator[str]:
     """Yield the document of a server that runs as text."""
-    kind = "REST (HTTPS)" if (found["rest_url"] or "").startswith("https:") else "REST"
-    rest = f", {kind} on port {found['rest_api_port']}" if found["rest_api_port"] else ""
-    yield f"listening on {found['host']}:{found['port']}{rest}"
-    for name, versions in found["models"].items():
+    kind = "REST (HTTPS)" if (results["rest_url"] or "").startswith("https:") else "REST"
+    rest = f", {kind} on port {results['rest_api_port']}" if results["rest_api_port"] else ""
+    yield f"listening on {results['host']}:{results['port']}{rest}"
+    for name, versions in results["models"].items():
         yield f"serving {name}: {', '.join(map(str, versions)) or 'no version yet'}"
 
 
@@ -89,9 +90,9 @@ def failures(statuses: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in sorted(statuses.items()) if name != "OK")
 
 
-def load_lines(found: Mapping[str, Any]) -> Iterator[str | Table]:
+def load_lines(results: Mapping[str, Any]) -> Iterator[str | Table]:
     """Yield the document of a load test as a table, and its limits."""
-    loads, shown = found["loads"], ("p50", "p90", "p99", "p99.9", "max")
+    loads, shown = results["loads"], ("p50", "p90", "p99", "p99.9", "max")
     yield table(
         loads,
         {
@@ -110,7 +111,7 @@ def load_lines(found: Mapping[str, Any]) -> Iterator[str | Table]:
             "processes (--processes) or another machine"
         )
     yield from said(
-        found,
+        results,
         "highest rate with 99 % of requests within {latency_limit_ms:g} ms: {highest_rate:.4g} "
         "requests/s",
     )
@@ -123,33 +124,33 @@ def _load_name(load: Mapping[str, Any]) -> str:
 _SHOWN_VALUES = 20
 
 
-def prediction_lines(found: Any) -> Iterator[str | Table]:
+def prediction_lines(result: Any) -> Iterator[str | Table]:
     """Yield each output with its type, shape and first values, or the best classes of each sample.
 
     The sources of a prediction, where the samples come from, may be empty.
     """
-    if found.classes is None:
+    if result.classes is None:
         import numpy as np
 
         from deploykit.transforms.ir.tensors import type_of
 
-        for alias, array in sorted(found.outputs.items()):
+        for alias, array in sorted(result.outputs.items()):
             values = np.array2string(array, threshold=_SHOWN_VALUES, precision=6)
             yield f"{alias}: {type_of(array)}{list(array.shape)}\n{values}"
-    for index, predicted in enumerate(found.classes or ()):
-        if found.sources:
-            yield f"{found.sources[index]}:"
+    for index, predicted in enumerate(result.classes or ()):
+        if result.sources:
+            yield f"{result.sources[index]}:"
         yield _classes(predicted)
 
 
-def label_lines(found: Any) -> list[str | Table]:
+def label_lines(result: Any) -> list[str | Table]:
     """Return the best classes of an image as a table."""
-    return [_classes(found.predictions)]
+    return [_classes(result.predictions)]
 
 
-def code_lines(found: Any) -> list[str]:
+def code_lines(result: Any) -> list[str]:
     """Return the code of an input pipeline."""
-    return [found.text.removesuffix("\n")]
+    return [result.text.removesuffix("\n")]
 
 
 def _classes(predicted: Sequence[Mapping[str, Any]]) -> Table:

@@ -52,8 +52,8 @@ class Table:
         needed = [self._width(n, NARROW if n in self.texts else None) for n in self._columns]
         parts = [[0]]
         for n in self._columns[1:]:
-            taken = sum(needed[each] + _GAP for each in parts[-1])
-            if taken + needed[n] > width and len(parts[-1]) > 1:
+            used = sum(needed[part] + _GAP for part in parts[-1])
+            if used + needed[n] > width and len(parts[-1]) > 1:
                 parts.append([0])
             parts[-1].append(n)
         return parts
@@ -85,7 +85,7 @@ class Table:
         from rich.text import Text
 
         widths = [self._width(n) for n in self._columns]
-        least = [min(each, NARROW) if n in self.texts else each for n, each in enumerate(widths)]
+        least = [min(item, NARROW) if n in self.texts else item for n, item in enumerate(widths)]
         gaps = _GAP * (len(widths) - 1)
         room = sum(widths) + gaps if width is None else max(sum(least) + gaps, width)
         drawing = RichTable(
@@ -140,8 +140,8 @@ def table(
 
 def facts(row: Any, cells: Mapping[str, Cell]) -> Table:
     """Return names and values of one result, as a table without headings; none is empty."""
-    found = {name: _text(cell, row) for name, cell in cells.items()}
-    return Table((), [(name, text) for name, text in found.items() if text], (0, 1))
+    results = {name: _text(cell, row) for name, cell in cells.items()}
+    return Table((), [(name, text) for name, text in results.items() if text], (0, 1))
 
 
 def constant(texts: Mapping[str, str]) -> dict[str, Cell]:
@@ -167,8 +167,8 @@ def drawn(text: Iterable[str | Table], width: int | None = None) -> Iterator[str
     There are no empty lines at either end, and no two in a row.
     """
     has_begun = has_gap = False
-    for each in text:
-        for line in [each] if isinstance(each, str) else each.lines(width):
+    for item in text:
+        for line in [item] if isinstance(item, str) else item.lines(width):
             if line:
                 yield from [""] * (has_begun and has_gap)
                 yield line

@@ -43,15 +43,15 @@ def for_each(rows: Iterable[Any], template: str) -> Iterator[str]:
 
 
 def _filled(template: str, row: Any) -> str | None:
-    found = []
+    results = []
     for literal, path, form, _ in string.Formatter().parse(template):
-        found.append(literal)
+        results.append(literal)
         if path is not None:
             value = _at(row, path)
             if value is None or (isinstance(value, Sized) and not len(value)):
                 return None
-            found.append(_formatted(value, form or ""))
-    return "".join(found)
+            results.append(_formatted(value, form or ""))
+    return "".join(results)
 
 
 def _at(value: Any, path: str) -> Any:

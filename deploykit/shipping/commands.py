@@ -39,11 +39,11 @@ def _again(shipment: Shipment) -> str:
     paths = path_of(shipment.source)
     words = ["deploykit", "ship", *(paths or ("MODEL",))]
     for given, default in ((shipment.source, ModelSource(None)), (shipment.how, ShipOptions())):
-        for each in fields(given):
-            value = getattr(given, each.name)
-            if each.name in ("model", "name") or value == getattr(default, each.name):
+        for field_ in fields(given):
+            value = getattr(given, field_.name)
+            if field_.name in ("model", "name") or value == getattr(default, field_.name):
                 continue
-            option = f"--{_OPTIONS.get(each.name, each.name).replace('_', '-')}"
+            option = f"--{_OPTIONS.get(field_.name, field_.name).replace('_', '-')}"
             words += _words(option, value)
     if not paths or shipment.name != default_name(*paths):
         words += ["--name", shipment.name]
@@ -57,8 +57,8 @@ def _words(option: str, value: Any) -> list[str]:
         return [option, str(value)]
     if isinstance(value, Mapping):
         return [word for k, v in value.items() for word in (option, f"{k}={v}")]
-    if isinstance(value, list | tuple) and all(isinstance(each, str | float) for each in value):
+    if isinstance(value, list | tuple) and all(isinstance(item, str | float) for item in value):
         if option == "--allow-op":
-            return [word for each in value for word in (option, each)]
+            return [word for item in value for word in (option, item)]
         return [option, ",".join(map(str, value))]
     return [option, option.strip("-").upper()]

@@ -18,16 +18,16 @@ Known = Mapping[str, Any]
 
 def figures(shipment: Shipment) -> dict[str, Any]:
     """Return the five figures as plain data, with what is not known and why."""
-    found: dict[str, Any] = {"accuracy": _accuracy(shipment), "size": _size(shipment)}
+    results: dict[str, Any] = {"accuracy": _accuracy(shipment), "size": _size(shipment)}
     stage = shipment.document("benchmark")
     if not stage:
         why = shipment.outcome("benchmark").why or "not measured"
-        return found | {name: _unknown(*_SPEED[name], why) for name in _SPEED}
+        return results | {name: _unknown(*_SPEED[name], why) for name in _SPEED}
     result = result_of(stage["models"], "benchmark")
     before, after = _ends(shipment, result)
     busy = result.conditions.busy if result.conditions else ""
     p50 = _p50(before, _alike(before, after, result), busy)
-    return found | {
+    return results | {
         "p50": _of_requests(shipment, p50) or p50,
         "rate": _rate(before, after, busy),
         "cpu": _cpu(before, after, busy),
@@ -41,7 +41,7 @@ def measured_with(shipment: Shipment) -> dict[str, Any]:
         return {}
     last = _ends(shipment, result_of(stage["models"], "benchmark"))[1]
     named = "intra_op_threads", "inter_op_threads"
-    threads = last.settings.threads or tuple(last.facts.get(each) for each in named)
+    threads = last.settings.threads or tuple(last.facts.get(item) for item in named)
     return {
         "batch": last.samples,
         "threads": None if None in threads else list(threads),
@@ -82,13 +82,13 @@ def _value(value: float | None, interval: Sequence[float] | None = None) -> dict
 
 
 def _accuracy(shipment: Shipment) -> dict[str, Any]:
-    found = shipment.document("accuracy")
-    if not found or not found.get("models") or found.get("metric") is None:
+    result = shipment.document("accuracy")
+    if not result or not result.get("models") or result.get("metric") is None:
         why = shipment.outcome("accuracy").why or "the data hold no labels"
         return _unknown("accuracy", "share", "higher", why)
-    metric, (first, last) = found["metric"], (found["models"][0], found["models"][-1])
+    metric, (first, last) = result["metric"], (result["models"][0], result["models"][-1])
     lower = metric == "mae"
-    change = found.get("change")
+    change = result.get("change")
     figure = _figure(
         f"accuracy ({metric})",
         "share" if metric in ("top1", "top5") else metric,
@@ -105,7 +105,7 @@ def _change(change: Known | None, metric: str) -> str:
     if change is None:
         return "the change is not known"
     scale, unit = (100, " points") if metric in ("top1", "top5") else (1, "")
-    value, low, high = (change.get(each) for each in ("value", "low", "high"))
+    value, low, high = (change.get(name) for name in ("value", "low", "high"))
     said = f"{scale * (value or 0.0):+.2g}{unit}"
     if low is None or high is None:
         return said
@@ -129,17 +129,19 @@ def _size(shipment: Shipment) -> dict[str, Any]:
 
 def _ends(shipment: Shipment, result: BenchmarkResult) -> tuple[Measurement, Measurement]:
     """Return the model as it came with default settings, and as it is shipped, tuned if it is."""
-    first = next(each for each in result.measurements if each.model == AS_IT_CAME)
+    first = next(
+        measurement for measurement in result.measurements if measurement.model == AS_IT_CAME
+    )
     return first, [e for e in result.measurements if e.model == shipment.shipped_as][-1]
 
 
 def _alike(before: Measurement, after: Measurement, result: BenchmarkResult) -> Measurement:
     """Return what is shipped with as many samples and calls in flight as before."""
     same = [
-        each
-        for each in result.measurements
-        if each.model == after.model
-        and (each.samples, each.settings.concurrency)
+        measurement
+        for measurement in result.measurements
+        if measurement.model == after.model
+        and (measurement.samples, measurement.settings.concurrency)
         == (before.samples, before.settings.concurrency)
     ]
     return after if after in same else same[0]
@@ -155,21 +157,21 @@ def _p50(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
 
 def _of_requests(shipment: Shipment, model: Known) -> dict[str, Any] | None:
     """Return the latency of requests to the default signature; None: it was not measured."""
-    found = shipment.document("serve").get("requests") or {}
-    if "ratio" not in found:
+    result = shipment.document("serve").get("requests") or {}
+    if "ratio" not in result:
         return None
-    said = f"requests to '{found['signature']}', {found['verdict']}"
+    said = f"requests to '{result['signature']}', {result['verdict']}"
     ratio = model["ratio"]
     if ratio is not None:
         said += f"; the model alone {ratio['value']:.2f}x"
         said += f", {model['loaded']}" if model["loaded"] else ""
-    return _figure("latency of a request (p50)", *_SPEED["p50"][1:], found["before_ms"],
-                   found["after_ms"], found["ratio"], said, found["loaded"])  # fmt: skip
+    return _figure("latency of a request (p50)", *_SPEED["p50"][1:], result["before_ms"],
+                   result["after_ms"], result["ratio"], said, result["loaded"])  # fmt: skip
 
 
 def _rate(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
     judged = judge(before, after, figure=seconds_an_item, busy=busy)
-    first, last = (_value(each.items_per_second) for each in (before, after))
+    first, last = (_value(item.items_per_second) for item in (before, after))
     return _figure(*_SPEED["rate"], first, last, document(judged.wall), judged.verdict, busy)
 
 
@@ -185,14 +187,14 @@ def _cpu(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
                    document(ratio), said, busy)  # fmt: skip
 
 
-def verdict(shipment: Shipment, found: Known) -> str:
+def verdict(shipment: Shipment, known: Known) -> str:
     """Return what came of it, in one sentence."""
-    speed = found["rate" if shipment.how.goal == "throughput" else "p50"]
+    speed = known["rate" if shipment.how.goal == "throughput" else "p50"]
     parts = [f"{shipment.name} is shipped in {shipment.precision}", _speed_said(speed)]
-    ratio = (found["size"]["ratio"] or {}).get("value", 1.0)
+    ratio = (known["size"]["ratio"] or {}).get("value", 1.0)
     if ratio >= 1.1:
         parts.append(f"{100 / ratio:.0f} % of the size")
-    accuracy = found["accuracy"]
+    accuracy = known["accuracy"]
     if accuracy["after"] is not None:
         parts.append(f"accuracy {_share(accuracy)}")
     else:
@@ -201,7 +203,7 @@ def verdict(shipment: Shipment, found: Known) -> str:
 
 
 def _share(figure: Known) -> str:
-    before, after = (figure[each]["value"] for each in ("before", "after"))
+    before, after = (figure[name]["value"] for name in ("before", "after"))
     if figure["unit"] == "share":
         return f"{100 * before:.1f} % before and {100 * after:.1f} % after"
     return f"{before:.3g} before and {after:.3g} after"

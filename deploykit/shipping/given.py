@@ -55,13 +55,13 @@ def inputs_of(source: ModelSource, how: ShipOptions) -> dict[str, Any]:
     Also for `evaluation_form`, the names, types and shapes of the evaluation data, which is all
     that the speed of a model depends on.
     """
-    found = {each.name: digest_of(getattr(how, each.name)) for each in fields(how)}
+    results = {field_.name: digest_of(getattr(how, field_.name)) for field_ in fields(how)}
     stated = asdict(replace(source, model=None))
     del stated["model"]
     paths = path_of(source)
-    found["model"] = digest_of(paths[0]) if paths else source.model.sha256
-    found["evaluation_form"] = _form(how.evaluation)
-    return found | {"source": {**stated, "graph": digest_of(stated["graph"])}}
+    results["model"] = digest_of(paths[0]) if paths else source.model.sha256
+    results["evaluation_form"] = _form(how.evaluation)
+    return results | {"source": {**stated, "graph": digest_of(stated["graph"])}}
 
 
 def _form(data: Any) -> Any:
@@ -70,8 +70,8 @@ def _form(data: Any) -> Any:
         return None
     forms: Mapping[str, tuple[Any, tuple[int, ...]]] = {}
     if isinstance(data, Dataset):
-        arrays = {name: np.asarray(each) for name, each in data.arrays.items()}
-        forms = {name: (each.dtype, each.shape) for name, each in arrays.items()}
+        arrays = {name: np.asarray(item) for name, item in data.arrays.items()}
+        forms = {name: (item.dtype, item.shape) for name, item in arrays.items()}
     elif is_arrays(data):
         try:
             forms = load_forms(data)

@@ -72,10 +72,10 @@ class Kept:
     def seconds(self, stage: str) -> float | None:
         """Return what a stage took the last time that it ran here; None: it is not known."""
         plain = self._document(stage) or {}
-        taken = plain.get("seconds")
-        if not isinstance(taken, int | float) or not plain.get("ran", False):
+        used = plain.get("seconds")
+        if not isinstance(used, int | float) or not plain.get("ran", False):
             return None
-        return float(taken) if 0 <= taken <= _LONGEST else None
+        return float(used) if 0 <= used <= _LONGEST else None
 
     def keep(
         self, key: str, result: StageResult, inputs: Mapping[str, Any] | None = None
@@ -106,11 +106,11 @@ class Kept:
 
     def _document(self, stage: str) -> dict[str, Any] | None:
         try:
-            found = read_json(self._path(stage), "result of a stage")
+            result = read_json(self._path(stage), "result of a stage")
         except Error:
             return None
-        is_ours = isinstance(found, dict) and found.get("kind") == KIND
-        return found if is_ours and found.get("format") == FORMAT else None
+        is_ours = isinstance(result, dict) and result.get("kind") == KIND
+        return result if is_ours and result.get("format") == FORMAT else None
 
 
 def key_of(stage: ShipStage, inputs: Mapping[str, Any], needed: Mapping[str, str]) -> str:
@@ -151,7 +151,7 @@ def digest_of(given: Any) -> Any:
         labels = {} if given.labels is None else {"labels": given.labels}
         return digest(pieces({**given.arrays, **{f"{k} ": v for k, v in labels.items()}}))
     if isinstance(given, list | tuple):
-        return [digest_of(each) for each in given]
+        return [digest_of(item) for item in given]
     return given
 
 
@@ -160,29 +160,29 @@ def digest_of_path(path: Path) -> str:
     files = list(files_of(path))
     sizes = {file: file.stat().st_size for file in files}
     whole = sum(sizes.values()) <= READ_WHOLE
-    found = hashlib.sha256()
+    result = hashlib.sha256()
     for file in files:
         name = str(file.relative_to(path)) if path.is_dir() else file.suffix
-        found.update(repr((name, sizes[file])).encode())
+        result.update(repr((name, sizes[file])).encode())
         if whole:
             with file.open("rb") as content:
                 while piece := content.read(_PIECE):
-                    found.update(piece)
+                    result.update(piece)
         else:
-            found.update(str(file.stat().st_mtime_ns).encode())
-    return found.hexdigest()
+            result.update(str(file.stat().st_mtime_ns).encode())
+    return result.hexdigest()
 
 
 def files_of(path: Path) -> Iterator[Path]:
     """Yield the files of a path; `DIR/NAME` are the records of one name in a folder."""
     if path.is_dir():
         for folder, folders, names in os.walk(path):
-            folders[:] = sorted(each for each in folders if not each.startswith("."))
+            folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
             yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
     elif path.exists():
         yield path
     else:
-        yield from sorted(each for each in path.parent.glob(f"{path.name}*") if each.is_file())
+        yield from sorted(item for item in path.parent.glob(f"{path.name}*") if item.is_file())
 
 
 def _lies_there(text: str) -> bool:

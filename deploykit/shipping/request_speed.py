@@ -55,18 +55,18 @@ def request_speed(shipment: Shipment, address: str, inputs: Mapping[str, Array])
     with ExitStack() as stack:
         try:
             other = stack.enter_context(_baseline(shipment, stack))
-            ends = [_calls(shipment, each, inputs) for each in (other.address, address)]
+            ends = [_calls(shipment, item, inputs) for item in (other.address, address)]
             first, second = (
-                stack.enter_context(Generators(each.endpoint, each.requests, 1)) for each in ends
+                stack.enter_context(Generators(end.endpoint, end.requests, 1)) for end in ends
             )
             seconds = min(max(60 * shipment.left / (4 * ROUNDS), SECONDS[0]), SECONDS[1])
-            found = _measured(first, second, seconds)
-            if found["loaded"] and 60 * shipment.left > 2 * ROUNDS * seconds:
+            result = _measured(first, second, seconds)
+            if result["loaded"] and 60 * shipment.left > 2 * ROUNDS * seconds:
                 again = _measured(first, second, seconds)
-                found = found if again["loaded"] else again
+                result = result if again["loaded"] else again
         except Error as error:
             return {"why": f"requests could not be measured: {error}"}
-    return {"signature": ends[1].signature, **found}
+    return {"signature": ends[1].signature, **result}
 
 
 def _baseline(shipment: Shipment, stack: ExitStack) -> ServedInstance:
@@ -96,8 +96,8 @@ def _measured(first: Generators, second: Generators, seconds: float) -> dict[str
     for number in range(ROUNDS):
         order = (first, second) if number % 2 else (second, first)
         step = LoadStep(seconds, callers=1)
-        taken = {id(each): each.measure(step).latency_ms["p50"] for each in order}
-        rounds.append((taken[id(first)], taken[id(second)]))
+        used = {id(item): item.measure(step).latency_ms["p50"] for item in order}
+        rounds.append((used[id(first)], used[id(second)]))
         if len(rounds) == LOOK and SpeedVerdict(_gain(rounds, LOOK_CONFIDENCE), None).is_decided:
             break
     conditions = watch.conditions(_cpu_seconds() - began)
@@ -128,7 +128,7 @@ def summed_up(rounds: list[tuple[float, float]], busy: str) -> dict[str, Any]:
         "ratio": document(ratio),
         "verdict": judged.verdict,
         "loaded": busy,
-        "rounds_ms": [list(each) for each in rounds],
+        "rounds_ms": [list(round_) for round_ in rounds],
     }
 
 

@@ -77,8 +77,8 @@ class ServedInstance:
             for line in self._process.stdout:
                 text += line
                 with contextlib.suppress(ValueError):
-                    found: dict[str, Any] = json.loads(text)
-                    return found
+                    results: dict[str, Any] = json.loads(text)
+                    return results
         finally:
             timed_out = not deadline.is_alive()
             deadline.cancel()
@@ -93,4 +93,4 @@ class ServedInstance:
 
 def _with_own(path: str) -> str:
     """Return where modules are looked for, and before that where this deploykit lies."""
-    return os.pathsep.join(each for each in (str(Path(__file__).parents[2]), path) if each)
+    return os.pathsep.join(item for item in (str(Path(__file__).parents[2]), path) if item)

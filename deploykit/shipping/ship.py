@@ -126,10 +126,10 @@ def _planned_or_shipped(shipment: Shipment, from_stage: str | None, dry_run: boo
 
     def kept(place: Path) -> int:
         plan = _plan(shipment, Kept(place), inputs, from_stage)
-        return sum(each.act == KEPT for each in plan)
+        return sum(item.act == KEPT for item in plan)
 
     given = (how.calibration, how.evaluation, how.labels)
-    read = [*path_of(source), *(each for each in given if isinstance(each, str))]
+    read = [*path_of(source), *(item for item in given if isinstance(item, str))]
     if dry_run:
         own.check(folder, *read)
         place = Kept(own.resumed_in(folder, kept))
@@ -143,11 +143,11 @@ def _planned_or_shipped(shipment: Shipment, from_stage: str | None, dry_run: boo
         return _shipped(shipment, place, inputs)
 
 
-def _shipped(shipment: Shipment, kept: Kept, inputs: Mapping[str, Any]) -> Shipped:
+def _shipped(shipment: Shipment, retained: Kept, inputs: Mapping[str, Any]) -> Shipped:
     """Do what is not kept, and write the report."""
     started = datetime.now().astimezone().isoformat(timespec="seconds")
-    plan = _plan(shipment, kept, inputs)
-    expected = {each.stage: each.seconds for each in plan}
+    plan = _plan(shipment, retained, inputs)
+    expected = {item.stage: item.seconds for item in plan}
     keys: dict[str, str] = {}
     children = started_ahead() if plan[0].act == RUN else reused_children()
     with children, working("ship", *NAMES, expected=expected) as work:
@@ -159,28 +159,28 @@ def _shipped(shipment: Shipment, kept: Kept, inputs: Mapping[str, Any]) -> Shipp
             stage = STAGES[number]
             work.begin(stage.name)
             key = _key(shipment, stage, inputs, keys)
-            result = shipment.results[stage.name] = _done(shipment, stage, kept, key, inputs)
+            result = shipment.results[stage.name] = _done(shipment, stage, retained, key, inputs)
             keys[stage.name] = full_key(key, result.outcome.used, inputs)
             if stage.name == "check" and plan[0].act != KEPT:
                 check_fits(shipment)
             if stage.name == "verify":
-                _done(shipment, DESCRIBE, kept, key_of(DESCRIBE, inputs, keys), inputs)
+                _done(shipment, DESCRIBE, retained, key_of(DESCRIBE, inputs, keys), inputs)
             number += 1
             if stage.name == "accuracy":
                 shipment.forget_files()
             if stage.name == "accuracy" and loses_too_much(shipment):
                 number = NAMES.index("quantize")
-                kept.forget(NAMES[number:])
+                retained.forget(NAMES[number:])
             _expect(work, shipment, STAGES[number:], expected)
-        found = Shipped(
+        shipped = Shipped(
             shipment.output,
             shipment.name,
             tuple(plan),
             tuple(shipment.results.values()),
             _facts(shipment, started),
         )
-        own.write_report(shipment.folder, found.document())
-    return found
+        own.write_report(shipment.folder, shipped.document())
+    return shipped
 
 
 def _key(
@@ -191,23 +191,23 @@ def _key(
 
 
 def _done(
-    shipment: Shipment, stage: ShipStage, kept: Kept, key: str, inputs: Mapping[str, Any]
+    shipment: Shipment, stage: ShipStage, retained: Kept, key: str, inputs: Mapping[str, Any]
 ) -> StageResult:
     """Return what a stage came to: kept, left out, or done now."""
     if why := stage.left_out(shipment):
         return StageResult(stage.name, Outcome(kind=LEFT_OUT, why=why), 0.0)
-    if (found := kept.found(stage.name, key, inputs)) is not None:
-        return found
+    if (result := retained.found(stage.name, key, inputs)) is not None:
+        return result
     most = stage.about(shipment.call_ms) / 60
     shipment.share = max(min(stage.share * shipment.left, most), 0.0)
     began = time.monotonic()
     outcome = stage.run(shipment)
     outcome = replace(outcome, document=shipment.in_output(outcome.document))
-    return kept.keep(key, StageResult(stage.name, outcome, time.monotonic() - began), inputs)
+    return retained.keep(key, StageResult(stage.name, outcome, time.monotonic() - began), inputs)
 
 
 def _plan(
-    shipment: Shipment, kept: Kept, inputs: Mapping[str, Any], from_stage: str | None = None
+    shipment: Shipment, retained: Kept, inputs: Mapping[str, Any], from_stage: str | None = None
 ) -> tuple[PlannedStage, ...]:
     """Return what each stage would do, as far as that can be told before; nothing is run."""
     plan: list[PlannedStage] = []
@@ -216,21 +216,21 @@ def _plan(
     runs: set[str] = set()
     for number, stage in enumerate(STAGES):
         key = keys[stage.name] = _key(shipment, stage, inputs, keys)
-        found = kept.found(stage.name, key, inputs)
+        result = retained.found(stage.name, key, inputs)
         if why := stage.left_out(shipment):
             plan.append(PlannedStage(stage.name, LEFT_OUT, 0.0, why))
-        elif number < anew and not runs & {*stage.needs} and found is not None:
-            keys[stage.name] = full_key(key, found.outcome.used, inputs)
+        elif number < anew and not runs & {*stage.needs} and result is not None:
+            keys[stage.name] = full_key(key, result.outcome.used, inputs)
             plan.append(PlannedStage(stage.name, KEPT, 0.0))
         else:
             runs.add(stage.name)
-            plan.append(PlannedStage(stage.name, RUN, _seconds(shipment, stage, kept)))
+            plan.append(PlannedStage(stage.name, RUN, _seconds(shipment, stage, retained)))
     return tuple(plan)
 
 
-def _seconds(shipment: Shipment, stage: ShipStage, kept: Kept) -> float:
+def _seconds(shipment: Shipment, stage: ShipStage, retained: Kept) -> float:
     """Return about how long a stage takes: what it took here before, within its share."""
-    known = kept.seconds(stage.name)
+    known = retained.seconds(stage.name)
     if known is not None:
         return known
     seconds = stage.about(shipment.call_ms)
@@ -242,14 +242,14 @@ def _expect(
 ) -> None:
     """Let the stages that are left take what the budget leaves them."""
     work.expect({
-        each.name: min(expected[each.name], max(60 * each.share * shipment.left, 1.0))
-        for each in left
-        if each.share and expected[each.name]
+        item.name: min(expected[item.name], max(60 * item.share * shipment.left, 1.0))
+        for item in left
+        if item.share and expected[item.name]
     })  # fmt: skip
 
 
 def _facts(shipment: Shipment, started: str) -> dict[str, Any]:
-    found, checked = figures(shipment), shipment.document("check")
+    result, checked = figures(shipment), shipment.document("check")
     return {
         "started": started,
         "machine": machine(),
@@ -259,8 +259,8 @@ def _facts(shipment: Shipment, started: str) -> dict[str, Any]:
         "precision": shipment.precision,
         "reason": shipment.reason,
         "engine": shipment.document("quantize").get("engine") or "tensorflow",
-        "verdict": verdict(shipment, found),
-        "figures": found,
+        "verdict": verdict(shipment, result),
+        "figures": result,
         "measured": measured_with(shipment),
         "commands": commands(shipment),
     }
@@ -268,30 +268,30 @@ def _facts(shipment: Shipment, started: str) -> dict[str, Any]:
 
 def _said(shipment: Shipment) -> dict[str, Any]:
     """Return the options as plain data; what is in memory is named by its type."""
-    found = {}
-    for each in fields(shipment.how):
-        value = getattr(shipment.how, each.name)
+    results = {}
+    for field_ in fields(shipment.how):
+        value = getattr(shipment.how, field_.name)
         is_plain = value is None or isinstance(value, str | int | float | list | tuple | Mapping)
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
         elif not is_plain:
             value = type(value).__name__
-        found[each.name] = list(value) if isinstance(value, tuple) else value
-    return found
+        results[field_.name] = list(value) if isinstance(value, tuple) else value
+    return results
 
 
 def _in_memory(source: ModelSource, how: ShipOptions) -> tuple[ModelSource, ShipOptions]:
     """Open what is in memory, so that it can be told from another by its contents."""
     if not path_of(source):
         source = ModelSource(open_model(source))
-    found = {}
+    results = {}
     for name in ("calibration", "evaluation"):
         data = getattr(how, name)
         if isinstance(data, os.PathLike):
-            found[name] = os.fspath(data)
+            results[name] = os.fspath(data)
         elif data is not None and not isinstance(data, str):
-            found[name] = open_samples(data, open_model(source).frozen, how.preprocess)
-    return source, replace(how, **found)
+            results[name] = open_samples(data, open_model(source).frozen, how.preprocess)
+    return source, replace(how, **results)
 
 
 def size_of(source: ModelSource) -> int:

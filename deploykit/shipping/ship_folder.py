@@ -31,7 +31,7 @@ _REMOVED = frozenset((FOLDER, TUNED, LABELS, PREPROCESS))
 
 
 @contextlib.contextmanager
-def own_folder(folder: Path, kept: Callable[[Path], int], *sources: str) -> Iterator[Path]:
+def own_folder(folder: Path, retained: Callable[[Path], int], *sources: str) -> Iterator[Path]:
     """Yield the folder to build in, and hold the shipment against other runs meanwhile.
 
     That is the folder itself, unless it holds a finished shipment: then it is one next to it, which
@@ -47,7 +47,7 @@ def own_folder(folder: Path, kept: Callable[[Path], int], *sources: str) -> Iter
     recover(folder)
     check(folder, *sources)
     with _held(folder):
-        build = _build_folder(folder, kept)
+        build = _build_folder(folder, retained)
         if build == folder:
             yield folder
             return
@@ -75,10 +75,10 @@ def _held(folder: Path) -> Iterator[None]:
         yield
 
 
-def resumed_in(folder: Path, kept: Callable[[Path], int]) -> Path:
+def resumed_in(folder: Path, retained: Callable[[Path], int]) -> Path:
     """Return the folder whose results are used: that of an interrupted run if it has more."""
     build = next_to(folder, "next")
-    if is_finished(folder) and build.is_dir() and kept(build) > kept(folder):
+    if is_finished(folder) and build.is_dir() and retained(build) > retained(folder):
         return build
     return folder
 
@@ -86,16 +86,16 @@ def resumed_in(folder: Path, kept: Callable[[Path], int]) -> Path:
 def is_finished(folder: Path) -> bool:
     """Return whether a folder holds a finished shipment."""
     try:
-        found = ship_report(folder)
+        result = ship_report(folder)
     except Error:
         return False
-    return found is not None and found.finished
+    return result is not None and result.finished
 
 
-def _build_folder(folder: Path, kept: Callable[[Path], int]) -> Path:
+def _build_folder(folder: Path, retained: Callable[[Path], int]) -> Path:
     """Return where to build, with all that the finished shipment holds."""
     build, partial = next_to(folder, "next"), next_to(folder, "seed")
-    if resumed_in(folder, kept) == build:
+    if resumed_in(folder, retained) == build:
         return build
     for leftover in (build, partial):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -136,7 +136,7 @@ def write_begun(folder: Path, name: str) -> None:
 
 def _readme(document: Mapping[str, Any]) -> str:
     """Return ten lines that say what lies here and what to do with it."""
-    rows = [f"    {each['command']}" for each in document["commands"]]
+    rows = [f"    {item['command']}" for item in document["commands"]]
     return "\n".join([
         f"# {document['name']}",
         "",

@@ -73,9 +73,9 @@ class Shipment:
         if isinstance(value, str):
             return value.replace(str(self.folder), str(self.output))
         if isinstance(value, Mapping):
-            return {self.in_output(k): self.in_output(each) for k, each in value.items()}
+            return {self.in_output(k): self.in_output(item) for k, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.in_output(each) for each in value]
+            return [self.in_output(item) for item in value]
         return value
 
     def opened(self, name: str) -> OpenedModel:
@@ -131,8 +131,8 @@ class Shipment:
 
     def outcome(self, stage: str) -> Outcome:
         """Return what a stage came to; of one that has not run, nothing."""
-        found = self.results.get(stage)
-        return Outcome() if found is None else found.outcome
+        result = self.results.get(stage)
+        return Outcome() if result is None else result.outcome
 
     def document(self, stage: str) -> Mapping[str, Any]:
         """Return what a stage found, as plain data; {}: it was left out."""
@@ -155,8 +155,8 @@ class Shipment:
     @property
     def reason(self) -> str:
         """Why it is shipped in this precision, in a sentence."""
-        found = self.outcome("quantize")
-        return str((found.document or {}).get("reason") or found.why)
+        result = self.outcome("quantize")
+        return str((result.document or {}).get("reason") or result.why)
 
     @property
     def chosen(self) -> str:
@@ -166,8 +166,8 @@ class Shipment:
     @property
     def graphs(self) -> dict[str, str]:
         """The files of the graphs that are compared, by what they are called."""
-        found = {AS_IT_CAME: FROZEN, OPTIMIZED: OPTIMIZED_FILE}
-        return {**found, EIGHT_BITS: EIGHT_BITS_FILE} if self.in_8_bits else found
+        results = {AS_IT_CAME: FROZEN, OPTIMIZED: OPTIMIZED_FILE}
+        return {**results, EIGHT_BITS: EIGHT_BITS_FILE} if self.in_8_bits else results
 
     @property
     def shipped_as(self) -> str:

@@ -30,8 +30,8 @@ class Outcome:
     """Further inputs of the run that it depends on: those that it turned out to need."""
 
 
-def _of_outcome(found: Outcome) -> dict[str, Any]:
-    return {"outcome": found.kind, "why": found.why, "document": found.document}
+def _of_outcome(outcome: Outcome) -> dict[str, Any]:
+    return {"outcome": outcome.kind, "why": outcome.why, "document": outcome.document}
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class Shipped(AsHtml):
     @property
     def figures(self) -> Mapping[str, Any]:
         """The five figures: accuracy, size, p50, rate, cpu; each before, after, ratio, verdict."""
-        found: Mapping[str, Any] = self.facts.get("figures", {})
-        return found
+        results: Mapping[str, Any] = self.facts.get("figures", {})
+        return results
 
     @property
     def verdict(self) -> str:
@@ -92,7 +92,7 @@ class Shipped(AsHtml):
     @property
     def seconds(self) -> float:
         """That this run took in its stages."""
-        return sum(each.seconds for each in self.stages if not each.kept)
+        return sum(stage.seconds for stage in self.stages if not stage.kept)
 
     def __str__(self) -> str:
         """Return the table as the command prints it."""

@@ -26,7 +26,7 @@ def room() -> int:
     """Return how many bytes there are at most: the cap that was set, or what the machine has."""
     cap = resource.getrlimit(resource.RLIMIT_DATA)[0]  # of a child process
     known = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), limits.memory, cap]
-    return min(each for each in known if each is not None and each != resource.RLIM_INFINITY)
+    return min(item for item in known if item is not None and item != resource.RLIM_INFINITY)
 
 
 def check_room(size: int, what: str) -> None:
@@ -67,7 +67,7 @@ def open_archive(path: str | os.PathLike[str], what: str) -> Iterator[zipfile.Zi
             with zipfile.ZipFile(file) as archive:
                 packed = os.fstat(file.fileno()).st_size
                 _check_entries(archive, packed)
-                unpacked = sum(each.file_size for each in archive.infolist())
+                unpacked = sum(item.file_size for item in archive.infolist())
                 check_unpacked(unpacked, packed, str(path))
                 yield archive
         except OSError as error:
@@ -100,7 +100,7 @@ def _check_entries(archive: zipfile.ZipFile, size: int) -> None:
     """Raise GraphError for entries that would not be in an archive that was written honestly."""
     names: set[str] = set()
     end = 0
-    for entry in sorted(archive.infolist(), key=lambda each: each.header_offset):
+    for entry in sorted(archive.infolist(), key=lambda item: item.header_offset):
         name = entry.filename
         parts = name.replace("\\", "/").split("/")
         if name in names:
@@ -131,15 +131,15 @@ def check_hdf5(file: Any, size: int) -> None:
         for name in group:
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                 raise RefusedError("hdf5-link", group=group.name, name=name)
-            each = group[name]
-            address = h5py.h5o.get_info(each.id).addr
+            item = group[name]
+            address = h5py.h5o.get_info(item.id).addr
             if address in seen:
                 continue
             seen.add(address)
-            if isinstance(each, h5py.Group):
-                waiting.append(each)
-            elif isinstance(each, h5py.Dataset):
-                if each.external or each.is_virtual:
-                    raise RefusedError("hdf5-external", name=each.name)
-                declared += (each.size or 0) * each.dtype.itemsize
+            if isinstance(item, h5py.Group):
+                waiting.append(item)
+            elif isinstance(item, h5py.Dataset):
+                if item.external or item.is_virtual:
+                    raise RefusedError("hdf5-external", name=item.name)
+                declared += (item.size or 0) * item.dtype.itemsize
     check_unpacked(declared, size, "its HDF5 file")

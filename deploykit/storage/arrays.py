@@ -49,21 +49,21 @@ def load_forms(path: str | os.PathLike[str]) -> dict[str, tuple[Any, tuple[int, 
     Errors are those of `load_data`.
     """
     if Path(path).suffix in TABLE_ENDS:
-        return {name: (each.dtype, each.shape) for name, each in load_table(path).items()}
-    return {name: (each.dtype, each.shape) for name, each in _each(path, read_header).items()}
+        return {name: (item.dtype, item.shape) for name, item in load_table(path).items()}
+    return {name: (item.dtype, item.shape) for name, item in _each(path, read_header).items()}
 
 
 def _each(path: str | os.PathLike[str], read: Callable[[IO[bytes], int, str], T]) -> dict[str, T]:
     """Return what is read of each array of a `.npz` file, by name."""
     if _begins_with(path, MAGIC):
         raise GraphError("single-array-given", source=path)
-    found = {}
+    results = {}
     with open_archive(path, ".npz file of plain arrays") as archive:
         for entry in archive.infolist():
             with archive.open(entry) as file:
                 name = entry.filename.removesuffix(".npy")
-                found[name] = read(file, entry.file_size, f"{path}: array '{name[:100]}'")
-    return found
+                results[name] = read(file, entry.file_size, f"{path}: array '{name[:100]}'")
+    return results
 
 
 def load_array(path: str | os.PathLike[str]) -> Array:
@@ -126,12 +126,12 @@ def _read(file: IO[bytes], size: int, where: str) -> Array:
     expected, dtype = header.size, header.dtype
     check_room(expected, where)
     try:
-        found: Array = np.empty(math.prod(header.shape), dtype)
+        array: Array = np.empty(math.prod(header.shape), dtype)
     except MemoryError:
         raise LimitError("array-too-large", what=where, size=said(expected)) from None
-    read_values(file, found, where)
+    read_values(file, array, where)
     file.read(1)  # behind the last byte, its checksum is compared
-    return found.reshape(header.shape, order="F" if header.by_column else "C")
+    return array.reshape(header.shape, order="F" if header.by_column else "C")
 
 
 def read_values(file: IO[bytes], array: Array, where: str) -> None:

@@ -108,7 +108,7 @@ def check_output(path: str | os.PathLike[str], force: bool, *sources: str) -> No
     if path == "-":
         return
     path = Path(path)
-    if not path.parent.is_dir() and any(Path(each).parent == path.parent for each in sources):
+    if not path.parent.is_dir() and any(Path(source).parent == path.parent for source in sources):
         return  # what is to be read is not there either, which is said when it is read
     for source in sources if path.exists() else ():
         if os.path.exists(source) and os.path.samefile(path, source):
@@ -129,7 +129,7 @@ def check_output(path: str | os.PathLike[str], force: bool, *sources: str) -> No
 def check_output_folder(path: str | os.PathLike[str]) -> None:
     """Raise FileError now for a folder that could not be made or written to after a long run."""
     folder = Path(path).absolute()
-    there = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
+    there = next(parent for parent in (folder, *folder.parents) if os.path.lexists(parent))
     if not there.is_dir():
         raise FileError("not-a-folder", source=path, folder=there)
     if not os.access(there, os.W_OK):
@@ -157,9 +157,9 @@ def default_output(source: str | os.PathLike[str], act: str, end: str = ".pb") -
 def load_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     """Read a JSON document of deploykit of one kind, such as `benchmark` or `tuned`."""
     document: dict[str, Any] = read_json(path, f"{kind} document")
-    found = document.get("kind") if isinstance(document, dict) else None
-    if found != kind:
-        raise GraphError("document-kind", source=path, kind=kind, got=found)
+    value = document.get("kind") if isinstance(document, dict) else None
+    if value != kind:
+        raise GraphError("document-kind", source=path, kind=kind, got=value)
     if document.get("format") != FORMAT:
         raise GraphError(
             "format-unsupported", source=path, got=document.get("format"), known=FORMAT

@@ -15,7 +15,9 @@ Values = TypeVarTuple("Values")
 
 def option_fields(kind: Any) -> list[Field[Any]]:
     """Return the fields of a class that are options: those with a default."""
-    return [each for each in fields(kind) if not each.default is each.default_factory is MISSING]
+    return [
+        field_ for field_ in fields(kind) if not field_.default is field_.default_factory is MISSING
+    ]
 
 
 def former_names(kind: Any) -> dict[str, str]:
@@ -34,15 +36,15 @@ def renamed(
 
     TypeError: one is given under both names.
     """
-    found = dict(keywords)
+    results = dict(keywords)
     for old in names.keys() & keywords.keys():
         new = names[old]
         if new in keywords:
             raise TypeError(f"{function}() got '{old}', which is now '{new}', besides '{new}'")
         text = f"{function}({old}=...) is now {new}; the old name goes in the next release"
         warnings.warn(text, DeprecationWarning, stacklevel=stack)
-        found[new] = found.pop(old)
-    return found
+        results[new] = results.pop(old)
+    return results
 
 
 def takes_former_names(kind: type[T]) -> type[T]:
@@ -64,15 +66,15 @@ def with_options(function: str, options: Mapping[str, Any], *values: *Values) ->
     TypeError, as Python raises it: `function` takes no such option; it names the nearest.
     """
     objects: tuple[Any, ...] = values
-    own = [[field.name for field in option_fields(each)] for each in objects]
+    own = [[field.name for field in option_fields(object_)] for object_ in objects]
     known = [name for names in own for name in names]
     for name in options:
         if name not in known:
             raise TypeError(
                 f"{function}() got an unexpected keyword argument '{name}'{nearest(name, known)}"
             )
-    found: Any = tuple(
-        replace(each, **{name: options[name] for name in names if name in options})
-        for each, names in zip(objects, own, strict=True)
+    results: Any = tuple(
+        replace(item, **{name: options[name] for name in names if name in options})
+        for item, names in zip(objects, own, strict=True)
     )
-    return found  # type: ignore[no-any-return]
+    return results  # type: ignore[no-any-return]

@@ -47,7 +47,7 @@ class State:
     def _read(self, path: Path) -> dict[str, Any]:
         try:
             document = load_document(path, self._kind)
-            found, bound = dict(document["found"]), document["bound"]
+            result, bound = dict(document["found"]), document["bound"]
         except FileError:
             return {}
         except (Error, KeyError, TypeError, ValueError) as error:
@@ -57,15 +57,15 @@ class State:
             logger.info("%s: this state is of other inputs or options, another model, machine or "
                         "environment, so the work begins anew", path)  # fmt: skip
             return {}
-        return found
+        return result
 
 
 def digest(parts: Iterable[bytes]) -> str:
     """Return the SHA-256 of bytes that come in parts."""
-    found = hashlib.sha256()
+    result = hashlib.sha256()
     for part in parts:
-        found.update(part)
-    return found.hexdigest()
+        result.update(part)
+    return result.hexdigest()
 
 
 def pieces(data: Mapping[str, Array]) -> Iterator[bytes]:

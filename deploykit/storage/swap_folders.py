@@ -79,8 +79,8 @@ def link_missing(source: Path, target: Path, skip: frozenset[str] = frozenset())
     for folder, folders, names in os.walk(source):
         here = target / Path(folder).relative_to(source)
         if Path(folder) == source:
-            folders[:] = [each for each in folders if each not in skip]
-            names = [each for each in names if each not in skip]
+            folders[:] = [folder for folder in folders if folder not in skip]
+            names = [name for name in names if name not in skip]
         here.mkdir(parents=True, exist_ok=True)
         for name in names:
             if not os.path.lexists(here / name):

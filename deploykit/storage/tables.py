@@ -51,9 +51,9 @@ def is_table(
     except csv.Error:  # half a quoted cell
         return False
     has_header = not all(map(is_number, head))
-    found = {cell.strip() for cell in head}
-    has_names = not found.isdisjoint(names) or (
-        labels is not None and len(found - set(labels)) == 1 and len(found) > 1
+    results = {cell.strip() for cell in head}
+    has_names = not results.isdisjoint(names) or (
+        labels is not None and len(results - set(labels)) == 1 and len(results) > 1
     )
     return has_header and (has_names or (takes_text and not all(map(is_number, first))))
 
@@ -104,8 +104,8 @@ class CsvTable(dict[str, Array]):
     def __init__(self, cells: Mapping[str, list[str]]) -> None:
         """Take the cells of each column."""
         super().__init__({
-            name: numbers_of(each) if all(map(is_number, each)) else texts_of(each)
-            for name, each in cells.items()
+            name: numbers_of(item) if all(map(is_number, item)) else texts_of(item)
+            for name, item in cells.items()
         })  # fmt: skip
         self.cells = cells
 
@@ -119,9 +119,9 @@ def column(data: Mapping[str, Array], name: str, is_text: bool) -> Array:
 
 def texts_of(cells: Sequence[str | bytes]) -> Array:
     """Return texts as an array of bytes."""
-    found = np.empty(len(cells), object)
-    found[:] = [cell.encode() if isinstance(cell, str) else cell for cell in cells]
-    return found
+    result = np.empty(len(cells), object)
+    result[:] = [cell.encode() if isinstance(cell, str) else cell for cell in cells]
+    return result
 
 
 def _whole(cell: Any, are_whole: bool) -> int:
@@ -177,13 +177,13 @@ def _parquet(path: str | os.PathLike[str]) -> dict[str, Array]:
         ) from None
     if len(set(table.column_names)) < len(table.column_names):
         raise GraphError("two-columns-same-name", source=path)
-    found = {}
+    results = {}
     for name, values in zip(table.column_names, table.columns, strict=True):
         try:
-            found[name] = _of_arrow(values)
+            results[name] = _of_arrow(values)
         except ValueError as error:
             logger.info("%s: column '%s' is not used: it holds %s", path, name[:100], error)
-    return found
+    return results
 
 
 def _of_arrow(column: Any) -> Array:
@@ -196,21 +196,21 @@ def _of_arrow(column: Any) -> Array:
     if is_number:
         return np.asarray(column.to_numpy())
     values = column.to_pylist()
-    if all(isinstance(each, str | bytes) for each in values):  # NumPy would make all as long
+    if all(isinstance(value, str | bytes) for value in values):  # NumPy would make all as long
         return texts_of(values)
     try:
-        found = np.array(values)
+        result = np.array(values)
     except ValueError:
         raise ValueError("lists of several lengths") from None
-    if found.dtype.kind in "SUO":
+    if result.dtype.kind in "SUO":
         texts = np.array(values, object)
-        flat = [each.encode() if isinstance(each, str) else each for each in texts.reshape(-1)]
-        if not all(isinstance(each, bytes) for each in flat):
+        flat = [item.encode() if isinstance(item, str) else item for item in texts.reshape(-1)]
+        if not all(isinstance(item, bytes) for item in flat):
             raise ValueError(f"{type(flat[0]).__name__}, expected numbers or texts")
         return texts_of(flat).reshape(texts.shape)
-    if found.dtype.kind not in "biuf":
-        raise ValueError(f"{found.dtype}, expected numbers or texts")
-    return found
+    if result.dtype.kind not in "biuf":
+        raise ValueError(f"{result.dtype}, expected numbers or texts")
+    return result
 
 
 def is_number(cell: Any) -> bool:

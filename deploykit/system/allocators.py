@@ -32,18 +32,18 @@ _CLASS, _MACHINE = slice(4, 6), slice(18, 20)  # bytes of an ELF header
 def variables(name: str, given: Mapping[str, str]) -> dict[str, str]:
     """Return what a process starts with to have an allocator; what is `given` there stays."""
     if name == "tcmalloc":
-        others = [each for each in re.split("[ :]+", given.get(PRELOAD, "")) if each]
+        others = [part for part in re.split("[ :]+", given.get(PRELOAD, "")) if part]
         library = library_here() or LIBRARIES[0]
-        return {PRELOAD: ":".join([library, *(each for each in others if each != library)])}
-    others = [each for each in given.get(TUNABLES, "").split(":") if each]
-    others = [each for each in others if each.partition("=")[0] != _HUGE_PAGES]
+        return {PRELOAD: ":".join([library, *(other for other in others if other != library)])}
+    others = [part for part in given.get(TUNABLES, "").split(":") if part]
+    others = [other for other in others if other.partition("=")[0] != _HUGE_PAGES]
     return {TUNABLES: ":".join([*others, f"{_HUGE_PAGES}=1"])}
 
 
 def is_tuned(given: Mapping[str, str]) -> bool:
     """Say whether someone has tuned the C library's memory, in other ways than by huge pages."""
-    tunables = (each.partition("=")[0] for each in given.get(TUNABLES, "").split(":"))
-    return any(each.startswith(_OF_MALLOC) and each != _HUGE_PAGES for each in tunables)
+    tunables = (part.partition("=")[0] for part in given.get(TUNABLES, "").split(":"))
+    return any(tunable.startswith(_OF_MALLOC) and tunable != _HUGE_PAGES for tunable in tunables)
 
 
 def held(given: Mapping[str, str]) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ def lacking(name: str) -> str:
             return ""
         return f"{' or '.join(LIBRARIES)} is not installed (Debian and Ubuntu: {PACKAGE})"
     libc, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
-    numbers = tuple(int(each) for each in re.findall(r"\d+", version)[:2])
+    numbers = tuple(int(item) for item in re.findall(r"\d+", version)[:2])
     if libc != "glibc" or numbers < _NEEDED:
         return f"it needs glibc {'.'.join(map(str, _NEEDED))}; here is {libc} {version}".rstrip()
     mode = _mode()
@@ -73,7 +73,7 @@ def lacking(name: str) -> str:
 def in_force(maps: Path = Path("/proc/self/maps")) -> tuple[str, ...]:
     """Return the names of the libraries in this process that replace the C library's malloc."""
     lines = maps.read_text(errors="replace").splitlines()
-    paths = (each[5] for line in lines if len(each := line.split(None, 5)) == 6)
+    paths = (item[5] for line in lines if len(item := line.split(None, 5)) == 6)
     names = (path.rpartition("/")[2] for path in paths)
     return tuple(dict.fromkeys(name for name in names if _REPLACES.search(name)))
 
@@ -129,7 +129,7 @@ def _kind(path: Path) -> bytes:
 def _mode() -> str:
     """Return whether the kernel gives huge pages: always, madvise (who asks) or never."""
     try:
-        found = re.search(r"\[(\w+)\]", _MODE.read_text())
+        match = re.search(r"\[(\w+)\]", _MODE.read_text())
     except OSError:
         return ""
-    return found[1] if found else ""
+    return match[1] if match else ""

@@ -41,10 +41,10 @@ def take_own_cpu() -> int:
 def _claimed(cpus: Sequence[int], cores: Mapping[int, tuple[int, ...]]) -> int:
     """Hold the first CPU that can be had, and return it; the first one where none can be held."""
     try:
-        taken = _taken()
+        used = _taken()
         for cpu in cpus:
             core = cores[cpu]
-            if not taken.intersection(core) and (whole := _bound(f"core-{core[0]}")):
+            if not used.intersection(core) and (whole := _bound(f"core-{core[0]}")):
                 if own := _bound(f"0-{cpu}"):
                     _held.extend((whole, own))
                     return cpu
@@ -88,11 +88,11 @@ def _core(cpu: int) -> tuple[int, ...]:
     """Return the CPUs of the core that one is of, itself included, in order."""
     try:
         text = Path(_SIBLINGS.format(cpu)).read_text()
-        spans = [list(map(int, each.split("-"))) for each in text.strip().split(",")]
-        found = {each for span in spans for each in range(span[0], span[-1] + 1)}
+        spans = [list(map(int, part.split("-"))) for part in text.strip().split(",")]
+        results = {index for span in spans for index in range(span[0], span[-1] + 1)}
     except (OSError, ValueError):
-        found = set()
-    return tuple(sorted(found | {cpu}))
+        results = set()
+    return tuple(sorted(results | {cpu}))
 
 
 def _busy(cpus: Sequence[int]) -> dict[int, float]:

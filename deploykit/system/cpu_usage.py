@@ -87,12 +87,12 @@ def cpu_ticks() -> dict[int, dict[str, float]]:
     except OSError:
         return {}
     hertz = os.sysconf("SC_CLK_TCK")
-    found = {}
+    results = {}
     for name, *counts in (line.split() for line in lines if line.startswith("cpu")):
         if number := name.removeprefix("cpu"):
             ticks = [int(count) / hertz for count in counts]
-            found[int(number)] = {**_NONE, **dict(zip(_FIELDS, ticks, strict=False))}
-    return found
+            results[int(number)] = {**_NONE, **dict(zip(_FIELDS, ticks, strict=False))}
+    return results
 
 
 def _ticks() -> dict[str, float]:

@@ -59,10 +59,10 @@ def examine() -> MachineFacts:
     libraries = _in_child("load", LIBRARIES, _pip_folders())
     cupti = _in_child("load", (CUPTI,), _pip_folders())
     tools = xla_tools(_pip_folders(), os.environ, tensorflow.get("cuda_version"))
-    found = machine()
-    threads = len(found["affinity"] or ()) or found["cpus"]
+    result = machine()
+    threads = len(result["affinity"] or ()) or result["cpus"]
     return {
-        "machine": found,
+        "machine": result,
         "extras": installed_extras(),
         "tensorflow": tensorflow,
         "onednn": {
@@ -162,16 +162,16 @@ def xla_tools(
     """
     named = _DATA_DIR.search(variables.get("XLA_FLAGS", ""))
     roots = [Path(named[1])] if named else []
-    roots += sorted({Path(each).parent.parent / "cuda_nvcc" for each in libraries})
+    roots += sorted({Path(library).parent.parent / "cuda_nvcc" for library in libraries})
     if cuda:
         roots.append(_SYSTEM / f"cuda-{'.'.join(cuda.split('.')[:2])}")
     roots.append(_SYSTEM / "cuda")
-    found: dict[str, str | None] = {}
+    names: dict[str, str | None] = {}
     for tool, place in _PLACES.items():
         there = [root / place for root in roots if (root / place).is_file()]
-        found[tool] = str(there[0]) if there else None
-    found[PTXAS] = found[PTXAS] or shutil.which("ptxas", path=variables.get("PATH"))
-    return found
+        names[tool] = str(there[0]) if there else None
+    names[PTXAS] = names[PTXAS] or shutil.which("ptxas", path=variables.get("PATH"))
+    return names
 
 
 def _in_child(function: str, *arguments: Any) -> Any:
@@ -263,23 +263,25 @@ def _nvml() -> dict[str, Any]:
 
 def load(names: Sequence[str], folders: Sequence[str]) -> dict[str, str | None]:
     """Load libraries from where the linker looks, or else from `folders`: None, or why not."""
-    found: dict[str, str | None] = {}
+    result: dict[str, str | None] = {}
     for name in names:
         paths = [Path(folder, name) for folder in folders]
         for path in (name, *(str(path) for path in paths if path.exists())):
             try:
                 ctypes.CDLL(path)
             except OSError as error:
-                found[name] = str(error)
+                result[name] = str(error)
             else:
-                found[name] = None
+                result[name] = None
                 break
-    return found
+    return result
 
 
 def _pip_folders() -> list[str]:
     """Return the folders of NVIDIA's wheels beside TensorFlow, where its own linker path leads."""
     spec = importlib.util.find_spec("tensorflow")
-    roots = [str(Path(each).parent) for each in (spec and spec.submodule_search_locations) or ()]
+    roots = [
+        str(Path(location).parent) for location in (spec and spec.submodule_search_locations) or ()
+    ]
     roots += [*site.getsitepackages(), site.getusersitepackages(), *sys.path]
     return sorted({str(f) for root in roots if root for f in Path(root).glob("nvidia/*/lib")})

@@ -56,18 +56,18 @@ class NvmlDevice:
     def sample(self, pid: int) -> Sample:
         """Return what the driver tells now."""
         nvml, gpu = self._nvml, self._handle
-        asked: Mapping[str, Callable[[], float]] = {
+        requested: Mapping[str, Callable[[], float]] = {
             "utilisation_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
             "memory_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
             "power_watts": lambda: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
             "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
             "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
         }
-        found = {}
-        for name, ask in asked.items():
+        results = {}
+        for name, ask in requested.items():
             with contextlib.suppress(nvml.NVMLError):
-                found[name] = float(ask())
-        return found | self._memory_of(pid) | self._activity.since_last()
+                results[name] = float(ask())
+        return results | self._memory_of(pid) | self._activity.since_last()
 
     def history(self, since: float, until: float) -> list[tuple[float, float]]:
         """Return what the driver keeps of its utilisation; nothing where it keeps none."""
@@ -77,14 +77,16 @@ class NvmlDevice:
             _, samples = nvml.nvmlDeviceGetSamples(self._handle, kind, int(since * 1e6))
         except nvml.NVMLError:
             return []
-        looks = sorted((each.timeStamp / 1e6, float(each.sampleValue.uiVal)) for each in samples)
+        looks = sorted(
+            (sample.timeStamp / 1e6, float(sample.sampleValue.uiVal)) for sample in samples
+        )
         before = since  # NVML gives those after a time, so the first one began before it
-        found = []
+        results = []
         for number, (at, percent) in enumerate(looks):
             if number and before >= since and at <= until:
-                found.append((at, percent))
+                results.append((at, percent))
             before = at
-        return found
+        return results
 
     def _memory_of(self, pid: int) -> Sample:
         """Return the bytes that a process has; nothing where NVML does not know the process.
@@ -93,9 +95,9 @@ class NvmlDevice:
         """
         nvml = self._nvml
         with contextlib.suppress(nvml.NVMLError):
-            for each in nvml.nvmlDeviceGetComputeRunningProcesses(self._handle):
-                if each.pid == pid and each.usedGpuMemory is not None:
-                    return {"process_memory_bytes": float(each.usedGpuMemory)}
+            for item in nvml.nvmlDeviceGetComputeRunningProcesses(self._handle):
+                if item.pid == pid and item.usedGpuMemory is not None:
+                    return {"process_memory_bytes": float(item.usedGpuMemory)}
         return {}
 
 
@@ -119,26 +121,26 @@ class _Activity:
         if not self._has:
             return {}
         nvml, before = self._nvml, self._last
-        found: Sample = {}
+        sample: Sample = {}
         with contextlib.suppress(nvml.NVMLError):
             self._last = nvml.nvmlGpmSampleGet(self._handle, nvml.nvmlGpmSampleAlloc())
             if before is not None:
-                found = dict(self._between(before, self._last))
+                sample = dict(self._between(before, self._last))
                 nvml.nvmlGpmSampleFree(before)
-        return found
+        return sample
 
     def _between(self, before: Any, now: Any) -> Iterator[tuple[str, float]]:
         nvml = self._nvml
-        asked = nvml.c_nvmlGpmMetricsGet_t()
-        asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        asked.numMetrics = len(self._metrics)
-        asked.sample1, asked.sample2 = before, now
+        requested = nvml.c_nvmlGpmMetricsGet_t()
+        requested.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        requested.numMetrics = len(self._metrics)
+        requested.sample1, requested.sample2 = before, now
         for place, metric in enumerate(self._metrics.values()):
-            asked.metrics[place].metricId = metric
-        told = nvml.nvmlGpmMetricsGet(asked)
+            requested.metrics[place].metricId = metric
+        reported = nvml.nvmlGpmMetricsGet(requested)
         for place, name in enumerate(self._metrics):
-            if told.metrics[place].nvmlReturn == nvml.NVML_SUCCESS:
-                yield name, float(told.metrics[place].value)
+            if reported.metrics[place].nvmlReturn == nvml.NVML_SUCCESS:
+                yield name, float(reported.metrics[place].value)
 
 
 def open_devices() -> Sequence[Device]:

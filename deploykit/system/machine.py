@@ -45,7 +45,7 @@ def machine() -> dict[str, Any]:
         "memory_bytes": memory.total,
         "memory_available_bytes": memory.available,
         "memory_limit_bytes": limits["bytes"],
-        "load": [round(each, 2) for each in os.getloadavg()],
+        "load": [round(item, 2) for item in os.getloadavg()],
         "versions": versions(),
     }
 
@@ -70,9 +70,13 @@ def cores_behind(address: str) -> int | None:
     if not port.isdecimal() or not _is_here(host.strip("[]")):
         return None
     try:
-        for each in psutil.net_connections("tcp"):
-            if each.status == psutil.CONN_LISTEN and each.laddr.port == int(port) and each.pid:
-                return len(psutil.Process(each.pid).cpu_affinity())
+        for net_connection in psutil.net_connections("tcp"):
+            if (
+                net_connection.status == psutil.CONN_LISTEN
+                and net_connection.laddr.port == int(port)
+                and net_connection.pid
+            ):
+                return len(psutil.Process(net_connection.pid).cpu_affinity())
     except (psutil.Error, OSError):
         pass
     return None
@@ -104,20 +108,20 @@ def cgroup_limits(
     Every group above the process's own may set a limit, and the smallest counts. Versions 1 and 2
     of the interface are read; a container shows its own group as the root.
     """
-    found: dict[str, list[float]] = {"cpus": [], "bytes": []}
+    values: dict[str, list[float]] = {"cpus": [], "bytes": []}
     for line in (_text(own) or "").splitlines():
         _, controllers, path = line.split(":", 2)
         names = controllers.split(",")
         if not controllers:
             for mount in (root, root / "unified"):
-                found["cpus"] += _each(mount, path, "cpu.max", _quota)
-                found["bytes"] += _each(mount, path, "memory.max", float)
+                values["cpus"] += _each(mount, path, "cpu.max", _quota)
+                values["bytes"] += _each(mount, path, "memory.max", float)
         if "memory" in names:
-            found["bytes"] += _each(root / "memory", path, "memory.limit_in_bytes", float)
+            values["bytes"] += _each(root / "memory", path, "memory.limit_in_bytes", float)
         if "cpu" in names:
-            found["cpus"] += _each(root / "cpu", path, "cpu.cfs_quota_us", float, _period)
-    cpus = min((each for each in found["cpus"] if each > 0), default=None)
-    size = min((int(each) for each in found["bytes"] if each < _NO_LIMIT), default=None)
+            values["cpus"] += _each(root / "cpu", path, "cpu.cfs_quota_us", float, _period)
+    cpus = min((value for value in values["cpus"] if value > 0), default=None)
+    size = min((int(value) for value in values["bytes"] if value < _NO_LIMIT), default=None)
     return {"cpus": cpus, "bytes": size}
 
 
@@ -130,14 +134,14 @@ def _each(
 ) -> list[float]:
     """Return what a file says in a group and in every group above it."""
     group = mount / path.lstrip("/")
-    found = []
+    results = []
     for folder in (group, *group.parents):
         text = _text(folder / file)
         if text is not None and text.split()[0] != "max":
-            found.append(read(text) / unit(folder))
+            results.append(read(text) / unit(folder))
         if folder == mount:
             break
-    return found
+    return results
 
 
 def _quota(text: str) -> float:
@@ -153,7 +157,7 @@ def _cpu(path: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
     """Return the CPU's name, its cores (not the threads they run), and the flags that matter."""
     blocks = [_pairs(block) for block in (_text(path) or "").split("\n\n")]
     first = blocks[0]
-    cores = {(each["physical id"], each["core id"]) for each in blocks if "core id" in each}
+    cores = {(block["physical id"], block["core id"]) for block in blocks if "core id" in block}
     flags = first.get("flags", first.get("Features", "")).split()
     return {
         "model": first.get("model name") or platform.processor() or platform.machine(),

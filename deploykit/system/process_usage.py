@@ -59,12 +59,12 @@ class OwnLook:
                 max(0, nanoseconds - earlier.waits.get(thread, 0))
                 for thread, nanoseconds in self.waits.items()
             ) / 1e9  # fmt: skip
-        read = asked = None
+        read = requested = None
         if self.io is not None and earlier.io is not None:
-            read, asked = (
+            read, requested = (
                 max(0, now - then) for now, then in zip(self.io, earlier.io, strict=True)
             )
-        return OwnUse(max(0.0, self.cpu - earlier.cpu), waited, read, asked)
+        return OwnUse(max(0.0, self.cpu - earlier.cpu), waited, read, requested)
 
 
 def wait_for_quiet(processes: Sequence[int], longest: float) -> None:
@@ -96,23 +96,25 @@ def _cpu_of(process: int) -> float:
 
 
 def _waits(processes: Sequence[int]) -> dict[tuple[int, str], int] | None:
-    found = {}
+    results = {}
     for process in processes:
         tasks = Path(f"/proc/{process}/task")
         with contextlib.suppress(OSError):
             for thread in tasks.iterdir():
                 with contextlib.suppress(OSError, ValueError, IndexError):  # it may just have ended
                     counts = (thread / "schedstat").read_text().split()
-                    found[process, thread.name] = int(counts[1])
-    return found or None
+                    results[process, thread.name] = int(counts[1])
+    return results or None
 
 
 def _io(processes: Sequence[int]) -> tuple[int, int] | None:
     try:
-        found = [psutil.Process(process).io_counters() for process in processes]
+        results = [psutil.Process(process).io_counters() for process in processes]
     except (psutil.Error, OSError, RuntimeError):  # one is gone, or the kernel does not tell
         return None
-    return sum(each.read_bytes for each in found), sum(each.read_chars for each in found)
+    return sum(result.read_bytes for result in results), sum(
+        result.read_chars for result in results
+    )
 
 
 def _share(path: str) -> float:

@@ -71,7 +71,7 @@ def interval_of_mean(values: Array) -> tuple[float, float] | None:
     return float(wide.mean()) - half, float(wide.mean()) + half
 
 
-def lower_bound_db(expected: Array, found: Array, samples: int) -> float | None:
+def lower_bound_db(expected: Array, array: Array, samples: int) -> float | None:
     """Return the lower end of the 95 % confidence interval of the signal-to-noise ratio, in dB.
 
     None where it does not follow: there is one sample, or the first axis is not that of the
@@ -84,10 +84,10 @@ def lower_bound_db(expected: Array, found: Array, samples: int) -> float | None:
     """
     if samples < 2 or not expected.ndim or len(expected) != samples:
         return None
-    return bound_of_powers(*sample_powers(expected, found))
+    return bound_of_powers(*sample_powers(expected, array))
 
 
-def sample_powers(expected: Array, found: Array) -> tuple[Array, Array]:
+def sample_powers(expected: Array, array: Array) -> tuple[Array, Array]:
     """Return the power of the signal and of the noise of each sample: two float64 [samples].
 
     Args:
@@ -96,8 +96,8 @@ def sample_powers(expected: Array, found: Array) -> tuple[Array, Array]:
             places, the noise of the sample is infinite.
     """
     signal, noise = np.zeros(len(expected)), np.zeros(len(expected))
-    for place, (right, given) in enumerate(zip(expected, found, strict=True)):
-        right, given = (np.asarray(each, np.float64).reshape(-1) for each in (right, given))
+    for place, (right, given) in enumerate(zip(expected, array, strict=True)):
+        right, given = (np.asarray(item, np.float64).reshape(-1) for item in (right, given))
         finite = np.isfinite(right)
         signal[place] = np.square(right[finite]).sum()
         noise[place] = np.square(given[finite] - right[finite]).sum()
@@ -169,7 +169,7 @@ def are_groups(values: Array) -> bool:
     if values.ndim != 1 and not (values.ndim == 2 and values.shape[1] == 1):
         return False
     if values.dtype.kind == "O":
-        return all(isinstance(each, str | bytes | int) for each in values.ravel().tolist())
+        return all(isinstance(item, str | bytes | int) for item in values.ravel().tolist())
     if values.dtype.kind == "f":
         return bool(np.isfinite(values).all() and (values == np.rint(values)).all())
     return values.dtype.kind in "SUiub"
@@ -194,8 +194,8 @@ def group_names(data: Mapping[str, Any], name: str, samples: int) -> Array:
     if values.dtype.kind == "f":
         values = values.astype(np.int64)
     texts = [
-        each.decode(errors="replace") if isinstance(each, bytes) else str(each)
-        for each in values.tolist()
+        item.decode(errors="replace") if isinstance(item, bytes) else str(item)
+        for item in values.tolist()
     ]
     return np.array(texts, object)
 
@@ -204,8 +204,8 @@ def members(groups: Array) -> Iterator[tuple[str, Array]]:
     """Yield each group in sorted order, with the positions of its samples."""
     names, codes = np.unique(groups.astype(str), return_inverse=True)
     ends = np.cumsum(np.bincount(codes))[:-1]
-    each = np.split(np.argsort(codes, kind="stable"), ends)
-    yield from zip(names.tolist(), each, strict=True)
+    item = np.split(np.argsort(codes, kind="stable"), ends)
+    yield from zip(names.tolist(), item, strict=True)
 
 
 def closeness_by_group(
@@ -219,30 +219,30 @@ def closeness_by_group(
         groups: the group of each sample, texts [samples].
     """
     counted = [
-        (expected, found)
-        for expected, found in pairs
+        (expected, result)
+        for expected, result in pairs
         if expected.dtype.kind == "f" and expected.ndim and len(expected) == len(groups)
     ]
     powers = [_powers(*pair) for pair in counted]
-    same = [each for pair in counted if (each := agreeing(*pair)) is not None]
+    same = [item for pair in counted if (item := agreeing(*pair)) is not None]
     return tuple(_within(name, at, powers, same) for name, at in members(groups))
 
 
-def agreeing(expected: Array, found: Array) -> Array | None:
+def agreeing(expected: Array, array: Array) -> Array | None:
     """Return whether each sample has the same highest score, bool [samples]; None: no classes.
 
     Scores among which are NaN have none.
     """
-    if expected.ndim != 2 or expected.shape[1] < 2 or expected.shape != found.shape:
+    if expected.ndim != 2 or expected.shape[1] < 2 or expected.shape != array.shape:
         return None
-    broken = np.isnan(expected).any(1) | np.isnan(found).any(1)
-    same: Array = (expected.argmax(1) == found.argmax(1)) & ~broken
+    broken = np.isnan(expected).any(1) | np.isnan(array).any(1)
+    same: Array = (expected.argmax(1) == array.argmax(1)) & ~broken
     return same
 
 
 def worst_group(groups: Iterable[GroupCloseness]) -> GroupCloseness | None:
     """Return the group with the lowest bound; None where no group has one."""
-    return min((each for each in groups if each.sqnr_low_db is not None), key=_low, default=None)
+    return min((group for group in groups if group.sqnr_low_db is not None), key=_low, default=None)
 
 
 def worst_first(groups: Iterable[GroupCloseness]) -> list[GroupCloseness]:
@@ -250,10 +250,10 @@ def worst_first(groups: Iterable[GroupCloseness]) -> list[GroupCloseness]:
     return sorted(groups, key=lambda e: math.inf if e.sqnr_db is None else e.sqnr_db)
 
 
-def _powers(expected: Array, found: Array) -> tuple[Array, Array]:
-    if expected.shape != found.shape or expected.dtype != found.dtype:
+def _powers(expected: Array, array: Array) -> tuple[Array, Array]:
+    if expected.shape != array.shape or expected.dtype != array.dtype:
         return np.ones(len(expected)), np.full(len(expected), np.inf)
-    return sample_powers(expected, found)
+    return sample_powers(expected, array)
 
 
 def _within(
@@ -264,7 +264,7 @@ def _within(
         return GroupCloseness(name, count)
     ratios = [power_ratio_db(float(s[at].sum()), float(n[at].sum())) for s, n in powers]
     bounds = [bound_of_powers(s[at], n[at]) for s, n in powers] if count >= FEWEST else []
-    agreed = min((int(each[at].sum()) for each in same), default=None)
+    agreed = min((int(item[at].sum()) for item in same), default=None)
     return GroupCloseness(
         name,
         count,

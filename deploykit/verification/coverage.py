@@ -79,7 +79,7 @@ def doubt(answers: Array, classes: int, labels: Array | None = None) -> str:
 def _at_chance(answers: Array, labels: Array, classes: int) -> str:
     """Return that no more answers are right than guesses would be, or an empty string."""
     count = len(answers)
-    given, right = (np.bincount(each, minlength=classes) / count for each in (answers, labels))
+    given, right = (np.bincount(item, minlength=classes) / count for item in (answers, labels))
     # Labels of one class leave nothing to be dealt out anew.
     chance = float(given @ right) if np.ptp(labels) else 1 / classes
     hits = int(np.sum(answers == labels))
@@ -154,17 +154,17 @@ class Uncovered:
 
 def nothing_compared(reference: Graph, result: Graph, differences: Sequence[Difference]) -> str:
     """Return why equal values prove nothing, or an empty string."""
-    if not any(each.finite for each in differences):
+    if not any(difference.finite for difference in differences):
         return "the reference gives no finite value, so nothing was compared"
-    for each in differences:
-        if each.output in reference.outputs and each.size and not each.finite:
-            return f"output '{each.output}' of the reference has no finite value on any sample"
+    for item in differences:
+        if item.output in reference.outputs and item.size and not item.finite:
+            return f"output '{item.output}' of the reference has no finite value on any sample"
     depends = any(
         producer_name(tensor) in graph.descendants(map(producer_name, graph.inputs), control=False)
         for graph in (reference, result)
         for tensor in graph.outputs
     )
-    if depends and max(each.distinct for each in differences) < 2:
+    if depends and max(difference.distinct for difference in differences) < 2:
         return (
             "the reference gives one value everywhere, whatever it is fed, so a wrong result would "
             "look the same"
@@ -189,11 +189,11 @@ def uncovered(
         names: inputs of the result by those of the reference.
     """
     empty, constant, pairs = list[Pair](), list[Pair](), paired.pairs
-    for pair, found in zip(pairs, differences, strict=True):
-        if found.output in reference.outputs:
-            if not found.size:
+    for pair, value in zip(pairs, differences, strict=True):
+        if value.output in reference.outputs:
+            if not value.size:
                 empty.append(pair)
-            elif found.distinct < 2 and found.output in paired.behind:
+            elif value.distinct < 2 and value.output in paired.behind:
                 constant.append(pair)
     if not empty and not constant:
         return Uncovered((), (), {})
@@ -214,19 +214,19 @@ class _Walk:
         self._behind = choices(reference).nodes
         functions = [{f.signature.name: f for f in g.library.function} for g in self._graphs]
         self._functions = [
-            {name: each.SerializeToString(deterministic=True) for name, each in known.items()}
+            {name: item.SerializeToString(deterministic=True) for name, item in known.items()}
             for known in functions
         ]
 
     def origins(self, pairs: Sequence[Pair]) -> dict[Pair, Origin]:
-        found: dict[Pair, Origin] = {}
+        result: dict[Pair, Origin] = {}
         waiting = list(pairs)
         while waiting:
             pair = waiting.pop()
-            if pair not in found:
-                found[pair] = origin = self._origin(self._source(pair))
+            if pair not in result:
+                result[pair] = origin = self._origin(self._source(pair))
                 waiting += origin.inputs
-        return found
+        return result
 
     def _source(self, pair: Pair) -> Pair:
         a, b = (_source(graph, t) for graph, t in zip(self._graphs, pair, strict=True))
@@ -277,7 +277,7 @@ def _depending_on_values(graph: Graph) -> set[str]:
     """Return the nodes whose values depend on what is fed, and not on its shape alone."""
 
     def readers(name: str) -> list[str]:
-        return [each.name for each in graph.readers(name) if each.op not in _SHAPES]
+        return [reader.name for reader in graph.readers(name) if reader.op not in _SHAPES]
 
     return set(reached(map(producer_name, graph.inputs), readers))
 

@@ -22,11 +22,11 @@ def name_in(
     count; None: the graph has several inputs.
     GraphError: there is none.
     """
-    found = next((each for each in names if each in data), None)
-    if found is not None:
-        return found
-    others = [] if labels is None else [each for each in data if each not in labels]
-    are_texts = {each: np.asarray(data[each]).dtype.kind in "OSUV" for each in others}
+    first = next((name for name in names if name in data), None)
+    if first is not None:
+        return first
+    others = [] if labels is None else [item for item in data if item not in labels]
+    are_texts = {other: np.asarray(data[other]).dtype.kind in "OSUV" for other in others}
     only = only_of_type(are_texts, type_)
     if not only:
         raise unknown_name("array for input", names[0], sorted(data))
@@ -39,10 +39,10 @@ def only_of_type(are_texts: Mapping[str, bool], type_: str) -> list[str]:
 
     `are_texts` says of each name whether it is of texts.
     """
-    found = list(are_texts)
-    if len(found) > 1:
-        found = [name for name, is_text in are_texts.items() if is_text is (type_ == "string")]
-    return found if len(found) == 1 else []
+    names = list(are_texts)
+    if len(names) > 1:
+        names = [name for name, is_text in are_texts.items() if is_text is (type_ == "string")]
+    return names if len(names) == 1 else []
 
 
 def tell_only(name: str, array: str) -> None:
@@ -52,15 +52,15 @@ def tell_only(name: str, array: str) -> None:
 
 def of_type(name: str, array: Array, type_: str) -> Array:
     """Return an array as `in_type` does, and say so where floats become integers."""
-    found = in_type(name, array, type_)
-    if array.dtype.kind == "f" and found.dtype.kind in "iu":
+    result = in_type(name, array, type_)
+    if array.dtype.kind == "f" and result.dtype.kind in "iu":
         logger.info(
             "input '%s' takes %s: the %s values are whole numbers and are converted",
             name,
             type_,
             array.dtype,
         )
-    return found
+    return result
 
 
 def in_type(name: str, array: Array, type_: str) -> Array:
@@ -69,21 +69,21 @@ def in_type(name: str, array: Array, type_: str) -> Array:
     No value changes but by rounding: floats become integers where they are whole numbers, integers
     narrower ones where they are in range, 0 and 1 bool, and texts the numbers that they are.
     """
-    wanted = numpy_type(type_)
-    if wanted.kind == "O" and array.dtype.kind in "SV":
+    requested = numpy_type(type_)
+    if requested.kind == "O" and array.dtype.kind in "SV":
         return _bytes_of(array)
-    if wanted.kind != "O" and array.dtype.kind in "OSU":
+    if requested.kind != "O" and array.dtype.kind in "OSU":
         array = _numbers_of(name, array, type_)
-    if array.dtype == wanted or (wanted.kind == "O" and array.dtype.kind in "OU"):
-        return array.astype(wanted, copy=False)
-    is_real = array.dtype.kind in "biuf" and wanted.kind in "biuf"
-    if wanted.kind == "O" or not (is_real or np.can_cast(array.dtype, wanted, "same_kind")):
+    if array.dtype == requested or (requested.kind == "O" and array.dtype.kind in "OU"):
+        return array.astype(requested, copy=False)
+    is_real = array.dtype.kind in "biuf" and requested.kind in "biuf"
+    if requested.kind == "O" or not (is_real or np.can_cast(array.dtype, requested, "same_kind")):
         raise GraphError(
             "does-not-fit", what=f"the data for input '{name}'", got=array.dtype, expected=type_
         )
     with np.errstate(invalid="ignore", over="ignore"):
-        found = array.astype(wanted)
-        fits = _is_kept(array, found)
+        result = array.astype(requested)
+        fits = _is_kept(array, result)
     if not fits.all():
         place = tuple(np.argwhere(~fits)[0].tolist())
         raise GraphError(
@@ -93,35 +93,35 @@ def in_type(name: str, array: Array, type_: str) -> Array:
             expected=type_,
             value=array[place],
             index=place,
-            misfit=_misfit(array.dtype, wanted),
+            misfit=_misfit(array.dtype, requested),
         )
-    return np.asarray(found)
+    return np.asarray(result)
 
 
-def _misfit(given: np.dtype[Any], wanted: np.dtype[Any]) -> str:
+def _misfit(given: np.dtype[Any], expected: np.dtype[Any]) -> str:
     """Say why a value does not fit."""
-    if wanted.kind == "b":
+    if expected.kind == "b":
         return "is neither 0 nor 1"
-    if wanted.kind in "iu" and given.kind == "f":
+    if expected.kind in "iu" and given.kind == "f":
         return "is not a whole number of this type. Round the data, or convert it"
     return "is beyond the range of this type. Scale the data, or convert it"
 
 
-def _is_kept(array: Array, found: Array) -> Array:
+def _is_kept(array: Array, result: Array) -> Array:
     """Say of each value whether it is the same in another type, but for rounding to a float."""
-    kind = found.dtype.kind
+    kind = result.dtype.kind
     if array.dtype.kind == "b":
         fits = np.ones(array.shape, bool)
     elif kind == "b":
         fits = (array == 0) | (array == 1)
     elif kind in "iu":
-        limits = np.iinfo(found.dtype)
+        limits = np.iinfo(result.dtype)
         fits = (array >= limits.min) & (array <= limits.max)
         if array.dtype.kind == "f":  # in which the largest integer may be rounded up
             fits = (array >= float(limits.min)) & (array < float(limits.max) + 1)
             fits &= (array == np.rint(array)) & np.isfinite(array)
     else:
-        fits = np.isfinite(found) | ~np.isfinite(array)
+        fits = np.isfinite(result) | ~np.isfinite(array)
     return np.asarray(fits)
 
 
@@ -131,14 +131,14 @@ _WORDS = {"true": 1, "false": 0}
 def _numbers_of(name: str, array: Array, type_: str) -> Array:
     """Return texts as the numbers that they are. GraphError: one is not a number."""
     cells = [
-        each.encode() if isinstance(each, str) else each for each in array.reshape(-1).tolist()
+        item.encode() if isinstance(item, str) else item for item in array.reshape(-1).tolist()
     ]
     if type_ == "bool":
         cells = [
-            _WORDS.get(str(each, "latin-1").lower(), each) if type(each) is bytes else each
-            for each in cells
+            _WORDS.get(str(cell, "latin-1").lower(), cell) if type(cell) is bytes else cell
+            for cell in cells
         ]
-    wrong = next((n for n, each in enumerate(cells) if not is_number(each)), None)
+    wrong = next((n for n, item in enumerate(cells) if not is_number(item)), None)
     if wrong is None:
         return numbers_of(cells, are_whole="int" in type_).reshape(array.shape)
     shown = cells[wrong]
@@ -149,10 +149,10 @@ def _numbers_of(name: str, array: Array, type_: str) -> Array:
 def _bytes_of(array: Array) -> Array:
     """Return texts as bytes. NumPy takes zeros off their ends, but those of an audio file count."""
     flat = array.reshape(-1)
-    found = flat.astype(object)
-    if array.dtype.kind == "V" or any(b"\0" in each for each in found):
-        found[:] = [flat[n : n + 1].tobytes() for n in range(len(flat))]
-    return found.reshape(array.shape)
+    result = flat.astype(object)
+    if array.dtype.kind == "V" or any(b"\0" in item for item in result):
+        result[:] = [flat[n : n + 1].tobytes() for n in range(len(flat))]
+    return result.reshape(array.shape)
 
 
 def of_rank(name: str, array: Array, shape: tuple[int, ...] | None) -> Array:

@@ -53,14 +53,14 @@ class Task:
 
     def for_result(self, feed: Feed) -> Feed:
         """Return a feed by the names of the result's inputs."""
-        return {self.names[name]: each for name, each in feed.items() if name in self.names}
+        return {self.names[name]: item for name, item in feed.items() if name in self.names}
 
     @property
     def with_itself(self) -> "Task":
         """The same for the reference in place of the result."""
         fed = {tensor for feed in self.feeds for tensor in feed}
         same = Pairing([(a, a) for a in self.tensors])
-        return replace(self, names={each: each for each in fed}, paired=same)
+        return replace(self, names={item: item for item in fed}, paired=same)
 
 
 @dataclass(frozen=True)
@@ -108,19 +108,19 @@ def run_both(reference: Runnable, result: Runnable, task: Task) -> Run:
             return Run(not_possible=str(error))
         try:
             with bound():
-                found = second.run([b for _, b in task.paired.pairs], task.for_result(feed))
-                judged = _behind_choices(second, task, feed, expected, found)
+                value = second.run([b for _, b in task.paired.pairs], task.for_result(feed))
+                judged = _behind_choices(second, task, feed, expected, value)
         except GraphError as error:
             return Run(broken=str(error))
-        truth.add(expected[0], found[0], samples_in([feed]))
+        truth.add(expected[0], value[0], samples_in([feed]))
         if task.is_given and np.ndim(expected[0]) == 2:  # others name no classes
             answers.append(np.asarray(expected[0]))
-        for each, a, b in zip(sums, expected, judged, strict=True):
-            each.add(a, b)
-    distinct = set[object]().union(*(each.distinct for each in sums))
+        for item, a, b in zip(sums, expected, judged, strict=True):
+            item.add(a, b)
+    distinct = set[object]().union(*(sum_.distinct for sum_ in sums))
     return Run(
-        tuple(each.difference() for each in sums),
-        sum(each.finite for each in sums),
+        tuple(sum_.difference() for sum_ in sums),
+        sum(sum_.finite for sum_ in sums),
         min(len(distinct), DISTINCT_AT_MOST),
         truth.accuracy,
         _answers(answers, task.made_by),
@@ -188,17 +188,17 @@ class _Loaded:
 
 
 def _behind_choices(
-    session: _Loaded, task: Task, feed: Feed, expected: Sequence[Array], found: list[Array]
+    session: _Loaded, task: Task, feed: Feed, expected: Sequence[Array], arrays: list[Array]
 ) -> list[Array]:
     """Return what a result gives, behind choices from the reference's values in front of them."""
     pairs, in_front, behind = task.paired
     places = [n for n, (a, _) in enumerate(pairs) if a in behind]
     if not places:
-        return found
+        return arrays
     values = dict(zip(task.tensors, expected, strict=True))
     fed = task.for_result(feed) | {b: values[a] for a, b in in_front}
     again = session.run([pairs[n][1] for n in places], fed)
-    judged = list(found)
+    judged = list(arrays)
     for place, value in zip(places, again, strict=True):
         judged[place] = value
     return judged
@@ -210,13 +210,13 @@ class _Truth:
     def __init__(self, labels: Array | None) -> None:
         self._labels, self._right, self._count = labels, np.zeros(2, np.int64), 0
 
-    def add(self, expected: Array, found: Array, count: int) -> None:
+    def add(self, expected: Array, array: Array, count: int) -> None:
         if self._labels is not None:
             truth = self._labels[self._count : self._count + count]
             classes = expected.shape[-1] if np.ndim(expected) == 2 else 0
             numbers = class_numbers(truth, count, classes)
             truth = truth if numbers is None else numbers
-            self._right += [np.sum(np.argmax(x, -1) == truth) for x in (expected, found)]
+            self._right += [np.sum(np.argmax(x, -1) == truth) for x in (expected, array)]
         self._count += count
 
     @property

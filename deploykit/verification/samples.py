@@ -92,14 +92,14 @@ class Dataset:
             counts = {len(array) for array in arrays.values() if array.ndim}
             if len(counts) > 1:
                 raise GraphError("array-sample-counts-differ", counts=counts)
-            taken = {name for names in known.values() for name in names}
-            names = [each for each in LABELS if each in data and each not in taken and labelled]
+            used = {name for names in known.values() for name in names}
+            names = [label for label in LABELS if label in data and label not in used and labelled]
             labels = np.asarray(data[names[0]]) if names else None
             if labels is not None and counts and counts != {len(np.atleast_1d(labels))}:
                 raise counts_differ("labels", np.size(labels), counts.pop())
             count = min(counts, default=1)
             groups = group_names(data, group_by, count) if group_by else None
-            if group_by == "" and GROUP in data and GROUP not in taken:
+            if group_by == "" and GROUP in data and GROUP not in used:
                 groups = _named_groups(data, count)
             scalars = {t for t, a in arrays.items() if a.ndim and _is_scalar(graph, t)}
             if scalars and len(scalars) < len(arrays):
@@ -265,8 +265,8 @@ def _array(
     """
     only = others if len(graph.inputs) == 1 else None
     type_, shape, _ = type_and_shape(graph, tensor)
-    found = name_in(data, names, type_, only)
-    array = np.asarray(column(data, found, is_text=type_ == "string"))
+    name = name_in(data, names, type_, only)
+    array = np.asarray(column(data, name, is_text=type_ == "string"))
     array = of_rank(names[0], array, shape)
     return of_type(names[0], array, type_) if type_ else array
 
@@ -278,7 +278,9 @@ def _is_scalar(graph: Graph, tensor: str) -> bool:
 def names_of_inputs(graph: Graph) -> dict[str, tuple[str, ...]]:
     """Return the names by which an input may be called: its node, its tensor, and its aliases."""
     signatures = getattr(graph.about, "signatures", {}).values()
-    aliases = [(tensor, alias) for each in signatures for alias, tensor in each.inputs.items()]
+    aliases = [
+        (tensor, alias) for signature in signatures for alias, tensor in signature.inputs.items()
+    ]
     return {
         t: tuple(dict.fromkeys((split(t)[0], t, "{}:{}".format(*split(t)),
                                 *(alias for tensor, alias in aliases if tensor == t))))

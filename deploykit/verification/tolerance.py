@@ -52,13 +52,13 @@ def computing_type(graph: Graph) -> str:
     live = graph.ancestors(map(producer_name, ends))
     fed = graph.descendants(map(producer_name, graph.inputs), control=False)
     nodes = [node for node in graph if node.name in live and (not fed or node.name in fed)]
-    found = {type_ for node in nodes for type_ in _types(node)}
+    types = {type_ for node in nodes for type_ in _types(node)}
     library = Library(graph)
     for name in reachable(graph):
         for proto in library.functions[name].node_def:
             if proto.op != "Cast":  # of weights too, which are handed in
-                found.update(_types(Node.from_proto(proto)))
-    return next((type_ for type_ in _ULPS if type_ in found), "float32")
+                types.update(_types(Node.from_proto(proto)))
+    return next((type_ for type_ in _ULPS if type_ in types), "float32")
 
 
 def _types(node: Node) -> list[str]:
@@ -115,9 +115,9 @@ def paired_outputs(reference: Graph, result: Graph) -> Pairing:
 
 def compared_tensors(reference: Graph) -> list[str]:
     """Return the tensors of a graph that are compared, with whatever result."""
-    found = [*reference.outputs, *choices(reference).tensors]
-    found += [before for a in found if (before := before_softmax(reference, a)) is not None]
-    return list(dict.fromkeys(found))
+    results = [*reference.outputs, *choices(reference).tensors]
+    results += [before for a in results if (before := before_softmax(reference, a)) is not None]
+    return list(dict.fromkeys(results))
 
 
 def judged_outputs(reference: Graph, paired: Pairing) -> set[str]:

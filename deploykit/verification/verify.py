@@ -46,7 +46,10 @@ CHANGES = "the reference gives other values each time, so there is nothing to co
 
 def _by_output(differences: Iterable[Difference]) -> dict[str, Mapping[str, float]]:
     keys = ("max_relative_error", "rms_relative_error", "sqnr_db")
-    return {each.output: {key: getattr(each, key) for key in keys} for each in differences}
+    return {
+        difference.output: {key: getattr(difference, key) for key in keys}
+        for difference in differences
+    }
 
 
 @dataclass(frozen=True)
@@ -187,15 +190,15 @@ def verify(
     graphs = reference, result
     is_single = samples is not None and bool(samples.scalars)  # one value proves nothing
     first = feeds[:1] if isinstance(stored.reference, Original) and not is_single else feeds
-    found = _found(graphs, _task(*graphs, first, names, samples), stored, bar)
-    if samples is None and found.proves_nothing and reference.inputs:
+    value = _found(graphs, _task(*graphs, first, names, samples), stored, bar)
+    if samples is None and value.proves_nothing and reference.inputs:
         # One feed gives an output of one value, such as a mean of all samples, no other to show.
         feeds, _ = made_up_feeds(reference, input_range, shapes, result, ROUNDS)
         more = _found(graphs, _task(*graphs, feeds, names, None), stored, bar)
         # What an original keeps from run to run is not frozen, so a later run may differ.
         if more.passed or not isinstance(stored.reference, Original):
-            found = more
-    return found
+            value = more
+    return value
 
 
 def _is_same(reference: Graph, result: Graph) -> bool:
@@ -218,18 +221,18 @@ def _found(
         task = replace(task, paired=paired)
     graphs = (stored.reference or _bytes(reference), stored.result or _bytes(result))
     began = time.perf_counter()
-    found = _judged(_run(*graphs, task), bar, reference, task)
-    if found.passed and (reason := _not_covered(graphs, compared, task, found)):
-        found = replace(found, verified=False, passed=False, reason=reason, proves_nothing=True)
+    value = _judged(_run(*graphs, task), bar, reference, task)
+    if value.passed and (reason := _not_covered(graphs, compared, task, value)):
+        value = replace(value, verified=False, passed=False, reason=reason, proves_nothing=True)
     runs: list[Runnable] = [graphs[0]]
     if isinstance(graphs[0], Original):  # each time that it is loaded, its seeds are the same
         runs.append(_bytes(reference))
-    if found.differences and found.differs and any(_changes(each, task, bar) for each in runs):
-        found = replace(found, verified=False, reason=CHANGES)
+    if value.differences and value.differs and any(_changes(run, task, bar) for run in runs):
+        value = replace(value, verified=False, reason=CHANGES)
     seconds = time.perf_counter() - began
     count = samples_in(feeds)
     of_user, made_up = (count, 0) if task.is_given else (0, count)
-    return replace(found, samples=of_user, made_up=made_up, seconds=seconds)
+    return replace(value, samples=of_user, made_up=made_up, seconds=seconds)
 
 
 def _task(
@@ -297,20 +300,20 @@ def _run(reference: Runnable, result: Runnable, task: Task) -> Run:
 
 
 def _called(reference: Runnable, result: Runnable, task: Task) -> Run:
-    found: Run = call("deploykit.verification.running:run_both", reference, result, task)
-    return found
+    run: Run = call("deploykit.verification.running:run_both", reference, result, task)
+    return run
 
 
 def _not_covered(
     runnable: tuple[Runnable, Runnable],
     graphs: tuple[Graph, Graph],
     task: Task,
-    found: Verification,
+    verification: Verification,
 ) -> str:
     """Return why values that are equal say nothing of a result, or an empty string."""
-    if reason := nothing_compared(*graphs, found.differences):
+    if reason := nothing_compared(*graphs, verification.differences):
         return reason
-    left = uncovered(*graphs, task.paired, found.differences, task.names)
+    left = uncovered(*graphs, task.paired, verification.differences, task.names)
     if not left:
         return ""
     if isinstance(runnable[0], Original):  # it has no names but those of its inputs and outputs

@@ -99,7 +99,7 @@ class Client:
         )
         answer = self._endpoint.call(self._methods["Classify"], request)
         return [
-            [(each.label, each.score) for each in example.classes]
+            [(class_name.label, class_name.score) for class_name in example.classes]
             for example in answer.result.classifications
         ]
 
@@ -119,7 +119,7 @@ class Client:
             input=examples_input(examples, context),
         )
         answer = self._endpoint.call(self._methods["Regress"], request)
-        return np.array([each.value for each in answer.result.regressions], np.float32)
+        return np.array([regression.value for regression in answer.result.regressions], np.float32)
 
     def metadata(
         self, model: str, *, version: int | None = None, label: str = ""
@@ -129,12 +129,12 @@ class Client:
             model_spec=model_spec(model, version, label), metadata_field=["signature_def"]
         )
         answer = self._endpoint.call(self._methods["GetModelMetadata"], request)
-        found = protos.SignatureDefMap()
-        answer.metadata["signature_def"].Unpack(found)
+        signature_def_map = protos.SignatureDefMap()
+        answer.metadata["signature_def"].Unpack(signature_def_map)
         refused = Struct()
         if UNAVAILABLE in answer.metadata:
             refused.ParseFromString(answer.metadata[UNAVAILABLE].value)
-        return signatures_in(found, dict(refused))
+        return signatures_in(signature_def_map, dict(refused))
 
     def status(
         self, model: str, *, version: int | None = None, label: str = ""
@@ -144,12 +144,12 @@ class Client:
         answer = self._endpoint.call(self._methods["GetModelStatus"], request)
         return [
             VersionStatus(
-                each.version,
-                protos.ModelVersionStatus.State.Name(each.state),
-                _code_name(each.status.error_code),
-                each.status.error_message,
+                item.version,
+                protos.ModelVersionStatus.State.Name(item.state),
+                _code_name(item.status.error_code),
+                item.status.error_message,
             )
-            for each in answer.model_version_status
+            for item in answer.model_version_status
         ]
 
     def reload(self, config: str) -> None:

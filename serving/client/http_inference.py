@@ -55,26 +55,26 @@ class HttpInference(RestClient):
             words = " ".join(str(error).split())
             raise self._foreign("response-not-of-method", method=method, reason=words) from None
 
-    def infer(self, asked: InferRequest) -> dict[str, Array]:
+    def infer(self, requested: InferRequest) -> dict[str, Array]:
         """Return outputs. ServingError: they are damaged. CallError: there are none."""
-        response = self._ask(self.request(asked), _MOST_RESPONSE)
+        response = self._ask(self.request(requested), _MOST_RESPONSE)
         if response.status != 200:
             self._field(*self._document(response), "outputs")
         return read_document(response.body, response.headers.get(HEADER_LENGTH))
 
-    def request(self, asked: InferRequest) -> HttpRequest:
+    def request(self, requested: InferRequest) -> HttpRequest:
         """Return what a load sends; the tensors are binary data where the server takes them."""
         if self._is_binary is None:
             self._is_binary = False
             with contextlib.suppress(CallError):  # not each server describes itself
                 self._is_binary = BINARY in self.call("ServerMetadata").extensions
-        body, headers = write_document(asked, self._is_binary)
-        return HttpRequest(f"{_path(asked.model, asked.version)}/infer", body, headers)
+        body, headers = write_document(requested, self._is_binary)
+        return HttpRequest(f"{_path(requested.model, requested.version)}/infer", body, headers)
 
-    def load(self, asked: Sequence[InferRequest]) -> tuple["HttpTarget", list[HttpRequest]]:
+    def load(self, requested: Sequence[InferRequest]) -> tuple["HttpTarget", list[HttpRequest]]:
         """Return where requests of a load go, and these."""
         target = HttpTarget(self._address, self._connection)
-        return target, [self.request(each) for each in asked]
+        return target, [self.request(item) for item in requested]
 
     def close(self) -> None:
         """Do nothing: no connection is kept."""

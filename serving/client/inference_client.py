@@ -59,30 +59,34 @@ class InferenceClient:
         A server may name none; then the only version has no name. CallError: there is no such
         server, model or version.
         """
-        asked = _version(model, version, label)
-        is_ready = self._is_ready(model, asked)
+        requested = _version(model, version, label)
+        is_ready = self._is_ready(model, requested)
         try:
-            versions = [asked] if asked else self._wire.call("ModelMetadata", model).versions
+            versions = (
+                [requested] if requested else self._wire.call("ModelMetadata", model).versions
+            )
         except CallError as error:
             if not is_ready and f"versions of {model} {SERVED_HERE}" in str(error):
                 return []
             raise
-        if asked and not is_ready:
-            self._wire.call("ModelMetadata", model, asked)  # an error where there is no such model
+        if requested and not is_ready:
+            self._wire.call(
+                "ModelMetadata", model, requested
+            )  # an error where there is no such model
         return [
             NamedVersion(
-                int(each) if _NUMBER.fullmatch(each) else each,
-                AVAILABLE if self._is_ready(model, each) else NOT_READY,
+                int(version) if _NUMBER.fullmatch(version) else version,
+                AVAILABLE if self._is_ready(model, version) else NOT_READY,
             )
-            for each in versions or [""]
+            for version in versions or [""]
         ]
 
     def metadata(
         self, model: str, *, version: int | None = None, label: str = ""
     ) -> dict[str, Signature]:
         """Return what a model takes and gives. CallError: as `status`."""
-        asked = _version(model, version, label)
-        return {UNNAMED: signature_of(self._wire.call("ModelMetadata", model, asked))}
+        requested = _version(model, version, label)
+        return {UNNAMED: signature_of(self._wire.call("ModelMetadata", model, requested))}
 
     def signatures(
         self, model: str, *, version: int | None = None, label: str = ""
@@ -108,8 +112,8 @@ class InferenceClient:
         outputs: Sequence[str] = (),
     ) -> dict[str, Array]:
         """Return what a model computes; strings are bytes. CallError: as `status`, or refused."""
-        asked = _version(model, version, label)
-        request = InferRequest(model, asked, signature, inputs=inputs, outputs=outputs)
+        requested = _version(model, version, label)
+        request = InferRequest(model, requested, signature, inputs=inputs, outputs=outputs)
         try:
             return self._wire.infer(request)
         except ServingError as error:
@@ -127,9 +131,9 @@ class InferenceClient:
         signature: str = "",
     ) -> tuple[LoadTarget, Sequence[Any]]:
         """Return where the requests of a load go, and these."""
-        asked = _version(model, version, label)
+        requested = _version(model, version, label)
         return self._wire.load(
-            [InferRequest(model, asked, signature, inputs=each) for each in feeds]
+            [InferRequest(model, requested, signature, inputs=feed) for feed in feeds]
         )
 
     def close(self) -> None:
@@ -170,15 +174,15 @@ class GrpcInference:
         )
         return self._endpoint.call(call, request)
 
-    def infer(self, asked: InferRequest) -> dict[str, Array]:
+    def infer(self, requested: InferRequest) -> dict[str, Array]:
         """Return outputs. ServingError: they are damaged. CallError: there are none."""
         call = self._channel.unary_unary(MODEL_INFER)
-        return read_response(self._endpoint.call(call, write_request(asked)))
+        return read_response(self._endpoint.call(call, write_request(requested)))
 
-    def load(self, asked: Sequence[InferRequest]) -> tuple[LoadTarget, Sequence[bytes]]:
+    def load(self, requested: Sequence[InferRequest]) -> tuple[LoadTarget, Sequence[bytes]]:
         """Return where requests of a load go, and these."""
         endpoint = replace(self._endpoint, connection=replace(self._endpoint.connection, retries=0))
-        return endpoint, [write_request(each) for each in asked]
+        return endpoint, [write_request(item) for item in requested]
 
     def close(self) -> None:
         """End the connection."""

@@ -39,15 +39,15 @@ def summary_ms(counts: Iterable[Counter[int]], percentiles: Sequence[float]) -> 
     total, steps = together.total(), sorted(together)
     if not total:
         return {}
-    found, passed, last = {}, 0, iter(steps)
+    result, passed, last = {}, 0, iter(steps)
     step = 0
-    for each in sorted(percentiles):
-        while passed < total * each / 100:
+    for percentile in sorted(percentiles):
+        while passed < total * percentile / 100:
             step = next(last)
             passed += together[step]
-        found[f"p{each:g}"] = step / 1e3
+        result[f"p{percentile:g}"] = step / 1e3
     mean = sum(step * count for step, count in together.items()) / total
-    given = {f"p{each:g}": found[f"p{each:g}"] for each in percentiles}
+    given = {f"p{percentile:g}": result[f"p{percentile:g}"] for percentile in percentiles}
     return {**given, "mean": round(mean / 1e3, 3), "max": steps[-1] / 1e3}
 
 
@@ -177,10 +177,10 @@ class Generator:
             threading.Thread(target=self._caller, args=[self._senders[n % _CONNECTIONS], step])
             for n in range(step.callers)
         ]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         self._ended = time.perf_counter()
 
     def _caller(self, sender: Sender, step: LoadStep) -> None:

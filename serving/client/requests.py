@@ -57,7 +57,7 @@ def examples_input(examples: Sequence[Features], context: Features | None) -> An
     """Return tf.Examples, with the one that all share. Error: a feature holds something else."""
     given = Input()
     kind = given.example_list if context is None else given.example_list_with_context
-    kind.examples.extend([_example(each) for each in examples])
+    kind.examples.extend([_example(example) for example in examples])
     if context is not None:
         given.example_list_with_context.context.CopyFrom(_example(context))
     return given
@@ -68,10 +68,10 @@ def _example(features: Features) -> Any:
     for name, value in features.items():
         feature = example.features.feature[name]
         values = np.asarray(value, object).reshape(-1).tolist()
-        if all(isinstance(each, bytes | str) for each in values):
-            texts = [each.encode() if isinstance(each, str) else each for each in values]
+        if all(isinstance(value, bytes | str) for value in values):
+            texts = [value.encode() if isinstance(value, str) else value for value in values]
             feature.bytes_list.value.extend(texts)
-        elif all(isinstance(each, int | np.integer) for each in values):
+        elif all(isinstance(value, int | np.integer) for value in values):
             feature.int64_list.value.extend(values)
         else:
             feature.float_list.value.extend(_numbers(name, values))
@@ -80,6 +80,6 @@ def _example(features: Features) -> Any:
 
 def _numbers(name: str, values: Sequence[Any]) -> list[float]:
     try:
-        return [float(each) for each in values]
+        return [float(value) for value in values]
     except (TypeError, ValueError):
         raise Error("feature-mixed", name=name) from None

@@ -85,7 +85,7 @@ class RestClient:
                 address=self._address,
             )
         names = self._field(status, document, "models")
-        if not (isinstance(names, list) and all(isinstance(each, str) for each in names)):
+        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise self._foreign("response-without", what="list of models")
         return names
 
@@ -93,11 +93,11 @@ class RestClient:
         self, model: str, version: int | None = None, label: str = ""
     ) -> list[VersionStatus]:
         """Return the versions of a model. CallError: there is no such server, model or version."""
-        found = self._field(*self._get(_path(model, version, label)), "model_version_status")
+        result = self._field(*self._get(_path(model, version, label)), "model_version_status")
         try:
             return [
-                VersionStatus(int(each["version"]), str(each["state"]), **_error(each))
-                for each in found
+                VersionStatus(int(item["version"]), str(item["state"]), **_error(item))
+                for item in result
             ]
         except (TypeError, KeyError, ValueError, AttributeError):
             raise self._foreign("response-without", what="versions") from None
@@ -106,13 +106,13 @@ class RestClient:
         self, model: str, version: int | None = None, label: str = ""
     ) -> dict[str, Signature]:
         """Return the signatures of a model by name. CallError: as `status`."""
-        found = self._field(*self._get(f"{_path(model, version, label)}/metadata"), "metadata")
+        result = self._field(*self._get(f"{_path(model, version, label)}/metadata"), "metadata")
         signatures = SignatureDefMap()
         try:
-            json_format.ParseDict(found["signature_def"], signatures, ignore_unknown_fields=True)
+            json_format.ParseDict(result["signature_def"], signatures, ignore_unknown_fields=True)
         except (TypeError, KeyError, json_format.ParseError):
             raise self._foreign("response-without", what="signatures") from None
-        refused = found.get(UNAVAILABLE)
+        refused = result.get(UNAVAILABLE)
         return signatures_in(signatures, refused if isinstance(refused, dict) else None)
 
     def _field(self, status: int, document: Any, name: str) -> Any:

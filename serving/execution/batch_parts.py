@@ -97,15 +97,15 @@ class BatchParts:
 
         start = time.monotonic()
         try:
-            found = slots.run_at_once(most, split)
+            result = slots.run_at_once(most, split)
         except ServingError as error:
             if error.status in ("CANCELLED", "DEADLINE_EXCEEDED"):
                 raise
             return None
-        if found is None:
+        if result is None:
             return None
         self.note(name, feeds, time.monotonic() - start, len(pieces))
-        return joined(pieces, found)
+        return joined(pieces, result)
 
     def _run_spread(
         self, name: str, feeds: Mapping[str, Array], run: Computing, slots: Slots
@@ -117,9 +117,9 @@ class BatchParts:
 
         def work() -> dict[str, Array]:
             start = time.monotonic()
-            found = run(feeds, True)
+            result = run(feeds, True)
             self.note(name, feeds, time.monotonic() - start, SPREAD)
-            return found
+            return result
 
         return slots.run_alone(work)
 
@@ -166,13 +166,13 @@ def cut(feeds: Mapping[str, Array], parts: int) -> list[dict[str, Array]]:
 
 
 def joined(
-    pieces: Sequence[Mapping[str, Array]], found: Sequence[Mapping[str, Array]]
+    pieces: Sequence[Mapping[str, Array]], result: Sequence[Mapping[str, Array]]
 ) -> dict[str, Array] | None:
     """Return what the parts came to, one after the other; None: an output has other rows."""
     counts = [len(next(iter(piece.values()))) for piece in pieces]
     outputs: dict[str, Array] = {}
-    for alias in found[0]:
-        arrays = [each[alias] for each in found]
+    for alias in result[0]:
+        arrays = [item[alias] for item in result]
         if [len(array) if array.ndim else -1 for array in arrays] != counts:
             return None
         if len({array.shape[1:] for array in arrays}) > 1:

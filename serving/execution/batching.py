@@ -186,7 +186,7 @@ class Batches:
     def _check_room(self, queue: _Queue, task: _Task) -> None:
         """Raise ServingError where as many batches wait as may."""
         most = self._settings.max_enqueued_batches
-        waiting = sum(each.rows for each in queue.tasks)
+        waiting = sum(task.rows for task in queue.tasks)
         size = self._settings.largest
         if waiting + task.rows > most * size:
             raise ServingError(
@@ -223,8 +223,8 @@ def _compute(batch: Sequence[_Task], compute: Run, settings: Batching) -> None:
     longest = None if None in times else max(times)  # type: ignore[type-var]
     rows = sum(task.rows for task in tasks)
     try:
-        found = compute(_joined(tasks, settings.allowed_batch_sizes), longest)
-        for name, array in found.items():
+        result = compute(_joined(tasks, settings.allowed_batch_sizes), longest)
+        for name, array in result.items():
             if array.ndim == 0 or len(array) < rows:
                 raise ServingError("FAILED_PRECONDITION", "batch-output-rows", name=name)
     except ServingError as error:
@@ -236,7 +236,7 @@ def _compute(batch: Sequence[_Task], compute: Run, settings: Batching) -> None:
         return
     start = 0
     for task in tasks:
-        task.outputs = _rows(found, start, start + task.rows)
+        task.outputs = _rows(result, start, start + task.rows)
         start += task.rows
 
 
@@ -244,13 +244,13 @@ def _joined(tasks: Sequence[_Task], sizes: Sequence[int]) -> dict[str, Array]:
     """Return the arrays of all tasks, filled up to an allowed size with their first example."""
     rows = sum(task.rows for task in tasks)
     padded = next((size for size in sizes if size >= rows), rows)
-    found = {}
+    results = {}
     for name in tasks[0].feeds:
         arrays = _equalized([task.feeds[name] for task in tasks])
         if padded > rows:
             arrays.append(np.repeat(arrays[0][:1], padded - rows, axis=0))
-        found[name] = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-    return found
+        results[name] = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    return results
 
 
 def _equalized(arrays: list[Array]) -> list[Array]:
@@ -258,13 +258,13 @@ def _equalized(arrays: list[Array]) -> list[Array]:
     if len({array.shape[1:] for array in arrays}) == 1:
         return arrays
     largest = [max(sizes) for sizes in zip(*(array.shape[1:] for array in arrays), strict=True)]
-    found = []
+    results = []
     for array in arrays:
         empty: Any = b"" if array.dtype == np.object_ else 0
         full = np.full((len(array), *largest), empty, array.dtype)
         full[tuple(slice(size) for size in array.shape)] = array
-        found.append(full)
-    return found
+        results.append(full)
+    return results
 
 
 def _rows(arrays: Mapping[str, Array], start: int, end: int) -> dict[str, Array]:

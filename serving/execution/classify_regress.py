@@ -21,21 +21,21 @@ def classes_of(signature: Signature, examples: Sequence[bytes], run: Run) -> lis
 
     ServingError: the signature is of another kind, or its outputs are.
     """
-    wanted = [alias for alias in (CLASSES, SCORES) if alias in signature.outputs]
-    if EXAMPLES not in signature.inputs or not wanted:
+    expected = [alias for alias in (CLASSES, SCORES) if alias in signature.outputs]
+    if EXAMPLES not in signature.inputs or not expected:
         raise _unlike(signature, "classification", f"{CLASSES} or {SCORES}")
-    found = run({EXAMPLES: _texts(examples)}, wanted)
-    for alias, array in found.items():
+    result = run({EXAMPLES: _texts(examples)}, expected)
+    for alias, array in result.items():
         if array.ndim != 2 or len(array) != len(examples):
             raise refused(
                 "examples-output-shape", examples=len(examples), shape=array.shape, alias=alias
             )
-    count = next(iter(found.values())).shape[1]
-    labels = found.get(CLASSES, np.full((len(examples), count), b"", object))
-    scores = found.get(SCORES, np.zeros((len(examples), count), np.float32))
+    count = next(iter(result.values())).shape[1]
+    labels = result.get(CLASSES, np.full((len(examples), count), b"", object))
+    scores = result.get(SCORES, np.zeros((len(examples), count), np.float32))
     return [
-        [(_text(label), float(score)) for label, score in zip(*each, strict=True)]
-        for each in zip(labels.tolist(), scores.tolist(), strict=True)
+        [(_text(label), float(score)) for label, score in zip(*item, strict=True)]
+        for item in zip(labels.tolist(), scores.tolist(), strict=True)
     ]
 
 
@@ -43,10 +43,10 @@ def values_of(signature: Signature, examples: Sequence[bytes], run: Run) -> list
     """Return a number for each serialized tf.Example. ServingError: as `classes_of`."""
     if EXAMPLES not in signature.inputs or RESULTS not in signature.outputs:
         raise _unlike(signature, "regression", RESULTS)
-    found = run({EXAMPLES: _texts(examples)}, [RESULTS])[RESULTS]
-    if found.size != len(examples) or found.ndim not in (1, 2):
-        raise refused("classify-output-shape", examples=len(examples), shape=found.shape)
-    return [float(value) for value in found.ravel().tolist()]
+    result = run({EXAMPLES: _texts(examples)}, [RESULTS])[RESULTS]
+    if result.size != len(examples) or result.ndim not in (1, 2):
+        raise refused("classify-output-shape", examples=len(examples), shape=result.shape)
+    return [float(value) for value in result.ravel().tolist()]
 
 
 def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
@@ -77,9 +77,9 @@ def _unlike(signature: Signature, kind: str, outputs: str) -> ServingError:
 
 
 def _texts(examples: Sequence[bytes]) -> Array:
-    found = np.empty(len(examples), object)
-    found[:] = examples
-    return found
+    result = np.empty(len(examples), object)
+    result[:] = examples
+    return result
 
 
 def _text(label: bytes) -> str:

@@ -164,8 +164,8 @@ class Plane:
                 raise ServingError("FAILED_PRECONDITION", "signature-key-missing", name=name)
             signature = lease.servable.signatures[name]
             feeds = with_defaults(signature, inputs)
-            found = self._run(lease, name, feeds, requested(signature, outputs))
-            return Answer(target.name, lease.servable.version, name, outputs=found)
+            result = self._run(lease, name, feeds, requested(signature, outputs))
+            return Answer(target.name, lease.servable.version, name, outputs=result)
 
     def infer(
         self, target: Target, inputs: Mapping[str, Array], outputs: Sequence[str], caller: Requester
@@ -180,8 +180,8 @@ class Plane:
             check_inputs(signature, inputs)
             check_outputs(signature, outputs)
             feeds = with_defaults(signature, inputs)
-            found = self._run(lease, name, feeds, requested(signature, outputs))
-            return Answer(target.name, lease.servable.version, name, outputs=found)
+            result = self._run(lease, name, feeds, requested(signature, outputs))
+            return Answer(target.name, lease.servable.version, name, outputs=result)
 
     def classify(self, target: Target, examples: Sequence[bytes], caller: Requester) -> Answer:
         """Return the classes of each serialized tf.Example, with their scores."""
@@ -296,10 +296,10 @@ class Plane:
         def whole() -> dict[str, Array]:
             start = time.monotonic()
             try:
-                found = run(feeds)
-                for each in (servable.parts, servable.times):
-                    each.note(signature, feeds, time.monotonic() - start)
-                return found
+                value = run(feeds)
+                for item in (servable.parts, servable.times):
+                    item.note(signature, feeds, time.monotonic() - start)
+                return value
             finally:
                 lease.seconds += time.monotonic() - start
 
@@ -308,14 +308,14 @@ class Plane:
             return whole()
         start = time.monotonic()
         try:
-            found = servable.parts.run(signature, feeds, run, slots)
+            result = servable.parts.run(signature, feeds, run, slots)
         finally:
             lease.seconds += time.monotonic() - start
-        if found is None:
+        if result is None:
             expected = servable.times.expected(signature, feeds)
-            found = slots.run(whole, caller.seconds_left(), expected, lease.accepted)
+            result = slots.run(whole, caller.seconds_left(), expected, lease.accepted)
         lease.accepted = True  # what a call computes after that is no new call
-        return found
+        return result
 
 
 @dataclass

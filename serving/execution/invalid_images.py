@@ -34,29 +34,29 @@ def photos_taken(
     if not ready:
         return {}
     graph = Graph.from_graph_def(meta.graph_def)
-    found = {}
+    results = {}
     for name, signature in signatures.items():
-        taken = {
+        used = {
             alias: [producer_name(tensor.name).removesuffix(BYTES) + READY]
             for alias, tensor in signature.inputs.items()
             if takes_files(tensor)
         }
         if EXAMPLES in signature.inputs:
             behind = graph.descendants([producer_name(signature.inputs[EXAMPLES].name)])
-            taken[EXAMPLES] = [node for node in ready if node in behind]
-        if any(taken.values()):
-            found[name] = taken
-    return found
+            used[EXAMPLES] = [node for node in ready if node in behind]
+        if any(used.values()):
+            results[name] = used
+    return results
 
 
 def damaged_photo(
-    taken: Mapping[str, Sequence[str]], feeds: Mapping[str, Array], trial: Trial
+    used: Mapping[str, Sequence[str]], feeds: Mapping[str, Array], trial: Trial
 ) -> str:
     """Return the place of the first photo that is refused, and why; nothing: all are sound.
 
     Places are counted from 0. As many are tried at once as a batch has to have, all alike.
     """
-    for alias, nodes in taken.items():
+    for alias, nodes in used.items():
         for place in range(len(feeds[alias])):
             alone = {alias: feeds[alias][place : place + 1]}
             if why := next(filter(None, (trial(alone, node) for node in nodes)), ""):

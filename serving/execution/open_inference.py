@@ -33,13 +33,13 @@ def check_inputs(signature: Signature, inputs: Mapping[str, Array]) -> None:
     for name, array in inputs.items():
         if name not in signature.inputs:
             raise refused("infer-input-unexpected", name=name, expected=_listed(signature.inputs))
-        wanted, got = signature.inputs[name].dtype, type_of(array)
-        if wanted != got:
+        requested, got = signature.inputs[name].dtype, type_of(array)
+        if requested != got:
             raise refused(
                 "infer-input-datatype",
                 name=name,
                 got=datatype_of(got),
-                expected=datatype_of(wanted),
+                expected=datatype_of(requested),
             )
     for name in signature.inputs:
         if name not in inputs and name not in signature.proto.defaults:
@@ -83,7 +83,7 @@ class ModelMetadata:
 
 def is_available(statuses: Iterable[VersionStatus]) -> bool:
     """Say whether one of some versions can be called."""
-    return any(each.state == AVAILABLE for each in statuses)
+    return any(status.state == AVAILABLE for status in statuses)
 
 
 def model_metadata(
@@ -91,11 +91,11 @@ def model_metadata(
 ) -> ModelMetadata:
     """Return what is known of a model and its signature. ServingError: one of several is meant."""
     signature = signatures[chosen_signature(name, "", signatures)]
-    versions = [str(each.version) for each in statuses if each.state == AVAILABLE]
+    versions = [str(status.version) for status in statuses if status.state == AVAILABLE]
     inputs, outputs = map(TensorMetadata.of, (signature.inputs, signature.outputs))
     return ModelMetadata(name, versions, inputs, outputs)
 
 
 def _listed(tensors: Mapping[str, Tensor]) -> list[str]:
-    return [f"'{each.name}' ({each.datatype} {list(each.shape)})"
-            for each in TensorMetadata.of(tensors)]  # fmt: skip
+    return [f"'{item.name}' ({item.datatype} {list(item.shape)})"
+            for item in TensorMetadata.of(tensors)]  # fmt: skip

@@ -98,7 +98,7 @@ def free_inputs(meta: MetaGraphDef, signatures: Mapping[str, Signature]) -> froz
         function.signature.name: [(node.op, node.attr["f"].func.name) for node in function.node_def]
         for function in graph.library.function
     }
-    return frozenset(each for each in tensors if _is_free(graph, bodies, producer_name(each)))
+    return frozenset(tensor for tensor in tensors if _is_free(graph, bodies, producer_name(tensor)))
 
 
 def _single(tensor: Tensor) -> bool:
@@ -107,12 +107,14 @@ def _single(tensor: Tensor) -> bool:
 
 
 def _is_free(graph: Graph, bodies: Mapping[str, list[tuple[str, str]]], name: str) -> bool:
-    readers = [graph[each] for each in graph.descendants([name], control=False) - {name}]
+    readers = [
+        graph[descendant] for descendant in graph.descendants([name], control=False) - {name}
+    ]
     functions = reached(
         (node.attrs["f"].func.name for node in readers if node.op in CALL_OPS),
-        lambda each: [callee for op, callee in bodies.get(each, ()) if op in CALL_OPS],
+        lambda item: [callee for op, callee in bodies.get(item, ()) if op in CALL_OPS],
     )
-    inside = {op for each in functions for op, _ in bodies.get(each, [("", "")])}
+    inside = {op for function in functions for op, _ in bodies.get(function, [("", "")])}
     known = _ELEMENTWISE | CALL_OPS
     return known.issuperset(node.op for node in readers) and inside <= known | _BESIDE
 

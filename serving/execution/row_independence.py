@@ -44,8 +44,8 @@ def unmixed(meta: MetaGraphDef, signatures: Mapping[str, Signature]) -> frozense
     Each has a pass of its own over the graph, so of very many only the first are looked at.
     """
     graph = Graph.from_graph_def(meta.graph_def)
-    chosen = [(name, each) for name, each in signatures.items() if may_share(each)]
-    return frozenset(name for name, each in chosen[:MOST_SIGNATURES] if _is_unmixed(graph, each))
+    chosen = [(name, item) for name, item in signatures.items() if may_share(item)]
+    return frozenset(name for name, item in chosen[:MOST_SIGNATURES] if _is_unmixed(graph, item))
 
 
 def _is_unmixed(graph: Graph, signature: Signature) -> bool:
@@ -83,25 +83,25 @@ class _Proof(Facts):
         for name in graph.order():
             node = graph[name]
             try:
-                found = self._find(node)
+                result = self._find(node)
                 ports = 1 if graph.is_input(name) else len(require(output_types(node)))
             except _UNCLEAR:
                 continue
             self._proved.add(name)
             for port in range(ports):
-                self._note(node, port, found)
+                self._note(node, port, result)
 
     def covers(self, signature: Signature) -> bool:
         """Say whether each output has one row of each example."""
         names = [tensor_name(*split(tensor.name)) for tensor in signature.outputs.values()]
         return all(self._kinds.get(name) == Rows() for name in names)
 
-    def _note(self, node: Node, port: int, found: What) -> None:
-        if port and isinstance(found, Rows) and node.op not in _EVERY_PORT:
+    def _note(self, node: Node, port: int, what: What) -> None:
+        if port and isinstance(what, Rows) and node.op not in _EVERY_PORT:
             if node.op not in WITH_RANGES:
                 return
-            found = Kind.SAME
-        self._kinds[tensor_name(node.name, port)] = found
+            what = Kind.SAME
+        self._kinds[tensor_name(node.name, port)] = what
 
     def _find(self, node: Node) -> What:
         if self.graph.is_input(node.name):

@@ -177,8 +177,8 @@ def _reshaped(proof: Facts, node: Node, kinds: Kinds) -> What:
     if sizes == Kind.SHAPE:
         return Rows()
     must(sizes in (Kind.SAME, Kind.SIZES))
-    (_, *given), (count, *wanted) = (proof.shape(t) for t in (node.data_inputs[0], node.name))
-    elements, width = rows.each * product(1, *given), product(1, *wanted)
+    (_, *given), (count, *expected) = (proof.shape(t) for t in (node.data_inputs[0], node.name))
+    elements, width = rows.each * product(1, *given), product(1, *expected)
     must(count < 0 < min(elements, width) and elements % width == 0)
     return Rows(elements // width)
 

@@ -90,10 +90,10 @@ def first(kinds: Kinds) -> Rows:
 
 def common(kinds: Kinds) -> Rows:
     """Return the rows of which each example has equally many in all tensors that have rows."""
-    found = {kind for kind in kinds if isinstance(kind, Rows)}
-    must(len(found) == 1)
+    results = {kind for kind in kinds if isinstance(kind, Rows)}
+    must(len(results) == 1)
     must(all(isinstance(kind, Rows) or kind == Kind.SAME for kind in kinds))
-    return found.pop()
+    return results.pop()
 
 
 def _each_alone(proof: Facts, node: Node, kinds: Kinds) -> What:

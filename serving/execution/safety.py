@@ -40,16 +40,16 @@ def check_safe(meta: MetaGraphDef, folder: Path, allowed: Iterable[str] = ()) ->
     graph = Graph.from_graph_def(meta.graph_def)
     validate(graph)  # all of it, as TensorFlow imports all of it
     at_load, at_call = list(_run_at_load(meta)), list(_run_at_call(meta))
-    wanted = list(dict.fromkeys([*at_call, *at_load]))
-    for tensor in wanted:
+    expected = list(dict.fromkeys([*at_call, *at_load]))
+    for tensor in expected:
         if tensor.split(":")[0].lstrip("^") not in graph:
             raise GraphError("signature-node-missing", tensor=tensor)
-    graph.inputs, graph.outputs = (), tuple(wanted)
+    graph.inputs, graph.outputs = (), tuple(expected)
     check_ends(graph)
     graph.prune()
     refuse_side_effects(graph, [*READING_OPS, *allowed])
     allowed = [*RESTORING_OPS, *allowed]  # its own variables
-    if any(each.op in READING_FILES for each in effects_in(graph)):
+    if any(effect.op in READING_FILES for effect in effects_in(graph)):
         # TensorFlow gives the paths of the model's own files to what it runs at load, no more.
         _refuse_foreign_files(graph, at_load, Vocabularies.of(meta, folder), allowed)
         _refuse_foreign_files(graph, at_call, Vocabularies(folder=folder), allowed)

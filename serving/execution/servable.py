@@ -61,14 +61,14 @@ class Servable:
         # A thread's own time does not count how long it waits for Python's lock when it is done.
         own = slot == HERE and not engine.hands_over
         clock = time.thread_time if own else time.monotonic
-        start, found = clock(), None
+        start, result = clock(), None
         try:
-            found = engine.compute(signature, row or feeds, outputs, seconds, slot)
+            result = engine.compute(signature, row or feeds, outputs, seconds, slot)
         finally:
-            self._quick.note(signature, feeds, _UNKNOWN if found is None else clock() - start)
+            self._quick.note(signature, feeds, _UNKNOWN if result is None else clock() - start)
         if row is not None:
-            return {alias: without_row(chosen.outputs[alias], found[alias]) for alias in outputs}
-        return {alias: found[alias] for alias in outputs}
+            return {alias: without_row(chosen.outputs[alias], result[alias]) for alias in outputs}
+        return {alias: result[alias] for alias in outputs}
 
     def is_quick(self, signature: str, feeds: Mapping[str, Array]) -> bool:
         """Say whether a call is not worth another thread: it takes less than a millisecond."""
@@ -77,11 +77,11 @@ class Servable:
     @property
     def engines(self) -> list[str]:
         """What computes it: names and versions of engines."""
-        return sorted({f"{each.name} {each.version}" for each in self._engines.values()})
+        return sorted({f"{engine.name} {engine.version}" for engine in self._engines.values()})
 
     def close(self) -> None:
         """Give all memory back. Nobody may be calling it any more."""
-        for engine in {id(each): each for each in self._engines.values()}.values():
+        for engine in {id(engine): engine for engine in self._engines.values()}.values():
             engine.close()
         self._engines = {}
 
@@ -90,8 +90,10 @@ def _check_type(number: int, alias: str, array: Array, tensor: Tensor) -> None:
     """Raise ServingError for an array of another type: a feed would cast it silently."""
     dtype = numpy_type(tensor.dtype)
     if array.dtype != dtype:
-        wanted, given = (_NAMES.get(n, n) for n in (tensor.dtype, _type_of(array)))
-        raise refused("signature-argument", number=number, wanted=wanted, given=given, alias=alias)
+        expected, given = (_NAMES.get(n, n) for n in (tensor.dtype, _type_of(array)))
+        raise refused(
+            "signature-argument", number=number, wanted=expected, given=given, alias=alias
+        )
 
 
 def _check_shape(alias: str, array: Array, tensor: Tensor) -> None:

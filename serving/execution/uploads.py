@@ -146,16 +146,16 @@ class Uploads:
     def forget(self, upload: Upload) -> None:
         """As its `close`."""
         with self._lock:
-            found = upload in self._all
+            result = upload in self._all
             self._all.discard(upload)
-        if found:
+        if result:
             spent.note(upload.held, refused=upload.ended)
 
     @property
     def held(self) -> int:
         """The bytes that are held now."""
         with self._lock:
-            return sum(each.held for each in self._all)
+            return sum(item.held for item in self._all)
 
     def _make_room(self, claim: int) -> None:
         """End slow uploads, those that hold most for longest first, until there is room.
@@ -167,19 +167,19 @@ class Uploads:
         if over <= 0:
             return
         now = self._clock()
-        slow = [each for each in self._all if each.slow(now)]
-        for each in slow:
-            if each.claim > SMALL:
-                each.claim = _stepped(each.held)
+        slow = [item for item in self._all if item.slow(now)]
+        for item in slow:
+            if item.claim > SMALL:
+                item.claim = _stepped(item.held)
         over = self._claimed() + claim - room
-        if sum(each.claim for each in slow) < over:
+        if sum(item.claim for item in slow) < over:
             raise refusal()
-        slow.sort(key=lambda each: each.claim * each.age(now))
+        slow.sort(key=lambda entry: entry.claim * entry.age(now))
         while over > 0:
             over -= self._end(slow.pop())
 
     def _claimed(self) -> int:
-        return sum(each.claim for each in self._all)
+        return sum(item.claim for item in self._all)
 
     def _end(self, upload: Upload) -> int:
         """End one; return what it claimed."""

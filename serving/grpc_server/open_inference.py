@@ -51,7 +51,7 @@ class InferenceService:
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by their paths."""
-        found = {
+        results = {
             "ServerLive": self._server_live,
             "ServerReady": self._server_ready,
             "ModelReady": self._model_ready,
@@ -63,7 +63,7 @@ class InferenceService:
                 of_messages(message(f"{name}Request"), answer),
                 threads=self._probes if name in _PROBES else None,
             )
-            for name, answer in found.items()
+            for name, answer in results.items()
         }
         methods["ModelInfer"] = Method(self._model_infer, computes=True)
         return {f"/{INFERENCE_SERVICE}/{name}": methods[name] for name in METHODS}
@@ -94,13 +94,13 @@ class InferenceService:
     def _model_metadata(self, request: Any, call: GrpcCall) -> Any:
         target = _target(request.name, request.version, call)
         _, signatures = self._plane.signatures(target)
-        found = model_metadata(target.name, signatures, self._models.status(target.name))
+        result = model_metadata(target.name, signatures, self._models.status(target.name))
         response = message("ModelMetadataResponse")(
-            name=found.name, versions=found.versions, platform=PLATFORM
+            name=result.name, versions=result.versions, platform=PLATFORM
         )
-        for tensors, into in ((found.inputs, response.inputs), (found.outputs, response.outputs)):
-            for each in tensors:
-                into.add(name=each.name, datatype=each.datatype, shape=each.shape)
+        for tensors, into in ((result.inputs, response.inputs), (result.outputs, response.outputs)):
+            for tensor in tensors:
+                into.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
         return response
 
     def _model_infer(self, request: bytes, call: GrpcCall) -> bytes:
@@ -109,9 +109,9 @@ class InferenceService:
             check_typed_contents(head)
         except GraphError as error:
             raise refused("not-a", what="a ModelInferRequest", reason=error) from None
-        asked = parsed(ModelInferRequest, head)
-        target = _target(asked.model_name, asked.model_version, call)
-        given = read_request(asked, raw)
+        requested = parsed(ModelInferRequest, head)
+        target = _target(requested.model_name, requested.model_version, call)
+        given = read_request(requested, raw)
         target = Target(target.name, target.version, target.label, given.signature)
         answer = self._plane.infer(target, given.inputs, given.outputs, call.caller())
         response = InferResponse(answer.name, str(answer.version), given.id, answer.outputs)

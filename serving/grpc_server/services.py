@@ -55,11 +55,11 @@ class PredictionService:
         )
 
     def _predict(self, request: bytes, call: GrpcCall) -> bytes:
-        found = walked(request) or asked(parsed(protos.PredictRequest, request))
-        call.model = "" if found.spec is None else model_named(found.spec)
-        target = _target(found.spec)
-        inputs = decode_all(found.tensors)
-        answered = self._plane.predict(target, inputs, found.outputs, call.caller())
+        result = walked(request) or asked(parsed(protos.PredictRequest, request))
+        call.model = "" if result.spec is None else model_named(result.spec)
+        target = _target(result.spec)
+        inputs = decode_all(result.tensors)
+        answered = self._plane.predict(target, inputs, result.outputs, call.caller())
         spec = answered_by(answered.name, answered.version, answered.signature)
         return written(spec, answered.outputs, self._as_content)
 
@@ -78,14 +78,14 @@ class PredictionService:
     def _multi_inference(self, request: Any, call: GrpcCall) -> Any:
         examples = examples_of(request.input)
         tasks = [(target_of(task, named=False), task.method_name) for task in request.tasks]
-        found = self._plane.multi_inference(tasks, examples, call.caller())
+        result = self._plane.multi_inference(tasks, examples, call.caller())
         response = protos.MultiInferenceResponse()
-        for answer, (_, method) in zip(found, tasks, strict=True):
-            each = response.results.add(model_spec=answer.spec)
+        for answer, (_, method) in zip(result, tasks, strict=True):
+            item = response.results.add(model_spec=answer.spec)
             if method == CLASSIFY:
-                each.classification_result.CopyFrom(_classes(answer.classes))
+                item.classification_result.CopyFrom(_classes(answer.classes))
             else:
-                each.regression_result.CopyFrom(_values(answer.values))
+                item.regression_result.CopyFrom(_values(answer.values))
         return response
 
     def _metadata(self, request: Any, call: GrpcCall) -> Any:
@@ -129,12 +129,12 @@ class ModelService:
     def _status(self, request: Any, call: GrpcCall) -> Any:
         target = target_of(request)
         response = protos.GetModelStatusResponse()
-        for each in self._models.status(target.name, target.version, target.label):
+        for item in self._models.status(target.name, target.version, target.label):
             status = response.model_version_status.add(
-                version=each.version, state=protos.ModelVersionStatus.State.Value(each.state)
+                version=item.version, state=protos.ModelVersionStatus.State.Value(item.state)
             )
-            status.status.error_code = grpc.StatusCode[each.code].value[0]
-            status.status.error_message = each.message
+            status.status.error_code = grpc.StatusCode[item.code].value[0]
+            status.status.error_message = item.message
         return response
 
     def _reload_config(self, request: Any, call: GrpcCall) -> Any:
@@ -176,21 +176,21 @@ def examples_of(given: protos.Input) -> list[bytes]:
     if given.WhichOneof("kind") == "example_list_with_context":
         both = given.example_list_with_context
         common = both.context.SerializeToString()
-        return with_context(common, [each.SerializeToString() for each in both.examples])
-    return [each.SerializeToString() for each in given.example_list.examples]
+        return with_context(common, [example.SerializeToString() for example in both.examples])
+    return [example.SerializeToString() for example in given.example_list.examples]
 
 
-def _classes(found: Sequence[Sequence[Class]]) -> protos.ClassificationResult:
+def _classes(value: Sequence[Sequence[Class]]) -> protos.ClassificationResult:
     result = protos.ClassificationResult()
-    for example in found:
-        each = result.classifications.add()
+    for example in value:
+        item = result.classifications.add()
         for label, score in example:
-            each.classes.add(label=label, score=score)
+            item.classes.add(label=label, score=score)
     return result
 
 
-def _values(found: Sequence[float]) -> protos.RegressionResult:
+def _values(values: Sequence[float]) -> protos.RegressionResult:
     result = protos.RegressionResult()
-    for value in found:
+    for value in values:
         result.regressions.add(value=value)
     return result

@@ -109,14 +109,14 @@ class CallThreads(ThreadPoolExecutor):
         ServingError: it brings none, or brought none for too long, or others came before it.
         grpc.RpcError: it was cancelled.
         """
-        found: bytes | None = self.awaited(requests, context)
-        if found is None:
+        data: bytes | None = self.awaited(requests, context)
+        if data is None:
             raise ServingError("UNIMPLEMENTED", "call-without-request")
         with self._lock:
             self._check_arrived(computing)
             self.arrived += 1
             self._has_arrived.value = True
-        return found
+        return data
 
     def awaited(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
         """Return the next request of a call, once it is there; None: there is none.
@@ -127,22 +127,22 @@ class CallThreads(ThreadPoolExecutor):
             self._waiting[context] = time.monotonic()
         if not self.waits.is_set():
             self.waits.set()
-        found = failure = None
+        first = failure = None
         try:
-            found = next(requests, None)
+            first = next(requests, None)
         except grpc.RpcError as error:
             failure = error
         finally:
             with self._lock:
                 ended = self._waiting.pop(context, None) is None
                 self._leaving.discard(context)
-            if found is None:
+            if first is None:
                 spent.note(None)
         if ended:
             raise ServingError("UNAVAILABLE", "request-too-slow")
         if failure is not None:
             raise failure
-        return found
+        return first
 
     def _full(self) -> ServingError:
         return ServingError("RESOURCE_EXHAUSTED", "too-many-calls", in_flight=self.most)
@@ -151,15 +151,15 @@ class CallThreads(ThreadPoolExecutor):
         """Return the calls that wait so long for their request, and since when; longest first."""
         with self._lock:
             latest = time.monotonic() - seconds
-            return list(takewhile(lambda each: each[1] <= latest, self._waiting.items()))
+            return list(takewhile(lambda item: item[1] <= latest, self._waiting.items()))
 
     def end(self, *calls: grpc.ServicerContext) -> None:
         """End calls, but for those whose request has come meanwhile."""
         with self._lock:
-            ended = [each for each in calls if self._waiting.pop(each, None) is not None]
+            ended = [call for call in calls if self._waiting.pop(call, None) is not None]
             self._leaving.update(ended)
-        for each in ended:
-            _end(each)
+        for item in ended:
+            _end(item)
 
     def _done(self, _: "Future[Any]") -> None:
         with self._lock:
@@ -217,8 +217,8 @@ class UnfinishedRequests:
         self._crowded = -_CALM  # when there was a crowd
         self._waits = threading.Event()
         self._closed = False
-        for each in pools:
-            each.waits = self._waits
+        for pool in pools:
+            pool.waits = self._waits
 
     def start(self) -> None:
         """Begin to look, in a thread of its own."""
@@ -235,7 +235,7 @@ class UnfinishedRequests:
         Its usual size is the one that it had while no more than a few waited for long.
         """
         waiting = sorted(
-            ((since, each, pool) for pool in self._pools for each, since in pool.waiting(LONG)),
+            ((since, item, pool) for pool in self._pools for item, since in pool.waiting(LONG)),
             key=itemgetter(0),
         )
         if len(waiting) <= _FEW:
@@ -258,7 +258,7 @@ class UnfinishedRequests:
         while self._waits.wait() and not self._closed:
             self._waits.clear()
             self.look(time.monotonic())
-            if any(each.waiting() for each in self._pools):
+            if any(pool.waiting() for pool in self._pools):
                 self._waits.set()
             time.sleep(_PAUSE)
 

@@ -42,14 +42,14 @@ def _models(folder: Path) -> list[Path]:
 
 
 def _versions(folder: Path) -> list[Path]:
-    return [each for each in _folders(folder) if number_of(each.name) is not None]
+    return [item for item in _folders(folder) if number_of(item.name) is not None]
 
 
 def _folders(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(Path(each.path) for each in entries
-                          if each.is_dir() and not each.name.startswith("."))  # fmt: skip
+            return sorted(Path(entry.path) for entry in entries
+                          if entry.is_dir() and not entry.name.startswith("."))  # fmt: skip
     except OSError as error:
         raise FileError(
             "base-path-unreadable", source=folder, reason=error.strerror or error
@@ -80,11 +80,11 @@ def _below(folder: Path) -> Iterator[Path]:
     level = [folder]
     for _ in range(_LEVELS):
         level = list(itertools.islice(
-            (child for each in level for child in _readable_folders(each)), _MOST_FOLDERS
+            (child for item in level for child in _readable_folders(item)), _MOST_FOLDERS
         ))  # fmt: skip
-        found = [each for each in level if _serves(each)]
-        if found:
-            yield from found
+        results = [item for item in level if _serves(item)]
+        if results:
+            yield from results
             return
 
 

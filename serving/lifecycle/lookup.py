@@ -49,13 +49,13 @@ def find(
     model = models.get(name)
     version = _labelled(model, label) if label else _named(model, version)
     if version is None:
-        found = model.latest if model else None
+        value = model.latest if model else None
     else:
-        found = model.live.get(version) if model else None
-    if found is None or found.state != AVAILABLE:
+        value = model.live.get(version) if model else None
+    if value is None or value.state != AVAILABLE:
         what = f"Latest({name})" if version is None else f"Specific({name}, {version})"
         raise ServingError("NOT_FOUND", "servable-missing", what=what, served=_served(models, name))
-    return found
+    return value
 
 
 def statuses(
@@ -64,9 +64,9 @@ def statuses(
     """Return how the versions of a model fare, or the one asked for. ServingError: none."""
     model = models.get(name)
     version = _labelled(model, label) if label else _named(model, version)
-    found = [each for each in (model.statuses() if model else ())
-             if version is None or each.version == version]  # fmt: skip
-    if not found:
+    results = [status for status in (model.statuses() if model else ())
+             if version is None or status.version == version]  # fmt: skip
+    if not results:
         what = "any versions" if version is None else f"version {version}"
         raise ServingError(
             "NOT_FOUND",
@@ -75,7 +75,7 @@ def statuses(
             model=name,
             served=_served(models, name),
         )
-    return found
+    return results
 
 
 def _named(model: Model[Servable] | None, version: int | None) -> int | None:
@@ -94,9 +94,9 @@ def _served(models: Mapping[str, Model[Servable]], name: str) -> str:
     """Return what is served instead: versions of that model, or else models."""
     model = models.get(name)
     if model is not None and model.listed:
-        available = sorted(n for n, each in model.live.items() if each.state == AVAILABLE)
+        available = sorted(n for n, item in model.live.items() if item.state == AVAILABLE)
         kind, known = f"versions of {name}", [str(number) for number in available]
     else:
-        kind, known = "models", sorted(each for each, model in models.items() if model.listed)
+        kind, known = "models", sorted(item for item, model in models.items() if model.listed)
     more = [f"and {len(known) - _MOST_NAMED} more"] if len(known) > _MOST_NAMED else []
     return f"{kind} {SERVED_HERE}: {', '.join(known[:_MOST_NAMED] + more) or 'none'}"

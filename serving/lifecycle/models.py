@@ -217,15 +217,15 @@ class Models(Generic[Servable]):
 
     def _poll_model(self, model: Model[Servable]) -> None:
         settings = model.settings
-        found = VersionFolders({})
+        version_folders = VersionFolders({})
         unreachable = ""
         try:
-            found = find_versions(settings.base_path, settings.policy)
+            version_folders = find_versions(settings.base_path, settings.policy)
         except FileError as error:
             unreachable = (f"Could not find base path {settings.base_path} for servable "
                            f"{settings.name} with error {error}")  # fmt: skip
         with self._lock:
-            new = model.take(found, unreachable, self._always_present)
+            new = model.take(version_folders, unreachable, self._always_present)
             self._advance(model)
         for text in new:
             logger.warning("%s", text)

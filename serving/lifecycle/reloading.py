@@ -14,29 +14,31 @@ def check(
 ) -> None:
     """Raise ServingError if TensorFlow Serving would refuse to change to these settings."""
     names: set[str] = set()
-    for each in settings:
-        if each.name in names:
-            raise refused("config-model-twice", name=each.name)
-        names.add(each.name)
-    for each in settings:
-        model = models.get(each.name)
-        if model and model.listed and model.settings.platform != each.platform:
+    for setting in settings:
+        if setting.name in names:
+            raise refused("config-model-twice", name=setting.name)
+        names.add(setting.name)
+    for setting in settings:
+        model = models.get(setting.name)
+        if model and model.listed and model.settings.platform != setting.platform:
             raise refused(
                 "config-platform-changed",
-                name=each.name,
+                name=setting.name,
                 platform=model.settings.platform,
-                new=each.platform,
+                new=setting.platform,
             )
-        if each.platform != TENSORFLOW:
-            raise refused("config-platform-unsupported", name=each.name, platform=each.platform)
-        _check_labels(model, each, early_labels)
+        if setting.platform != TENSORFLOW:
+            raise refused(
+                "config-platform-unsupported", name=setting.name, platform=setting.platform
+            )
+        _check_labels(model, setting, early_labels)
 
 
 def take(
     models: dict[str, Model[Servable]], settings: Sequence[ModelSettings]
 ) -> tuple[list[Model[Servable]], list[Model[Servable]]]:
     """Take settings; return the models that are gone, and those that are new or look elsewhere."""
-    given = {each.name: each for each in settings}
+    given = {setting.name: setting for setting in settings}
     gone = [model for name, model in models.items() if model.listed and name not in given]
     for model in gone:
         model.unlist()

@@ -48,7 +48,7 @@ def find_versions(base_path: Path, policy: Policy) -> VersionFolders:
     """
     try:
         with os.scandir(base_path) as entries:
-            names = sorted(each.name for each in entries if number_of(each.name) is not None)
+            names = sorted(entry.name for entry in entries if number_of(entry.name) is not None)
     except (OSError, ValueError) as error:  # a ValueError says that no path holds a NUL
         reason = getattr(error, "strerror", None) or error
         raise FileError("base-path-expected", source=base_path, reason=reason) from None
@@ -58,10 +58,10 @@ def find_versions(base_path: Path, policy: Policy) -> VersionFolders:
             f"{base_path}: it holds no version, expected folders whose names are numbers, as in "
             f"{base_path / '1'}"
         )
-    wanted = _wanted(there, policy)
+    expected = _wanted(there, policy)
     if isinstance(policy, Specific):
-        warnings += _missing(base_path, wanted, policy)
-    return VersionFolders({number: there[number] for number in wanted}, tuple(warnings))
+        warnings += _missing(base_path, expected, policy)
+    return VersionFolders({number: there[number] for number in expected}, tuple(warnings))
 
 
 def _by_number(base_path: Path, names: Iterable[str]) -> tuple[dict[int, Path], list[str]]:
@@ -93,9 +93,9 @@ def _wanted(there: Mapping[int, Path], policy: Policy) -> list[int]:
             return sorted(there)
 
 
-def _missing(base_path: Path, wanted: Iterable[int], policy: Specific) -> list[str]:
+def _missing(base_path: Path, expected: Iterable[int], policy: Specific) -> list[str]:
     if not policy.versions:
         return [f"{base_path}: the policy names no specific versions, so none is served"]
-    missing = sorted(set(policy.versions) - set(wanted))
+    missing = sorted(set(policy.versions) - set(expected))
     return [f"{base_path}: it holds no version {number}, which the policy names"
             for number in missing]  # fmt: skip

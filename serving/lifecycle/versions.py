@@ -80,16 +80,18 @@ class Model(Generic[Servable]):
         self.failed = {number: folder for number, folder in self.failed.items()
                        if self.wanted.get(number) == folder}  # fmt: skip
 
-    def take(self, found: VersionFolders, unreachable: str, always_present: bool) -> list[str]:
+    def take(
+        self, version_folders: VersionFolders, unreachable: str, always_present: bool
+    ) -> list[str]:
         """Take what was found on disk, or why nothing could be; return the warnings that are new.
 
         What cannot be listed stays as it is, and so does what must always be there.
         """
         self.polled, self.unreachable = True, unreachable
-        if self.listed and not unreachable and (found.versions or not always_present):
-            self.want(found.versions)
+        if self.listed and not unreachable and (version_folders.versions or not always_present):
+            self.want(version_folders.versions)
         before = self.warnings
-        self.warnings = (*found.warnings, *self._moved(), *filter(None, [unreachable]))
+        self.warnings = (*version_folders.warnings, *self._moved(), *filter(None, [unreachable]))
         return [text for text in self.warnings if text not in before]
 
     def unlist(self) -> None:
@@ -100,7 +102,7 @@ class Model(Generic[Servable]):
     @property
     def latest(self) -> Version[Servable] | None:
         """The available version with the highest number."""
-        available = (each for each in self.live.values() if each.state == AVAILABLE)
+        available = (item for item in self.live.values() if item.state == AVAILABLE)
         return max(available, key=lambda version: version.number, default=None)
 
     def missing(self) -> list[int]:
@@ -109,15 +111,15 @@ class Model(Generic[Servable]):
 
     def abandoned(self) -> list[Version[Servable]]:
         """Return the versions that wait to be loaded and are not wanted any more, or elsewhere."""
-        return [each for each in self.live.values()
-                if each.waiting and self.wanted.get(each.number) != each.folder]  # fmt: skip
+        return [item for item in self.live.values()
+                if item.waiting and self.wanted.get(item.number) != item.folder]  # fmt: skip
 
     def superfluous(self) -> list[Version[Servable]]:
         """Return the available versions that may go, the lowest first.
 
         One that is not wanted stays as long as no wanted one is available: it serves meanwhile.
         """
-        numbers = sorted(each.number for each in self.live.values() if each.state == AVAILABLE)
+        numbers = sorted(item.number for item in self.live.values() if item.state == AVAILABLE)
         unwanted = [self.live[number] for number in numbers if number not in self.wanted]
         replaced = not self.wanted or len(unwanted) < len(numbers)
         return unwanted if replaced else unwanted[:-1]
@@ -161,11 +163,13 @@ class Model(Generic[Servable]):
             return refused("base-path-missing", reason=self.unreachable)
         policy = self.settings.policy
         named = isinstance(policy, Specific)
-        asked = policy.versions if isinstance(policy, Specific) else sorted(self.wanted)
-        bad = [number for number in asked if not self._is_available(number)]
-        if asked and (not bad or (len(bad) < len(asked) and not named)):
+        requested = policy.versions if isinstance(policy, Specific) else sorted(self.wanted)
+        bad = [number for number in requested if not self._is_available(number)]
+        if requested and (not bad or (len(bad) < len(requested) and not named)):
             return None
-        status = next((each for each in self.statuses() if bad and each.version == bad[-1]), None)
+        status = next(
+            (status for status in self.statuses() if bad and status.version == bad[-1]), None
+        )
         if status is None or status.code == "OK":
             what = f"version {bad[-1]}" if bad else "versions"
             return ServingError(

@@ -89,7 +89,7 @@ def decode_all(
     """
     check_names(INPUT_ALIAS, tensors)
     share = MAX_FILLED_BYTES // max(len(tensors), 1)
-    return {alias: decoded(each, alias, max_bytes, share) for alias, each in tensors.items()}
+    return {alias: decoded(item, alias, max_bytes, share) for alias, item in tensors.items()}
 
 
 def decode(

@@ -68,9 +68,9 @@ class ServingError(CodedError):
     @classmethod
     def of(cls, status: str, error: CodedError, source: object = "") -> "ServingError":
         """Return what a request is answered with that ends with another error."""
-        found = cls(status, *error.args)
-        found.fields = error.fields
-        return found.within(source) if source else found
+        result = cls(status, *error.args)
+        result.fields = error.fields
+        return result.within(source) if source else result
 
     @property
     def http_status(self) -> int:
@@ -94,8 +94,8 @@ def reported(error: Exception) -> ServingError:
         return ServingError.of("INVALID_ARGUMENT", error)
     if isinstance(error, MemoryError):
         return ServingError("RESOURCE_EXHAUSTED", "out-of-memory")
-    found = ServingError(
+    serving_error = ServingError(
         "INTERNAL", "call-failed-unexpectedly", kind=type(error).__name__, reason=error
     )
-    logger.warning("a call failed: %s", found)
-    return found
+    logger.warning("a call failed: %s", serving_error)
+    return serving_error

@@ -151,21 +151,21 @@ def _with_lengths(items: Iterable[bytes]) -> Iterable[bytes]:
 
 
 def _strings(name: str, shape: Sequence[int], count: int, content: memoryview) -> Array:
-    found: list[bytes] = []
+    results: list[bytes] = []
     place, stop = 0, len(content)
     whole = bytes(content)  # pieces of bytes take a quarter of the time of those of a view
     if count * _LENGTH.size <= stop:  # each has a length
-        while place + _LENGTH.size <= stop and len(found) < count:
+        while place + _LENGTH.size <= stop and len(results) < count:
             (length,) = _LENGTH.unpack_from(whole, place)
             place += _LENGTH.size
             if length > stop - place:
                 break
-            found.append(whole[place : place + length])
+            results.append(whole[place : place + length])
             place += length
-    if len(found) != count or place != stop:
+    if len(results) != count or place != stop:
         raise refused("infer-strings-invalid", name=name, shape=shape, size=stop, count=count)
     array = np.empty(count, object)
-    array[:] = found
+    array[:] = results
     return array.reshape(shape)
 
 
@@ -264,8 +264,8 @@ def check_typed_contents(head: bytes) -> None:
         for _, first, last in fields(tensor, _CONTENTS_FIELD, most=_MOST_FIELDS):
             contents = tensor[first:last]
             for number in _PLAIN_FIELDS:
-                found = fields(contents, number, most=_MOST_STRINGS)
-                plain += sum(last - first for _, first, last in found)
+                result = fields(contents, number, most=_MOST_STRINGS)
+                plain += sum(last - first for _, first, last in result)
     if len(head) - plain > MAX_NUMBER_BYTES:
         raise refused("infer-typed-contents-too-large", most=MAX_NUMBER_BYTES >> 20)
 
@@ -297,7 +297,7 @@ def write_response(response: InferResponse, is_raw: bool) -> bytes:
 
     ServingError: the protocol has no datatype for an output.
     """
-    datatypes = {name: output_datatype(name, each) for name, each in response.outputs.items()}
+    datatypes = {name: output_datatype(name, item) for name, item in response.outputs.items()}
     is_raw = is_raw or not set(datatypes.values()) <= _CONTENTS.keys()
     head = ModelInferResponse(
         model_name=response.model, model_version=response.version, id=response.id

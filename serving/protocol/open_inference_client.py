@@ -42,24 +42,28 @@ def signature_of(metadata: Any) -> Signature:
     """
     inputs, outputs = (
         {
-            each.name: Tensor("", TYPES.get(each.datatype, each.datatype), tuple(each.shape))
-            for each in tensors
+            tensor.name: Tensor(
+                "", TYPES.get(tensor.datatype, tensor.datatype), tuple(tensor.shape)
+            )
+            for tensor in tensors
         }
         for tensors in (metadata.inputs, metadata.outputs)
     )
     return Signature("", inputs, outputs, SignatureDef())
 
 
-def write_request(asked: InferRequest) -> bytes:
+def write_request(requested: InferRequest) -> bytes:
     """Return the bytes of a ModelInferRequest."""
-    head = ModelInferRequest(model_name=asked.model, model_version=asked.version, id=asked.id)
-    if asked.signature:
-        head.parameters[SIGNATURE_NAME].string_param = asked.signature
-    for name, array in asked.inputs.items():
+    head = ModelInferRequest(
+        model_name=requested.model, model_version=requested.version, id=requested.id
+    )
+    if requested.signature:
+        head.parameters[SIGNATURE_NAME].string_param = requested.signature
+    for name, array in requested.inputs.items():
         head.inputs.add(name=name, datatype=datatype_of(type_of(array)), shape=array.shape)
-    for name in asked.outputs:
+    for name in requested.outputs:
         head.outputs.add(name=name)
-    return with_raw(head, RAW_INPUT, map(_without_width, asked.inputs.values()))
+    return with_raw(head, RAW_INPUT, map(_without_width, requested.inputs.values()))
 
 
 def read_response(content: bytes) -> dict[str, Array]:
@@ -77,13 +81,13 @@ def read_response(content: bytes) -> dict[str, Array]:
     }
 
 
-def write_document(asked: InferRequest, is_binary: bool) -> tuple[bytes, dict[str, str]]:
+def write_document(requested: InferRequest, is_binary: bool) -> tuple[bytes, dict[str, str]]:
     """Return the body of a request over HTTP and its headers.
 
     Error: without binary data, an input holds bytes that are not UTF-8.
     """
     inputs, contents = [], list[bytes | memoryview]()
-    for name, array in asked.inputs.items():
+    for name, array in requested.inputs.items():
         datatype = datatype_of(type_of(array))
         tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
         if is_binary:
@@ -92,16 +96,16 @@ def write_document(asked: InferRequest, is_binary: bool) -> tuple[bytes, dict[st
         else:
             tensor["data"] = _values(name, array)
         inputs.append(tensor)
-    document: dict[str, Any] = {"id": asked.id} if asked.id else {}
+    document: dict[str, Any] = {"id": requested.id} if requested.id else {}
     parameters: dict[str, Any] = {"binary_data_output": True} if is_binary else {}
-    if asked.signature:
-        parameters[SIGNATURE_NAME] = asked.signature
+    if requested.signature:
+        parameters[SIGNATURE_NAME] = requested.signature
     if parameters:
         document["parameters"] = parameters
     document["inputs"] = inputs
-    if asked.outputs:
+    if requested.outputs:
         how = {"parameters": {"binary_data": True}} if is_binary else {}
-        document["outputs"] = [{"name": name, **how} for name in asked.outputs]
+        document["outputs"] = [{"name": name, **how} for name in requested.outputs]
     text = json.dumps(document).encode()
     if not is_binary:
         return text, {"Content-Type": "application/json"}
@@ -158,7 +162,7 @@ def _values(name: str, array: Array) -> list[Any]:
     if array.dtype.kind not in "OSU":
         return array.reshape(-1).tolist()
     try:
-        return [each.decode() for each in strings(array)]
+        return [string.decode() for string in strings(array)]
     except UnicodeDecodeError:
         raise Error("input-not-utf8", name=name) from None
 
@@ -168,7 +172,7 @@ def _flat(data: Any, datatype: str) -> Sequence[Any]:
     values = data if type(data) is list else [data]
     while values and type(values[0]) is list:
         values = list(chain.from_iterable(values))
-    return [each.encode() for each in values] if datatype == "BYTES" else values
+    return [value.encode() for value in values] if datatype == "BYTES" else values
 
 
 def _without_width(array: Array) -> Array:

@@ -105,29 +105,29 @@ def _walked(request: bytes) -> Asked:
 
 def _pair(request: bytes, start: int, end: int) -> tuple[str, int, int]:
     """Return an alias, and where its tensor is."""
-    found = list(_fields(request, start, end))
-    if [tag for tag, _, _ in found] != [_KEY, _VALUE]:
+    fields = list(_fields(request, start, end))
+    if [tag for tag, _, _ in fields] != [_KEY, _VALUE]:
         raise _UncommonError
-    (_, first, last), (_, begin, stop) = found
+    (_, first, last), (_, begin, stop) = fields
     return request[first:last].decode(), begin, stop
 
 
 def _tensor(request: bytes, view: memoryview, start: int, end: int) -> Sent:
-    found: dict[int, tuple[int, int]] = {}
+    numbers: dict[int, tuple[int, int]] = {}
     strings: list[tuple[int, int]] = []
     for tag, first, last in _fields(request, start, end):
         if tag == _STRINGS:
             strings.append((first, last))
-        elif tag in found:
+        elif tag in numbers:
             raise _UncommonError
-        found[tag] = first, last
-    dtype, _ = found.pop(_DTYPE, (0, 0))
-    found.pop(_VERSION, None)
-    first, last = found.pop(_SHAPE, (0, 0))
-    if last - first > _MOST_KEPT or len(found) > 1:
+        numbers[tag] = first, last
+    dtype, _ = numbers.pop(_DTYPE, (0, 0))
+    numbers.pop(_VERSION, None)
+    first, last = numbers.pop(_SHAPE, (0, 0))
+    if last - first > _MOST_KEPT or len(numbers) > 1:
         raise _UncommonError
     shape = _sizes(request[first:last])
-    for tag, (first, last) in found.items():
+    for tag, (first, last) in numbers.items():
         if tag == _CONTENT:
             return Sent(dtype, shape, view[first:last], _no_values)
         if tag != _tag_of(dtype):
@@ -158,16 +158,16 @@ def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, in
 
 def _number(data: bytes, position: int) -> tuple[int, int]:
     """Return a number of at most 28 bits, and where it ends."""
-    found = data[position]
-    if found < 0x80:
-        return found, position + 1
-    found &= 0x7F
+    result = data[position]
+    if result < 0x80:
+        return result, position + 1
+    result &= 0x7F
     for shift in (7, 14, 21):
         position += 1
         byte = data[position]
-        found |= (byte & 0x7F) << shift
+        result |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return found, position + 1
+            return result, position + 1
     raise _UncommonError
 
 
@@ -218,9 +218,9 @@ def _numbers(tag: int, values: memoryview, dtype: np.dtype[Any], most: int) -> A
 def _strings(
     request: bytes, places: Sequence[tuple[int, int]], _: np.dtype[Any], most: int
 ) -> Array:
-    found = np.empty(min(len(places), most), object)
-    found[:] = [request[first:last] for first, last in places[:most]]
-    return found
+    result = np.empty(min(len(places), most), object)
+    result[:] = [request[first:last] for first, last in places[:most]]
+    return result
 
 
 def _no_values(dtype: np.dtype[Any], _: int) -> Array:

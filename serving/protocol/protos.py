@@ -23,17 +23,19 @@ def __getattr__(name: str) -> Any:
     """Return a message by name, such as `PredictRequest`."""
     package = "tensorflow" if name in _OF_TENSORFLOW else "tensorflow.serving"
     try:
-        found = globals()[name] = private_messages(package, [name])[name]
+        private_message = globals()[name] = private_messages(package, [name])[name]
     except KeyError:
         raise AttributeError(f"there is no message {package}.{name}") from None
-    return found
+    return private_message
 
 
 def methods_of(service: str) -> dict[str, tuple[Any, Any]]:
     """Return the messages of a request and a response of each method of a service, by name."""
     message = message_factory.GetMessageClass
     methods = private_pool().FindServiceByName(service).methods
-    return {each.name: (message(each.input_type), message(each.output_type)) for each in methods}
+    return {
+        method.name: (message(method.input_type), message(method.output_type)) for method in methods
+    }
 
 
 _PACKAGE = "tensorflow.serving"
@@ -84,7 +86,7 @@ def _hint(text: str, descriptor: Any) -> str:
         if message.full_name == missing[1]:
             return nearest(missing[2], [field.name for field in message.fields])
         inside = [field.message_type for field in message.fields if field.message_type]
-        messages += [each for each in inside if each not in messages]
+        messages += [item for item in inside if item not in messages]
     return ""
 
 

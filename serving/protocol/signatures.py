@@ -84,30 +84,30 @@ def signatures_of(meta: MetaGraphDef) -> dict[str, Signature]:
 
 
 def signatures_in(
-    found: SignatureDefMap, unavailable: Mapping[str, str] | None = None
+    signature_def_map: SignatureDefMap, unavailable: Mapping[str, str] | None = None
 ) -> dict[str, Signature]:
     """Return the signatures by name that a server sent, with why it refuses some of them."""
     meta = MetaGraphDef()
-    for name, signature in found.signature_def.items():
+    for name, signature in signature_def_map.signature_def.items():
         meta.signature_def[name].ParseFromString(signature.SerializeToString())
     refused = unavailable or {}
     return {
-        name: replace(each, unavailable=str(refused.get(name, "")))
-        for name, each in signatures_of(meta).items()
+        name: replace(item, unavailable=str(refused.get(name, "")))
+        for name, item in signatures_of(meta).items()
     }
 
 
 def signature_map(signatures: Mapping[str, Signature]) -> SignatureDefMap:
     """Return signatures as TensorFlow Serving sends them."""
-    found = SignatureDefMap()
+    signature_def_map = SignatureDefMap()
     for name, signature in signatures.items():  # of another class where the pools differ
-        found.signature_def[name].ParseFromString(signature.proto.SerializeToString())
-    return found
+        signature_def_map.signature_def[name].ParseFromString(signature.proto.SerializeToString())
+    return signature_def_map
 
 
 def unavailable_in(signatures: Mapping[str, Signature]) -> dict[str, str]:
     """Return the reason for each signature that the server refuses, by name."""
-    return {name: each.unavailable for name, each in signatures.items() if each.unavailable}
+    return {name: item.unavailable for name, item in signatures.items() if item.unavailable}
 
 
 def _tensors(infos: Mapping[str, TensorInfo]) -> dict[str, Tensor]:

@@ -26,13 +26,13 @@ def main() -> None:
         prediction_service_pb2,
     )
 
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name in protos.__all__:
-        found |= _with_imports(getattr(protos, name).DESCRIPTOR.file, found)
+        results |= _with_imports(getattr(protos, name).DESCRIPTOR.file, results)
     for module in (model_service_pb2, prediction_log_pb2, prediction_service_pb2):
-        found |= _with_imports(module.DESCRIPTOR, found)
+        results |= _with_imports(module.DESCRIPTOR, results)
     files = descriptor_pb2.FileDescriptorSet()
-    for file in found.values():
+    for file in results.values():
         file.CopyToProto(files.file.add())
     files.MergeFrom(_compiled(Path(__file__).parent))
     content = files.SerializeToString(deterministic=True)
@@ -56,10 +56,10 @@ def _with_imports(file: Any, known: dict[str, Any]) -> dict[str, Any]:
     """Return a file behind all that it imports, by name, without those that are known."""
     if file.name in known:
         return {}
-    found: dict[str, Any] = {}
-    for each in file.dependencies:
-        found |= _with_imports(each, {**known, **found})
-    return {**found, file.name: file}
+    results: dict[str, Any] = {}
+    for dependency in file.dependencies:
+        results |= _with_imports(dependency, {**known, **results})
+    return {**results, file.name: file}
 
 
 if __name__ == "__main__":

@@ -31,9 +31,9 @@ class HttpError(CodedError):
 def from_serving(error: ServingError) -> HttpError:
     """Return what a ServingError is for a connection."""
     full = error.status == "RESOURCE_EXHAUSTED"
-    found = HttpError(error.http_status, *error.args, retry=full)
-    found.fields = error.fields
-    return found
+    http_error = HttpError(error.http_status, *error.args, retry=full)
+    http_error.fields = error.fields
+    return http_error
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,8 @@ class Parser:
     def close(self) -> None:
         """Drop what there is."""
         self._drop()
-        for each in self.requests:
-            each.close()
+        for request in self.requests:
+            request.close()
         self.requests.clear()
 
     def _drop(self) -> None:

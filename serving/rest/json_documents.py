@@ -130,12 +130,12 @@ def _count_members(document: Any, most: int) -> int:
     """Count the members of all objects; stop looking at `most`."""
     count, level = 0, [document]
     while level:
-        objects = [each for each in level if type(each) is dict]
+        objects = [item for item in level if type(item) is dict]
         count += sum(map(len, objects))
         if count >= most:
             break
-        lists = (each for each in level if type(each) is list)
-        level = list(chain.from_iterable(chain(lists, (each.values() for each in objects))))
+        lists = (item for item in level if type(item) is list)
+        level = list(chain.from_iterable(chain(lists, (object_.values() for object_ in objects))))
     return count
 
 
@@ -145,13 +145,13 @@ def _parse_leniently(text: bytes, last_feature: bool) -> Any:
     decoder = json.JSONDecoder(
         object_pairs_hook=objects.make, parse_float=_finite, parse_int=_integer
     )
-    found = text.decode(errors="surrogateescape").lstrip(" \t\r\n")
-    if "Inf" in found or "-NaN" in found:
-        found = _LITERALS.sub(_spelled_out, found)
+    result = text.decode(errors="surrogateescape").lstrip(" \t\r\n")
+    if "Inf" in result or "-NaN" in result:
+        result = _LITERALS.sub(_spelled_out, result)
     try:
-        document, end = decoder.raw_decode(found)
-        found[:end].encode()
-        if "\\ud" in found[:end].lower():
+        document, end = decoder.raw_decode(result)
+        result[:end].encode()
+        if "\\ud" in result[:end].lower():
             json.dumps(document, ensure_ascii=False).encode()
     except RecursionError:
         raise refused("json-nested-too-deep") from None
@@ -184,10 +184,10 @@ class _Objects:
 
 
 def _first_values(pairs: _Pairs) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        found.update(reversed(pairs))
-    return found
+    results = dict(pairs)
+    if len(results) < len(pairs):
+        results.update(reversed(pairs))
+    return results
 
 
 def _spelled_out(match: re.Match[str]) -> str:

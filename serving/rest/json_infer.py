@@ -111,19 +111,19 @@ def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], Infe
 
 def binary_arrays(inputs: Mapping[str, BinaryInput], content: memoryview) -> dict[str, Array]:
     """Return the inputs behind a document. ServingError: they are not as long as it says."""
-    expected = sum(each.size for each in inputs.values())
+    expected = sum(input_.size for input_ in inputs.values())
     if expected != len(content):
         raise refused("infer-binary-size", size=len(content), expected=expected)
     arrays, place = {}, 0
-    for name, each in inputs.items():
-        part = content[place : place + each.size]
-        arrays[name] = from_raw(name, each.datatype, each.shape, part)
-        place += each.size
+    for name, item in inputs.items():
+        part = content[place : place + item.size]
+        arrays[name] = from_raw(name, item.datatype, item.shape, part)
+        place += item.size
     return arrays
 
 
 def write_infer(
-    response: InferResponse, asked: InferDocument
+    response: InferResponse, requested: InferDocument
 ) -> tuple[bytes, str, Sequence[tuple[str, str]]]:
     """Return the body of an answer, its content type, and its headers.
 
@@ -134,7 +134,7 @@ def write_infer(
     for name, array in response.outputs.items():
         datatype = output_datatype(name, array)
         tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
-        if asked.outputs.get(name, asked.is_binary):
+        if requested.outputs.get(name, requested.is_binary):
             contents.append(to_raw(array))
             tensor["parameters"] = {"binary_data_size": len(contents[-1])}
         elif datatype == "BYTES":
@@ -170,12 +170,12 @@ def _shape(name: str, sizes: Any) -> tuple[int, ...]:
 
 
 def _objects(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
-    found = document.get(key)
-    if found is None:
+    value = document.get(key)
+    if value is None:
         return []
-    if type(found) is not list or not set(map(type, found)) <= {dict}:
-        raise _mistyped(f"'{key}'", found, "a list of objects")
-    return found
+    if type(value) is not list or not set(map(type, value)) <= {dict}:
+        raise _mistyped(f"'{key}'", value, "a list of objects")
+    return value
 
 
 def _text(tensor: Mapping[str, Any], key: str, where: str) -> str:
@@ -186,12 +186,12 @@ def _text(tensor: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def _parameters(tensor: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    found = tensor.get("parameters")
-    if found is None:
+    value = tensor.get("parameters")
+    if value is None:
         return {}
-    if type(found) is not dict:
-        raise _mistyped("the value of parameters", found, "an object").within(where)
-    return found
+    if type(value) is not dict:
+        raise _mistyped("the value of parameters", value, "an object").within(where)
+    return value
 
 
 def _flag(parameters: Mapping[str, Any], name: str, default: bool) -> bool:

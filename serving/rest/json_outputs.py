@@ -49,7 +49,7 @@ def to_json(alias: str, array: Array) -> bytes:
     if array.dtype == np.object_:
         binary = alias.endswith(_BINARY_SUFFIX)
         texts = np.empty(array.size, object)
-        texts[:] = [from_bytes(each, binary) for each in array.ravel().tolist()]
+        texts[:] = [from_bytes(item, binary) for item in array.ravel().tolist()]
         return orjson.dumps(texts.reshape(array.shape).tolist())
     if array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
@@ -67,12 +67,12 @@ def _pieces(array: Array) -> Iterator[bytes]:
         inner -= 1
     outer, step = shape[: inner - 1], max(_PIECE // math.prod(shape[inner:]), 1)
     sizes = [math.prod(outer[axis:]) for axis in range(len(outer))]  # in lists of this axis
-    for number, each in enumerate(array.reshape(-1, *shape[inner - 1 :])):
+    for number, item in enumerate(array.reshape(-1, *shape[inner - 1 :])):
         begun = 1 + sum(number % size == 0 for size in sizes)
         ended = 1 + sum((number + 1) % size == 0 for size in sizes)
         yield (b"," if number else b"") + b"[" * begun
-        for start in range(0, len(each), step):
-            yield (b"," if start else b"") + _numbers(each[start : start + step])[1:-1]
+        for start in range(0, len(item), step):
+            yield (b"," if start else b"") + _numbers(item[start : start + step])[1:-1]
         yield b"]" * ended
 
 
@@ -87,18 +87,18 @@ def _numbers(array: Array) -> bytes:
     return b"".join(chain.from_iterable(zip(text.split(b"null"), [*words, b""], strict=True)))
 
 
-def write_classes(found: Sequence[Sequence[Class]]) -> bytes:
+def write_classes(classes: Sequence[Sequence[Class]]) -> bytes:
     """Return the document of pairs of label and score."""
-    scores = np.array([score for example in found for _, score in example], np.float32)
+    scores = np.array([score for example in classes for _, score in example], np.float32)
     texts = iter(orjson.Fragment(to_json("scores", score)) for score in scores)
     return orjson.dumps(
-        {"results": [[[label, next(texts)] for label, _ in example] for example in found]}
+        {"results": [[[label, next(texts)] for label, _ in example] for example in classes]}
     )
 
 
-def write_values(found: Sequence[float]) -> bytes:
+def write_values(result: Sequence[float]) -> bytes:
     """Return the document of the numbers of a regression."""
-    values = orjson.Fragment(to_json("outputs", np.array(found, np.float32)))
+    values = orjson.Fragment(to_json("outputs", np.array(result, np.float32)))
     return orjson.dumps({"results": values})
 
 

@@ -49,7 +49,7 @@ class JsonReader:
         self,
         method: str,
         body: Buffer,
-        taken: Inputs | ServingError,
+        used: Inputs | ServingError,
         seconds: float | None = None,
     ) -> Document:
         """Return what `json_requests.read` does, and raise what it raises.
@@ -57,13 +57,13 @@ class JsonReader:
         ServingError as well: no process is free in so many seconds, or it died of the document.
         """
         if not self.is_large(body):
-            return read(method, body, taken)
+            return read(method, body, used)
         try:
             process = self._idle.get(timeout=seconds)
         except queue.Empty:
             raise ServingError("DEADLINE_EXCEEDED", "deadline-before-read") from None
         try:
-            found = process.read(method, body, taken)
+            result = process.read(method, body, used)
         except Error:
             process.close()
             raise ServingError("RESOURCE_EXHAUSTED", "json-reader-died") from None
@@ -71,9 +71,9 @@ class JsonReader:
             if self._closed:
                 process.close()
             self._idle.put(process)
-        if isinstance(found, ServingError):
-            raise found
-        return _unpacked(found)
+        if isinstance(result, ServingError):
+            raise result
+        return _unpacked(result)
 
     def close(self) -> None:
         """End the processes, those at work once they have read what they read."""
@@ -88,15 +88,15 @@ class _ReadingProcess:
     def __init__(self) -> None:
         self._worker: Worker | None = None
 
-    def read(self, *asked: Any) -> Any:
+    def read(self, *requested: Any) -> Any:
         """Return what `LargeDocuments.read` does. Error: the process died of it."""
         if self._worker is not None:
             try:
-                return self._ask(*asked)
+                return self._ask(*requested)
             except Error:  # maybe long before
                 self.close()
         self._worker = Worker(f"{__name__}:{LargeDocuments.__name__}")
-        return self._ask(*asked)
+        return self._ask(*requested)
 
     def close(self) -> None:
         """End the process."""
@@ -104,12 +104,12 @@ class _ReadingProcess:
         if worker is not None:
             worker.close()
 
-    def _ask(self, method: str, body: Buffer, taken: Inputs | ServingError) -> Any:
+    def _ask(self, method: str, body: Buffer, used: Inputs | ServingError) -> Any:
         assert self._worker is not None
-        found = self._worker.ask("read", method, pickle.PickleBuffer(body), taken)
+        result = self._worker.ask("read", method, pickle.PickleBuffer(body), used)
         if len(body) > _KEPT:
             self._worker.ask("rest")
-        return found
+        return result
 
 
 class LargeDocuments:
@@ -118,10 +118,10 @@ class LargeDocuments:
     def __init__(self) -> None:
         os.nice(_NICER)
 
-    def read(self, method: str, body: bytes, taken: Inputs | ServingError) -> Any:
+    def read(self, method: str, body: bytes, used: Inputs | ServingError) -> Any:
         """Return a document, or the ServingError that it ends with."""
         try:
-            return _packed(read(method, body, taken))
+            return _packed(read(method, body, used))
         except Exception as error:
             return reported(error)
 
@@ -163,7 +163,7 @@ def _packed(document: Document) -> _Packed:
 def _unpacked(packed: _Packed) -> Document:
     signature, inputs, rows, examples, infer = packed
     arrays = {
-        alias: _array(each) if isinstance(each, _Texts) else each for alias, each in inputs.items()
+        alias: _array(item) if isinstance(item, _Texts) else item for alias, item in inputs.items()
     }
     return Document(signature, arrays, rows, examples.apart(), infer)
 

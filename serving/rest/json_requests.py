@@ -41,7 +41,7 @@ def read_examples(document: dict[str, Any]) -> list[bytes]:
     if not examples:
         raise refused("json-examples-empty", key=EXAMPLES)
     return with_context(
-        context, [_example(each, f"example {n}") for n, each in enumerate(examples)]
+        context, [_example(item, f"example {n}") for n, item in enumerate(examples)]
     )
 
 
@@ -80,8 +80,8 @@ def _fill(feature: Any, name: str, values: list[Any], where: str) -> None:
     elif kinds <= {str, dict}:
         feature.bytes_list.value.extend(to_bytes(value) for value in values)
     else:
-        found = sorted({_LISTS[each] for each in kinds})
-        raise refused("json-feature-mixed", source=words, name=name, got=found)
+        results = sorted({_LISTS[item] for item in kinds})
+        raise refused("json-feature-mixed", source=words, name=name, got=results)
 
 
 _LISTS = {int: "int64", bool: "int64", float: "float", str: "bytes", dict: "bytes"}
@@ -106,7 +106,7 @@ class Document:
 
 
 def read(
-    method: str, body: bytes | bytearray | memoryview, taken: Inputs | ServingError
+    method: str, body: bytes | bytearray | memoryview, used: Inputs | ServingError
 ) -> Document:
     """Return what the body of a call of a method asks, of a model whose signatures take this.
 
@@ -119,16 +119,16 @@ def read(
     signature = signature_name(document)
     if method != "predict":
         return Document(signature, examples=read_examples(document))
-    if isinstance(taken, ServingError):
-        raise taken
+    if isinstance(used, ServingError):
+        raise used
     name = signature or DEFAULT
-    if name not in taken:
+    if name not in used:
         raise refused("json-signature-missing", name=name)
-    inputs, rows = read_inputs(document, taken[name])
+    inputs, rows = read_inputs(document, used[name])
     return Document(signature, inputs, rows)
 
 
 def with_content(document: Document, content: memoryview) -> Document:
     """Return a document with the inputs whose binary data follows it. ServingError: wrong sizes."""
-    found = binary_arrays(document.infer.binary_inputs, content)
-    return replace(document, inputs={**document.inputs, **found}) if found else document
+    result = binary_arrays(document.infer.binary_inputs, content)
+    return replace(document, inputs={**document.inputs, **result}) if result else document

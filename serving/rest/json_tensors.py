@@ -95,13 +95,13 @@ def _batch(alias: str, rows: list[Any], dtype: str) -> Array:
         except ServingError as error:
             bad, why = middle, error
     try:
-        wanted, got = (to_array(alias, rows[number], dtype) for number in (0, good))
+        requested, got = (to_array(alias, rows[number], dtype) for number in (0, good))
     except ServingError as error:
         raise _row_refused(good, "", error) from None
-    if wanted.size != got.size:
-        why = refused("json-row-size", name=alias, expected=wanted.size, got=got.size)
-    elif wanted.shape != got.shape:
-        why = refused("json-row-shape", name=alias, expected=_text(wanted), got=_text(got))
+    if requested.size != got.size:
+        why = refused("json-row-size", name=alias, expected=requested.size, got=got.size)
+    elif requested.shape != got.shape:
+        why = refused("json-row-shape", name=alias, expected=_text(requested), got=_text(got))
     raise _row_refused(good, "", why)
 
 
@@ -142,21 +142,21 @@ def _unfold(alias: str, value: Any) -> tuple[list[Any], tuple[int, ...]]:
     shape: list[int] = []
     while level and type(level[0]) is list:
         size = len(level[0])
-        for number, each in _unless(set(map(type, level)) == {list}, level):
-            if type(each) is not list:
+        for number, item in _unless(set(map(type, level)) == {list}, level):
+            if type(item) is not list:
                 raise refused(
                     "json-value-level",
                     name=alias,
-                    got=shown(each),
+                    got=shown(item),
                     level=len(shape) + 1,
                     number=number,
                 )
-        for number, each in _unless(set(map(len, level)) == {size}, level):
-            if len(each) != size:
+        for number, item in _unless(set(map(len, level)) == {size}, level):
+            if len(item) != size:
                 raise refused(
                     "json-list-size",
                     name=alias,
-                    count=len(each),
+                    count=len(item),
                     level=len(shape),
                     expected=size,
                     number=number,

@@ -84,13 +84,13 @@ class Listener:
     def in_flight(self) -> int:
         """How many calls are not answered yet."""
         with self._changed:
-            return sum(each.answers for each in self._connections)
+            return sum(connection.answers for connection in self._connections)
 
     @property
     def arriving(self) -> int:
         """How many calls have come in part."""
         with self._changed:
-            return sum(each.arrives for each in self._connections)
+            return sum(connection.arrives for connection in self._connections)
 
     def close(self) -> None:
         """Take no more connections, and close those that there are."""
@@ -100,8 +100,8 @@ class Listener:
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
         with self._changed:
-            for each in self._connections:
-                each.cut()
+            for connection in self._connections:
+                connection.cut()
 
     def answer(self, request: Request) -> Response:
         """Answer a request."""
@@ -156,10 +156,13 @@ class Listener:
         many, do not end those that are kept for later calls.
         """
         with self._changed:
-            waiting = [(each.served, each.waits_since, each) for each in self._connections]
+            waiting = [
+                (connection.served, connection.waits_since, connection)
+                for connection in self._connections
+            ]
             oldest = min(
-                ((served, since, each) for served, since, each in waiting if since is not None),
-                key=lambda found: found[:2],
+                ((served, since, item) for served, since, item in waiting if since is not None),
+                key=lambda result: result[:2],
                 default=None,
             )
             if oldest is not None:

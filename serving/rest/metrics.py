@@ -61,7 +61,7 @@ class Gauge:
     def replace(self, begins: tuple[str, ...], values: Iterable[tuple[str, ...]]) -> None:
         """Let these hold from now on, instead of those whose first values are `begins`."""
         with self._lock:
-            others = {each for each in self._values if each[: len(begins)] != begins}
+            others = {value for value in self._values if value[: len(begins)] != begins}
             self._values = frozenset(others.union(values))
 
     def lines(self) -> Iterable[str]:
@@ -96,9 +96,9 @@ class Histogram:
     def lines(self) -> Iterable[str]:
         """Yield the lines of the page; a bucket counts all below its limit."""
         with self._lock:
-            found = sorted((key, list(series)) for key, series in self._series.items())
+            results = sorted((key, list(series)) for key, series in self._series.items())
         limits = [f"{limit:g}" for limit in self._limits] + ["+Inf"]
-        for key, (*counts, total) in found:
+        for key, (*counts, total) in results:
             labels = _labels(self.labels, key)
             count = 0
             for limit, more in zip(limits, counts, strict=True):
@@ -164,8 +164,8 @@ class Metrics:
         """Return the page."""
         lines: list[str] = []
         upstream = (self.latency, self.queuing, self.requests, self.runtime, self.warm_up)
-        for each in (*upstream, self.engines, self.unlogged):
-            lines += [f"# TYPE {each.name} {each.kind}", *each.lines()]
+        for item in (*upstream, self.engines, self.unlogged):
+            lines += [f"# TYPE {item.name} {item.kind}", *item.lines()]
         return "".join(f"{line}\n" for line in lines).encode()
 
 

@@ -52,26 +52,26 @@ class OpenInference:
             is_ready = is_available(self._models.status(target.name, target.version, target.label))
         except ServingError as error:
             return error_response(404, error.message)
-        found = {"name": target.name, "ready": is_ready}
-        return Response(200 if is_ready else 503, orjson.dumps(found))
+        results = {"name": target.name, "ready": is_ready}
+        return Response(200 if is_ready else 503, orjson.dumps(results))
 
     def model_metadata(self, target: Target) -> bytes:
         """Return the versions of a model, and what it takes and gives. ServingError: none."""
         _, signatures = self._plane.signatures(target)
-        found = model_metadata(target.name, signatures, self._models.status(target.name))
+        result = model_metadata(target.name, signatures, self._models.status(target.name))
         document: dict[str, Any] = {
-            "name": found.name,
-            "versions": found.versions,
+            "name": result.name,
+            "versions": result.versions,
             "platform": PLATFORM,
-            "inputs": found.inputs,
-            "outputs": found.outputs,
+            "inputs": result.inputs,
+            "outputs": result.outputs,
         }
         return orjson.dumps(document)
 
     def infer(self, target: Target, document: Document, caller: Requester) -> Response:
         """Return the outputs of a model. ServingError: it cannot be called so."""
-        asked = document.infer
-        answer = self._plane.infer(target, document.inputs, list(asked.outputs), caller)
-        response = InferResponse(answer.name, str(answer.version), asked.id, answer.outputs)
-        body, content_type, headers = write_infer(response, asked)
+        requested = document.infer
+        answer = self._plane.infer(target, document.inputs, list(requested.outputs), caller)
+        response = InferResponse(answer.name, str(answer.version), requested.id, answer.outputs)
+        body, content_type, headers = write_infer(response, requested)
         return Response(200, body, content_type, headers)

@@ -69,14 +69,16 @@ def _parse_v2(method: str, path: str) -> tuple[str, Target]:
     if match is None:
         raise ServingError("NOT_FOUND", "rest-path-missing", method=method, path=path)
     name, version, act = match.groups()
-    asked = "server_metadata" if name is None else act or "metadata"
-    wanted = ("POST",) if asked == "infer" else _READING
-    if method not in wanted:
-        raise refused("rest-method", path=path.partition("?")[0], expected=wanted[0], method=method)
+    asked_for = "server_metadata" if name is None else act or "metadata"
+    requested = ("POST",) if asked_for == "infer" else _READING
+    if method not in requested:
+        raise refused(
+            "rest-method", path=path.partition("?")[0], expected=requested[0], method=method
+        )
     if name is None:
-        return asked, Target("")
+        return asked_for, Target("")
     return (
-        asked if asked == "infer" else f"model_{asked}",
+        asked_for if asked_for == "infer" else f"model_{asked_for}",
         Target.named(unquote(name), unquote(version or "")),
     )
 
@@ -87,10 +89,10 @@ def method_of(method: str, path: str) -> tuple[str, str]:
     if probe and method in _READING:
         return probe, ""
     try:
-        asked, target = parse_path(method, path)
+        requested, target = parse_path(method, path)
     except ServingError:
         return method, ""
-    return _METHODS.get(asked, method), target.name
+    return _METHODS.get(requested, method), target.name
 
 
 def _target(name: str, version: str | None, label: str | None) -> Target:

@@ -198,8 +198,8 @@ class Rest:
             if re.match("https?://", request.headers.get("origin", "")):
                 return b""
             raise ServingError("FAILED_PRECONDITION", "cors-origin-missing")
-        asked, target = parse_path(request.method, path)
-        match asked:
+        requested, target = parse_path(request.method, path)
+        match requested:
             case "models":
                 return orjson.dumps({"models": sorted(self._models.names)})
             case "status":
@@ -213,7 +213,7 @@ class Rest:
             case "model_ready":
                 return self._open_inference.model_ready(target)
             case _:
-                return self._called(target, asked, request)
+                return self._called(target, requested, request)
 
     def _called(self, target: Target, method: str, request: Request) -> bytes | Response:
         deadline = time.monotonic() + self._seconds if self._seconds > 0 else None
@@ -236,10 +236,10 @@ class Rest:
             body = _body(request, self._settings.limits)
             if method == "infer":
                 body, content = split_body(body, request.headers)
-            taken = self._taken(target) if method == "predict" else {}
+            used = self._taken(target) if method == "predict" else {}
             if not self._reader.is_large(body):
-                return with_content(self._reader.read(method, body, taken), content)
-        document = self._reader.read(method, body, taken, caller.seconds_left())
+                return with_content(self._reader.read(method, body, used), content)
+        document = self._reader.read(method, body, used, caller.seconds_left())
         return with_content(document, content)
 
     def _taken(self, target: Target) -> Inputs | ServingError:
@@ -261,22 +261,22 @@ class Rest:
         return write_values(self._plane.regress(target, document.examples, caller).values)
 
     def _status(self, target: Target) -> bytes:
-        found = [
+        results = [
             {
-                "version": str(each.version),
-                "state": each.state,
-                "status": {"error_code": each.code, "error_message": each.message},
+                "version": str(item.version),
+                "state": item.state,
+                "status": {"error_code": item.code, "error_message": item.message},
             }
-            for each in self._models.status(target.name, target.version, target.label)
+            for item in self._models.status(target.name, target.version, target.label)
         ]
-        return orjson.dumps({"model_version_status": found})
+        return orjson.dumps({"model_version_status": results})
 
     def _metadata(self, target: Target) -> bytes:
         answer, signatures = self._plane.signatures(target)
-        found: dict[str, Any] = {"signature_def": _plain(signature_map(signatures))}
+        results: dict[str, Any] = {"signature_def": _plain(signature_map(signatures))}
         if reasons := unavailable_in(signatures):
-            found[UNAVAILABLE] = reasons
-        return orjson.dumps({"model_spec": _plain(answer.spec), "metadata": found})
+            results[UNAVAILABLE] = reasons
+        return orjson.dumps({"model_spec": _plain(answer.spec), "metadata": results})
 
     @contextmanager
     def _reading(self, target: Target, method: str) -> Iterator[None]:

@@ -75,20 +75,20 @@ def _default_of(graph: Graph, tensor: Tensor) -> bool:
 
 def example(sample: Mapping[str, Array]) -> Example:
     """Return one sample, an array for each alias, as a tf.Example; their shapes do not matter."""
-    found = Example()
+    result = Example()
     for alias, array in sample.items():
-        feature = found.features.feature[alias]
+        feature = result.features.feature[alias]
         kind = _kind("string" if array.dtype.kind in "OSU" else array.dtype.name)
         values = array.reshape(-1)
         if kind == "string":
             feature.bytes_list.value.extend(
-                each if isinstance(each, bytes) else str(each).encode() for each in values.tolist()
+                item if isinstance(item, bytes) else str(item).encode() for item in values.tolist()
             )
         elif kind == "int64":
             feature.int64_list.value.extend(values.astype(np.int64).tolist())
         else:
             feature.float_list.value.extend(values.astype(np.float32).tolist())
-    return found
+    return result
 
 
 def _check(graph: Graph, alias: str, tensor: Tensor) -> None:

@@ -36,16 +36,16 @@ def requests(
     spec = protos.ModelSpec(name=model, signature_name=name)
     for feed in feeds:
         if signature.method_name == CLASSIFY:
-            asked = protos.ClassificationRequest(model_spec=spec, input=_examples(feed))
-            yield protos.PredictionLog(classify_log={"request": asked})
+            requested = protos.ClassificationRequest(model_spec=spec, input=_examples(feed))
+            yield protos.PredictionLog(classify_log={"request": requested})
         elif signature.method_name == REGRESS:
-            asked = protos.RegressionRequest(model_spec=spec, input=_examples(feed))
-            yield protos.PredictionLog(regress_log={"request": asked})
+            requested = protos.RegressionRequest(model_spec=spec, input=_examples(feed))
+            yield protos.PredictionLog(regress_log={"request": requested})
         elif signature.method_name == PREDICT:
-            asked = protos.PredictRequest(model_spec=spec)
+            requested = protos.PredictRequest(model_spec=spec)
             for alias, array in feed.items():
-                encode(array, type_name(signature.inputs[alias].dtype), asked.inputs[alias])
-            yield protos.PredictionLog(predict_log={"request": asked})
+                encode(array, type_name(signature.inputs[alias].dtype), requested.inputs[alias])
+            yield protos.PredictionLog(predict_log={"request": requested})
 
 
 def _examples(feed: Mapping[str, Array]) -> protos.Input:
@@ -63,10 +63,10 @@ def some(feeds: Iterable[Mapping[str, Array]], count: int) -> Iterator[Mapping[s
         yield feeds[number * (len(feeds) - 1) // max(count - 1, 1)]
 
 
-def write_requests(found: Iterable[protos.PredictionLog]) -> Iterator[bytes]:
+def write_requests(prediction_logs: Iterable[protos.PredictionLog]) -> Iterator[bytes]:
     """Yield the bytes of the file of such requests."""
-    for each in found:
-        yield framed(each.SerializeToString(deterministic=True))
+    for prediction_log in prediction_logs:
+        yield framed(prediction_log.SerializeToString(deterministic=True))
 
 
 def read_requests(folder: Path) -> Iterator[protos.PredictionLog]:

@@ -37,13 +37,13 @@ def versions_in(folder: Path) -> dict[int, Path]:
 
 def models_in(base: Path) -> dict[str, Path]:
     """Return the newest version of each model in a folder of models, by the model's name."""
-    found = {}
+    results = {}
     for folder in sorted(base.iterdir()) if base.is_dir() else ():
         if folder.is_dir() and _NAME.fullmatch(folder.name) and number_of(folder.name) is None:
             versions = {n: path for n, path in versions_in(folder).items() if path.is_dir()}
             if versions:
-                found[folder.name] = versions[max(versions)]
-    return found
+                results[folder.name] = versions[max(versions)]
+    return results
 
 
 def check_name(name: str) -> str:
@@ -75,13 +75,13 @@ def write_version(
     FileError: the version exists, or cannot be written; then nothing is.
     """
     folder = base / check_name(name)
-    made = [each for each in (folder, base) if not os.path.exists(each)]
+    made = [item for item in (folder, base) if not os.path.exists(item)]
     try:
         return _written(folder, files, version, check)
     finally:
-        for each in made:
+        for item in made:
             with contextlib.suppress(OSError):  # it holds a version, or another exporter's work
-                each.rmdir()
+                item.rmdir()
 
 
 def _written(
@@ -109,13 +109,13 @@ def _written(
 
 def check_free(folder: Path, version: int | None) -> None:
     """Raise FileError for a version that exists, under whatever spelling."""
-    taken = versions_in(folder)
-    if version in taken:
-        raise FileError("version-exists", source=taken[version], next=_next(taken))
+    used = versions_in(folder)
+    if version in used:
+        raise FileError("version-exists", source=used[version], next=_next(used))
 
 
-def _next(taken: Iterable[int]) -> int:
-    return max([0, *taken]) + 1
+def _next(used: Iterable[int]) -> int:
+    return max([0, *used]) + 1
 
 
 def _publish(partial: Path, folder: Path, version: int | None) -> Path:

@@ -48,19 +48,19 @@ def channel_arguments(text: str) -> list[ChannelOption]:
 
     Error: it is written otherwise.
     """
-    found: list[ChannelOption] = []
-    for each in filter(None, text.split(",")):
-        key, equals, value = each.partition("=")
+    result: list[ChannelOption] = []
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
         if not (key and equals):
             raise Error(
                 "unexpected",
                 what="--grpc_channel_arguments",
-                got=each,
+                got=part,
                 expected="key=value, as grpc.max_connection_age_ms=2000",
             )
         whole = value.removeprefix("-").isdecimal() and abs(int(value)) < 1 << 31
-        found.append((key, int(value) if whole else value))
-    return found
+        result.append((key, int(value) if whole else value))
+    return result
 
 
 def check_ports(settings: ServerSettings) -> None:
@@ -118,9 +118,9 @@ _SHUT = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 def listening_sockets(port: int) -> Iterator[socket.socket]:
     """Yield copies of the sockets that listen on a port, each open until the next one."""
-    for _, found in _sockets(port, "", listening=True):
-        with found:
-            yield found
+    for _, result in _sockets(port, "", listening=True):
+        with result:
+            yield result
 
 
 def refuse_connections(port: int, path: str = "") -> None:
@@ -128,8 +128,8 @@ def refuse_connections(port: int, path: str = "") -> None:
 
     A socket of which nobody knows takes its place: of one that was shut down, gRPC complains.
     """
-    for file, found in _sockets(port, path, listening=True):
-        with found, socket.socket(socket.AF_UNIX) as unknown:
+    for file, result in _sockets(port, path, listening=True):
+        with result, socket.socket(socket.AF_UNIX) as unknown:
             unknown.bind("")
             unknown.listen()
             unknown.setblocking(False)
@@ -142,12 +142,12 @@ def hang_up(port: int, path: str = "") -> None:
     What was written arrives first, but for who does not read for a second.
     """
     with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(each) for _, each in _sockets(port, path, listening=False)]
-        _until_none(found, _unread, _DELIVERY_SECONDS)
-        for each in found:
+        results = [stack.enter_context(item) for _, item in _sockets(port, path, listening=False)]
+        _until_none(results, _unread, _DELIVERY_SECONDS)
+        for result in results:
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_WR)
-        _until_none(found, _is_open, _FAREWELL_SECONDS)
+                result.shutdown(socket.SHUT_WR)
+        _until_none(results, _is_open, _FAREWELL_SECONDS)
 
 
 def _sockets(port: int, path: str, listening: bool) -> Iterator[tuple[int, socket.socket]]:
@@ -176,13 +176,13 @@ def _listens(one: socket.socket) -> bool:
 
 
 def _until_none(
-    found: Sequence[socket.socket], holds: Callable[[socket.socket], bool], seconds: float
+    sockets: Sequence[socket.socket], holds: Callable[[socket.socket], bool], seconds: float
 ) -> None:
     """Wait until something has been false for each, if only for a moment."""
-    end, left = time.monotonic() + seconds, [each for each in found if holds(each)]
+    end, left = time.monotonic() + seconds, [item for item in sockets if holds(item)]
     while left and time.monotonic() < end:
         time.sleep(_LOOK_SECONDS)
-        left = [each for each in left if holds(each)]
+        left = [item for item in left if holds(item)]
 
 
 def _unread(connection: socket.socket) -> bool:

@@ -163,8 +163,8 @@ class Server:
 
     def _versions(self, name: str) -> list[int]:
         with contextlib.suppress(ServingError):
-            found = self.models.status(name)
-            return [each.version for each in found if each.state == AVAILABLE]
+            result = self.models.status(name)
+            return [item.version for item in result if item.state == AVAILABLE]
         return []
 
     def _calls(self) -> GrpcCalls:
@@ -278,14 +278,14 @@ class Server:
 
     def _reread(self, path: Path, last: Any) -> Any:
         try:
-            found: tuple[ModelSettings, ...] = read_models(path)
-            if found != tuple(last):
+            result: tuple[ModelSettings, ...] = read_models(path)
+            if result != tuple(last):
                 logger.info("%s has changed", path)
-                self.models.configure(found)
+                self.models.configure(result)
         except (Error, ServingError) as error:
             logger.warning("%s", error)
             return last
-        return found
+        return result
 
 
 def _limits(settings: ServerSettings) -> HttpLimits:

@@ -76,7 +76,7 @@ def settings_of(
     models, file = _models(base_dir, flags)
     loading = _loading(flags)
     slots = max(cores() // max(loading.intra_op, 1), 1)
-    plain = {each.name: getattr(flags, each.name) for each in fields(PlainFlags)}
+    plain = {field_.name: getattr(flags, field_.name) for field_ in fields(PlainFlags)}
     if flags.rest_plain:
         logger.warning("REST is plain HTTP, as --rest_plain says; TLS is for gRPC alone")
     plain["max_in_flight"] = min(filter(None, (flags.max_in_flight, flags.grpc_max_threads)))
@@ -150,6 +150,6 @@ def _loading(flags: ServerFlags) -> Loading:
     if both is not None and (intra is not None or inter is not None):
         raise Error("parallelism-options")
     ours = Loading(allow_ops=tuple(flags.allow_ops), engine=flags.engine)
-    threads = [next(each for each in (one, both, usual) if each is not None)
+    threads = [next(item for item in (one, both, usual) if item is not None)
                for one, usual in ((intra, ours.intra_op), (inter, ours.inter_op))]  # fmt: skip
     return replace(ours, intra_op=threads[0], inter_op=threads[1])

@@ -45,17 +45,17 @@ def _do_nothing(_: int, __: FrameType | None) -> None:
 
 
 def _obey(pipe: int) -> None:
-    while told := os.read(pipe, 1):
-        if told[0] == _REOPENING:
+    while reported := os.read(pipe, 1):
+        if reported[0] == _REOPENING:
             for reopen in list(_reopened):
                 reopen()
-        if told[0] in _ENDING:
+        if reported[0] in _ENDING:
             if _came.is_set():
-                os._exit(128 + told[0])
+                os._exit(128 + reported[0])
             time.sleep(_ONE_SECONDS)
             if select.select([pipe], [], [], 0)[0]:
                 os.read(pipe, 1 << 16)
-            _numbers.append(told[0])
+            _numbers.append(reported[0])
             _came.set()
 
 
@@ -100,7 +100,7 @@ def go_on(ports: Sequence[PortCalls], seconds: float, more: float) -> None:
     begin = time.monotonic()
     _wait_until(lambda: False, begin + seconds)
     _wait_until(
-        lambda: time.monotonic() - max(each.last_began for each in ports) >= _QUIET_SECONDS,
+        lambda: time.monotonic() - max(port.last_began for port in ports) >= _QUIET_SECONDS,
         begin + seconds + more,
     )
 
@@ -110,19 +110,19 @@ def refuse_and_answer(ports: Sequence[PortCalls], end: float) -> bool:
 
     One that does not come whole is left out soon: its caller is told nothing and may repeat it.
     """
-    for each in ports:
-        each.closing = True
+    for item in ports:
+        item.closing = True
     begin = idle_since = time.monotonic()
 
     def answered() -> bool:
         nonlocal idle_since
         now = time.monotonic()
-        arriving = now - begin < _ARRIVING_SECONDS and any(each.arriving for each in ports)
-        if arriving or any(each.in_flight for each in ports):
+        arriving = now - begin < _ARRIVING_SECONDS and any(port.arriving for port in ports)
+        if arriving or any(port.in_flight for port in ports):
             idle_since = now
         return now - idle_since >= _SURE_SECONDS
 
-    return _wait_until(answered, end) or not any(each.in_flight for each in ports)
+    return _wait_until(answered, end) or not any(port.in_flight for port in ports)
 
 
 def _wait_until(condition: Callable[[], bool], end: float) -> bool:

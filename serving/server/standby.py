@@ -70,8 +70,8 @@ class Standby:
         with self._lock:
             self._ready += change
             for port in self._ports:
-                for each in listening_sockets(port):
-                    _choose_worker(each, self._ready)
+                for listening_socket in listening_sockets(port):
+                    _choose_worker(listening_socket, self._ready)
 
     def close(self) -> None:
         """Stop listening; what is closed stays so."""
@@ -98,8 +98,8 @@ def _choose_worker(shared: socket.socket, ready: int) -> None:
         struct.pack("HBBI", code, 0, 0, value)
         for code, value in (steps if ready else [(_RETURN, 0)])
     )
-    kept = ctypes.create_string_buffer(program, len(program))
-    filter_of = struct.pack("HP", len(program) // 8, ctypes.addressof(kept))
+    retained = ctypes.create_string_buffer(program, len(program))
+    filter_of = struct.pack("HP", len(program) // 8, ctypes.addressof(retained))
     shared.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, filter_of)
 
 

@@ -124,8 +124,8 @@ def _reserved(settings: ServerSettings) -> Iterator[ServerSettings]:
         rest = None if rest is None else hold(rest, "--rest_api_port")
         yield replace(settings, port=port, rest_api_port=rest)
     finally:
-        for each in held:
-            each.close()
+        for item in held:
+            item.close()
 
 
 class _Worker:

@@ -106,9 +106,9 @@ def document(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): document(each) for key, each in value.items()}
+        return {str(key): document(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [document(each) for each in value]
+        return [document(item) for item in value]
     if isinstance(value, AbstractSet):
         return sorted(map(document, value))
     if isinstance(value, os.PathLike):
@@ -126,54 +126,54 @@ class Documented:
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data, as `--json` shows it. Numbers that are not finite are null."""
-        found: dict[str, Any] = document(self)
-        return found
+        results: dict[str, Any] = document(self)
+        return results
 
 
 @functools.cache
 def members(kind: Any) -> tuple[Member, ...]:
     """Return what is written of a class: fields that are not hidden, and marked properties."""
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-    found = {each.name: Member(each.name, each.type, _how(each.type), each.default)
-             for each in fields if not each.name.startswith("_")}  # fmt: skip
+    results = {field_.name: Member(field_.name, field_.type, _how(field_.type), field_.default)
+             for field_ in fields if not field_.name.startswith("_")}  # fmt: skip
     for home in reversed(kind.__mro__):
         for name, value in vars(home).items():
             how = getattr(getattr(value, "fget", None), "__written__", None)
             if how is not None:
-                found[name] = Member(name, value.fget.__annotations__.get("return", Any), how)
-    return tuple(each for each in found.values() if not each.how.hidden)
+                results[name] = Member(name, value.fget.__annotations__.get("return", Any), how)
+    return tuple(result for result in results.values() if not result.how.hidden)
 
 
 def _how(type_: Any) -> Written:
     marks = type_.__metadata__ if get_origin(type_) is Annotated else ()
-    return next((each for each in marks if isinstance(each, Written)), Written())
+    return next((mark for mark in marks if isinstance(mark, Written)), Written())
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:
     kind: Any = type(value)
     yield from getattr(kind, "HEAD", {}).items()
     omits = getattr(kind, "OMIT_DEFAULTS", False)
-    for each in members(kind):
-        found, how = getattr(value, each.name), each.how
-        found = found if how.by is None else how.by(found)
-        is_empty = found is None or (hasattr(found, "__len__") and not len(found))
-        if (how.if_set and is_empty) or (omits and found == each.default):
+    for member in members(kind):
+        result, how = getattr(value, member.name), member.how
+        result = result if how.by is None else how.by(result)
+        is_empty = result is None or (hasattr(result, "__len__") and not len(result))
+        if (how.if_set and is_empty) or (omits and result == member.default):
             continue
         if how.flat:
-            yield from ({} if found is None else document(found)).items()
+            yield from ({} if result is None else document(result)).items()
         elif how.or_null and is_empty:
-            yield each.key, None
+            yield member.key, None
         else:
-            yield each.key, _rounded(document(found), how.digits)
+            yield member.key, _rounded(document(result), how.digits)
 
 
 def _rounded(plain: Any, digits: int | None) -> Any:
     if digits is None:
         return plain
     if isinstance(plain, list):
-        return [_rounded(each, digits) for each in plain]
+        return [_rounded(item, digits) for item in plain]
     if isinstance(plain, dict):
-        return {key: _rounded(each, digits) for key, each in plain.items()}
+        return {key: _rounded(item, digits) for key, item in plain.items()}
     return round(plain, digits) if isinstance(plain, float) else plain
 
 
@@ -225,8 +225,8 @@ class AsHtml(Documented):
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook; what cannot be drawn shows as `repr` does."""
-        found: str = _drawing().html_of(self)
-        return found
+        name: str = _drawing().html_of(self)
+        return name
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the same as text, where it stands alone; a result may hold a million latencies."""

@@ -59,8 +59,8 @@ class CodedError(Exception):
         """Return the sentence."""
         given = self.args[0] if self.args else ""
         template = messages.template(given)
-        found = None if template is None else messages.render(template, self.fields)
-        message = super().__str__() if found is None else found
+        result = None if template is None else messages.render(template, self.fields)
+        message = super().__str__() if result is None else result
         source = self.fields.get("source")
         return f"{source}: {message}" if source else message
 
@@ -76,7 +76,7 @@ class CodedError(Exception):
     def within(self, source: object = "", kind: "type[CodedError] | None" = None) -> Self:
         """Return the same error, found in `source`; as another class, where `kind` is given."""
         changed: Any = copy.copy(self)
-        if sources := [str(each) for each in (source, self.fields.get("source")) if each]:
+        if sources := [str(item) for item in (source, self.fields.get("source")) if item]:
             changed.fields = {**self.fields, "source": ": ".join(sources)}
         if kind is not None:
             changed.__class__ = kind
@@ -96,7 +96,7 @@ class CodedError(Exception):
 def _finite(value: Plain) -> Plain:
     """Return a value without numbers that JSON has not."""
     if isinstance(value, list):
-        return [_finite(each) for each in value]
+        return [_finite(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -122,7 +122,7 @@ def plain(value: object) -> Plain:
     if callable(item := getattr(value, "item", None)) and getattr(value, "ndim", 1) == 0:
         return plain(item())  # a number of NumPy
     if isinstance(value, Collection | Iterator) and not isinstance(value, bytes):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     return str(value)
 
 
@@ -256,7 +256,7 @@ def says_no_memory(text: str) -> bool:
 
 def lacks_memory(error: BaseException) -> bool:
     """Say whether something failed because a process may take no more memory, whoever says so."""
-    kinds = {each.__name__ for each in type(error).__mro__}
+    kinds = {item.__name__ for item in type(error).__mro__}
     if kinds & {"MemoryError", "ResourceExhaustedError", "LimitError"}:
         return True
     return getattr(error, "errno", None) == errno.ENOMEM or says_no_memory(str(error))
@@ -264,8 +264,10 @@ def lacks_memory(error: BaseException) -> bool:
 
 def failed(code: str, error: BaseException, /, **fields: object) -> Error:
     """Return the error for what a library raised: of the graph, or of the memory that ran out."""
-    found = GraphError(code, **fields)
-    return LimitError("not-enough-memory", reason=found) if lacks_memory(error) else found
+    graph_error = GraphError(code, **fields)
+    return (
+        LimitError("not-enough-memory", reason=graph_error) if lacks_memory(error) else graph_error
+    )
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str], hint: str = "") -> GraphError:
@@ -300,7 +302,7 @@ def nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
     import difflib
 
     close = difflib.get_close_matches(name, known[:20_000], n=3, cutoff=0.6)
-    close = close or [each for each in known if name and each.startswith(name)][:3]
+    close = close or [item for item in known if name and item.startswith(name)][:3]
     return _hint(close)
 
 
@@ -310,7 +312,7 @@ def misspelt(name: str, known: list[str] | tuple[str, ...]) -> str:
 
     most = 2 if len(name) > 5 else 1
     close = difflib.get_close_matches(name, known[:20_000], n=3, cutoff=0.6)
-    return _hint([each for each in close if _distance(name, each) <= most])
+    return _hint([item for item in close if _distance(name, item) <= most])
 
 
 def _hint(close: list[str]) -> str:
@@ -322,6 +324,6 @@ def _distance(one: str, other: str) -> int:
     row = list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):
         before, row = row, [i]
-        for j, each in enumerate(other, 1):
-            row.append(min(before[j] + 1, row[-1] + 1, before[j - 1] + (letter != each)))
+        for j, item in enumerate(other, 1):
+            row.append(min(before[j] + 1, row[-1] + 1, before[j - 1] + (letter != item)))
     return row[-1]

@@ -49,13 +49,13 @@ def declared(annotation: Any) -> tuple[Any, Flag]:
     if get_origin(annotation) is not Annotated:
         return annotation, Flag()
     type_, *metadata = get_args(annotation)
-    return type_, next((each for each in metadata if isinstance(each, Flag)), Flag())
+    return type_, next((item for item in metadata if isinstance(item, Flag)), Flag())
 
 
 def alternatives(type_: Any) -> tuple[Any, ...]:
     """Return the types of a union without None; of another type, it alone."""
     kinds = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
-    return tuple(each for each in kinds if each is not type(None))
+    return tuple(kind for kind in kinds if kind is not type(None))
 
 
 def is_range(low: float, high: float) -> bool:

@@ -47,8 +47,8 @@ CATALOGUE = Path(__file__).with_name("messages.json")
 @functools.cache
 def catalogue() -> dict[str, str]:
     """Return the templates by code; they are read when the first error is shown."""
-    found: dict[str, str] = json.loads(CATALOGUE.read_bytes())
-    return found
+    names: dict[str, str] = json.loads(CATALOGUE.read_bytes())
+    return names
 
 
 def template(code: object) -> str | None:
@@ -62,7 +62,7 @@ class _MessageFormatter(string.Formatter):
 
     def convert_field(self, value: Any, conversion: Any) -> Any:
         if conversion == "q":
-            return [f"'{each}'" for each in (value if isinstance(value, list) else [value])]
+            return [f"'{item}'" for item in (value if isinstance(value, list) else [value])]
         return super().convert_field(value, conversion)
 
     def format_field(self, value: Any, format_spec: str) -> str:

@@ -134,17 +134,17 @@ class CompiledCache:
 
     def _is_private(self) -> bool:
         """Say whether nobody else can write there: OpenVINO trusts what it reads."""
-        found = self._folder.stat()
-        return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        result = self._folder.stat()
+        return result.st_uid == os.geteuid() and not result.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
     def _shrink(self) -> None:
         """Remove files of this cache alone: the folder may hold others."""
         files = []
         for entry in os.scandir(self._folder):
             with contextlib.suppress(OSError):  # another process removed it
-                found = entry.stat(follow_symlinks=False)
-                if _OURS.fullmatch(entry.name) and stat.S_ISREG(found.st_mode):
-                    files.append((found.st_mtime, found.st_size, entry.path))
+                result = entry.stat(follow_symlinks=False)
+                if _OURS.fullmatch(entry.name) and stat.S_ISREG(result.st_mode):
+                    files.append((result.st_mtime, result.st_size, entry.path))
         total = sum(size for _, size, _ in files)
         for used, size, path in sorted(files):
             is_partial = path.endswith(_PARTIAL)
@@ -162,9 +162,9 @@ def key_of(graph_def: bytes, facts: Mapping[str, object]) -> str:
 
 def _machine() -> list[str]:
     """Return what a compiled graph depends on of the machine."""
-    found = [platform.machine(), str(os.cpu_count()), str(len(os.sched_getaffinity(0)))]
+    results = [platform.machine(), str(os.cpu_count()), str(len(os.sched_getaffinity(0)))]
     with contextlib.suppress(OSError):
         first = Path("/proc/cpuinfo").read_text(errors="replace").partition("\n\n")[0]
-        found += [line for line in first.splitlines()
+        results += [line for line in first.splitlines()
                   if line.partition(":")[0].strip() in _CPU_LINES]  # fmt: skip
-    return found
+    return results

@@ -61,8 +61,8 @@ def files(
     bound = {SAVED_MODEL: saved_model, _VARIABLES: variables}
     document = {"format": FORMAT, "kind": KIND, "version_files": bound, **digests, **said}
     written = f"{json.dumps(document, indent=2)}\n".encode()
-    found = {_GRAPH: content.graph_def, _ANSWERS: answers, MANIFEST: written}
-    return {f"{FOLDER}/{name}": [each] for name, each in found.items()}
+    results = {_GRAPH: content.graph_def, _ANSWERS: answers, MANIFEST: written}
+    return {f"{FOLDER}/{name}": [item] for name, item in results.items()}
 
 
 def write(version_folder: Path, content: EngineFolder) -> Path:
@@ -122,9 +122,9 @@ def read(version_folder: Path) -> EngineFolder | None:
     except FileError as error:
         raise GraphError("engine-not-whole", reason=error) from None
     with _sound(manifest):
-        found = parsed(document, graph_def, _constants(constants))
-        check_parts(found, decoded(graph_def, GraphDef))
-    return replace(found, is_bound=bound is not None)
+        result = parsed(document, graph_def, _constants(constants))
+        check_parts(result, decoded(graph_def, GraphDef))
+    return replace(result, is_bound=bound is not None)
 
 
 def _version_digests(version_folder: Path) -> tuple[str | None, ...]:

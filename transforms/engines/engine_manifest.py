@@ -102,14 +102,14 @@ def document_of(content: EngineFolder, name_of: Callable[[Array], str]) -> dict[
         return {alias: name_of(array) for alias, array in arrays.items()}
 
     answers = tuple(
-        AnswerNames(each.signature, each.batch, names(each.feeds), names(each.expected))
-        for each in content.answers
+        AnswerNames(answer.signature, answer.batch, names(answer.feeds), names(answer.expected))
+        for answer in content.answers
     )
-    found: dict[str, Any] = document(
+    results: dict[str, Any] = document(
         EngineManifest(content.use, content.signatures, content.left, content.takes_empty,
                        content.bars, answers)
     )  # fmt: skip
-    return found
+    return results
 
 
 def parsed(plain: Any, graph_def: bytes, constants: Mapping[str, Array]) -> EngineFolder:
@@ -121,51 +121,54 @@ def parsed(plain: Any, graph_def: bytes, constants: Mapping[str, Array]) -> Engi
         constants: the arrays by the names that it gives them.
     """
     try:
-        found = converted(plain, EngineManifest)
+        result = converted(plain, EngineManifest)
     except GraphError as error:
         raise GraphError("manifest-unexpected", reason=error) from None
-    for each in found.signatures.values():
-        for tensor in (*each.inputs.values(), *each.outputs.values()):
+    for item in result.signatures.values():
+        for tensor in (*item.inputs.values(), *item.outputs.values()):
             type_number(tensor.dtype)
             split(tensor.name)
-    for bar in (bar for bars in found.bars.values() for bar in bars.values()):
+    for bar in (bar for bars in result.bars.values() for bar in bars.values()):
         if bar is not None and (bar.tolerance is None) == (bar.min_sqnr is None):
             raise ValueError
     answers = [
         EngineAnswer(
-            each.signature,
-            each.batch,
-            {alias: constants[name] for alias, name in each.feeds.items()},
-            {alias: constants[name] for alias, name in each.expected.items()},
+            answer.signature,
+            answer.batch,
+            {alias: constants[name] for alias, name in answer.feeds.items()},
+            {alias: constants[name] for alias, name in answer.expected.items()},
         )
-        for each in found.answers
+        for answer in result.answers
     ]
-    return EngineFolder(found.use, graph_def, found.signatures, answers, found.bars,
-                        found.left_to_tensorflow, found.takes_empty)  # fmt: skip
+    return EngineFolder(result.use, graph_def, result.signatures, answers, result.bars,
+                        result.left_to_tensorflow, result.takes_empty)  # fmt: skip
 
 
-def check_parts(found: EngineFolder, graph_def: GraphDef) -> None:
+def check_parts(engine_folder: EngineFolder, graph_def: GraphDef) -> None:
     """Raise GraphError where the parts of a folder do not fit each other."""
     nodes = {node.name for node in graph_def.node}
-    if not found.signatures:
+    if not engine_folder.signatures:
         raise GraphError("manifest-without-signature")
-    for name, signature in found.signatures.items():
+    for name, signature in engine_folder.signatures.items():
         for tensor in (*signature.inputs.values(), *signature.outputs.values()):
             if split(tensor.name)[0] not in nodes:
                 raise GraphError("manifest-tensor-missing", name=name, tensor=tensor.name)
-        if not signature.outputs or set(found.bars.get(name, ())) != set(signature.outputs):
+        if not signature.outputs or set(engine_folder.bars.get(name, ())) != set(signature.outputs):
             raise GraphError("manifest-lacks-outputs", name=name)
-        if not any(each.signature == name and each.batch for each in found.answers):
+        if not any(answer.signature == name and answer.batch for answer in engine_folder.answers):
             raise GraphError("manifest-lacks-answers", name=name)
-    for each in found.answers:
-        if each.signature not in found.signatures or type(each.batch) is not int:
-            raise GraphError("manifest-answers-unknown", signature=each.signature)
-        signature = found.signatures[each.signature]
-        for sides, arrays in ((signature.inputs, each.feeds), (signature.outputs, each.expected)):
+    for answer in engine_folder.answers:
+        if answer.signature not in engine_folder.signatures or type(answer.batch) is not int:
+            raise GraphError("manifest-answers-unknown", signature=answer.signature)
+        signature = engine_folder.signatures[answer.signature]
+        for sides, arrays in (
+            (signature.inputs, answer.feeds),
+            (signature.outputs, answer.expected),
+        ):
             if set(sides) != set(arrays):
                 raise GraphError(
                     "manifest-answers-names",
-                    signature=each.signature,
+                    signature=answer.signature,
                     names=sorted(arrays),
                     expected=sorted(sides),
                 )
@@ -173,7 +176,7 @@ def check_parts(found: EngineFolder, graph_def: GraphDef) -> None:
                 if not sides[alias].takes(array):
                     raise GraphError(
                         "manifest-answers-form",
-                        signature=each.signature,
+                        signature=answer.signature,
                         name=alias,
                         got_type=type_of(array),
                         got_shape=array.shape,

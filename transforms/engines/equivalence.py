@@ -34,20 +34,20 @@ def departure(answered: Sequence[Answered], bars: Bars) -> str:
         answered: what both gave, for several batches.
         bars: by output; each that TensorFlow gives has one, or None.
     """
-    names = dict.fromkeys(name for each in answered for name in each.expected)
+    names = dict.fromkeys(name for item in answered for name in item.expected)
     for name in names:
-        for each in answered:
-            if fault := _fault(name, each, bars[name]):
-                return f"output '{name}' at batch {each.batch}: {fault}"
-    found = (_too_far(name, answered, bar) for name in names if (bar := bars[name]) is not None)
-    return next(filter(None, found), "")
+        for item in answered:
+            if fault := _fault(name, item, bars[name]):
+                return f"output '{name}' at batch {item.batch}: {fault}"
+    result = (_too_far(name, answered, bar) for name in names if (bar := bars[name]) is not None)
+    return next(filter(None, result), "")
 
 
 def nothing_compared(answered: Sequence[Answered], bars: Bars) -> str:
     """Return why answers that are the same say nothing of an engine, or an empty string."""
     finite, distinct = 0, set[object]()
-    for each in answered:
-        for name, expected in each.expected.items():
+    for item in answered:
+        for name, expected in item.expected.items():
             if bars[name] is not None:
                 sums = Sums(name)
                 sums.add(expected, expected)
@@ -62,41 +62,43 @@ def nothing_compared(answered: Sequence[Answered], bars: Bars) -> str:
 
 def signal_to_noise(answered: Sequence[Answered], bars: Bars) -> dict[str, float]:
     """Return the signal to noise ratio in dB of each output of floats that has a bar."""
-    names = dict.fromkeys(name for each in answered for name in each.expected)
-    found = {}
+    names = dict.fromkeys(name for item in answered for name in item.expected)
+    results = {}
     for name in names:
-        floats = [each for each in answered if _are_floats(np.asarray(each.expected[name]))]
+        floats = [item for item in answered if _are_floats(np.asarray(item.expected[name]))]
         if floats and (bar := bars[name]) is not None:
-            found[name] = _sums(name, floats, bar).difference().sqnr_db
-    return found
+            results[name] = _sums(name, floats, bar).difference().sqnr_db
+    return results
 
 
 def _fault(name: str, answered: Answered, bar: QualityBar | None) -> str:
     """Return what no bar excuses, or an empty string."""
     if name not in answered.found:
         return "it is missing"
-    expected, found = np.asarray(answered.expected[name]), np.asarray(answered.found[name])
-    if _type(expected) != _type(found):
-        return f"expected {_type(expected)}, got {_type(found)}"
+    expected, result = np.asarray(answered.expected[name]), np.asarray(answered.found[name])
+    if _type(expected) != _type(result):
+        return f"expected {_type(expected)}, got {_type(result)}"
     if bar is None:
-        same = expected.ndim == found.ndim
-        return "" if same else f"expected {expected.ndim} dimensions, got {found.ndim}"
-    if expected.shape != found.shape:
-        return f"expected the shape {list(expected.shape)}, got {list(found.shape)}"
+        same = expected.ndim == result.ndim
+        return "" if same else f"expected {expected.ndim} dimensions, got {result.ndim}"
+    if expected.shape != result.shape:
+        return f"expected the shape {list(expected.shape)}, got {list(result.shape)}"
     if _are_floats(expected):
-        differ = ~_same_specials(expected, found)
+        differ = ~_same_specials(expected, result)
     else:
-        differ = np.asarray(expected != found)
+        differ = np.asarray(expected != result)
     if not differ.any():
         return ""
-    return f"{int(differ.sum())} of {expected.size} values differ, {_pair(expected, found, differ)}"
+    return (
+        f"{int(differ.sum())} of {expected.size} values differ, {_pair(expected, result, differ)}"
+    )
 
 
 def _too_far(name: str, answered: Sequence[Answered], bar: QualityBar) -> str:
     """Return by how much an output of floats misses its bar, or an empty string."""
-    groups = [[each] for each in answered] if bar.tolerance is not None else [list(answered)]
+    groups = [[item] for item in answered] if bar.tolerance is not None else [list(answered)]
     for group in groups:
-        floats = [each for each in group if _are_floats(np.asarray(each.expected[name]))]
+        floats = [item for item in group if _are_floats(np.asarray(item.expected[name]))]
         if failure := bar.failure(_sums(name, floats, bar).difference()) if floats else "":
             return f"{failure}; {_worst(name, floats)}"
     return ""
@@ -104,47 +106,47 @@ def _too_far(name: str, answered: Sequence[Answered], bar: QualityBar) -> str:
 
 def _sums(name: str, answered: Sequence[Answered], bar: QualityBar) -> Sums:
     sums = Sums(name)
-    for each in answered:
-        both = np.asarray(each.expected[name]), np.asarray(each.found[name])
+    for item in answered:
+        both = np.asarray(item.expected[name]), np.asarray(item.found[name])
         sums.add(*map(_logarithm, both) if bar.of_logarithm else both)
     return sums
 
 
 def _logarithm(array: Array) -> Array:
     """Return what a Softmax read, but for its mean: the mean does not change what it gives."""
-    found = np.log(np.maximum(array.astype(np.float64), _LEAST))
-    centred: Array = found - found.mean(axis=-1, keepdims=True) if found.ndim else found
+    result = np.log(np.maximum(array.astype(np.float64), _LEAST))
+    centred: Array = result - result.mean(axis=-1, keepdims=True) if result.ndim else result
     return centred
 
 
 def _worst(name: str, answered: Sequence[Answered]) -> str:
     """Return the batch and the values that lie farthest apart."""
     apart = [_apart(np.asarray(e.expected[name]), np.asarray(e.found[name])) for e in answered]
-    place = max(range(len(apart)), key=lambda each: float(apart[each].max(initial=-1.0)))
-    each, far = answered[place], apart[place]
-    pair = _pair(np.asarray(each.expected[name]), np.asarray(each.found[name]), far == far.max())
-    return f"at batch {each.batch}, {pair}"
+    place = max(range(len(apart)), key=lambda entry: float(apart[entry].max(initial=-1.0)))
+    item, far = answered[place], apart[place]
+    pair = _pair(np.asarray(item.expected[name]), np.asarray(item.found[name]), far == far.max())
+    return f"at batch {item.batch}, {pair}"
 
 
-def _pair(expected: Array, found: Array, chosen: Array) -> str:
+def _pair(expected: Array, array: Array, chosen: Array) -> str:
     """Return the first of the chosen values, in words."""
-    place = tuple(int(each) for each in np.argwhere(chosen)[0])
+    place = tuple(int(item) for item in np.argwhere(chosen)[0])
     where = f" at {list(place)}" if place else ""
-    return f"expected {_said(expected[place])}{where}, got {_said(found[place])}"
+    return f"expected {_said(expected[place])}{where}, got {_said(array[place])}"
 
 
-def _apart(expected: Array, found: Array) -> Array:
-    expected, found = _wide(expected), _wide(found)
+def _apart(expected: Array, array: Array) -> Array:
+    expected, array = _wide(expected), _wide(array)
     with np.errstate(invalid="ignore"):
-        far = np.abs(expected - found)
+        far = np.abs(expected - array)
     return np.where(np.isfinite(expected), far, -1.0)
 
 
-def _same_specials(expected: Array, found: Array) -> Array:
+def _same_specials(expected: Array, array: Array) -> Array:
     """Say of each value whether both are finite, or the same NaN, Inf or -Inf."""
-    expected, found = _wide(expected), _wide(found)
-    finite = np.isfinite(expected) & np.isfinite(found)
-    same: Array = finite | (expected == found) | (np.isnan(expected) & np.isnan(found))
+    expected, array = _wide(expected), _wide(array)
+    finite = np.isfinite(expected) & np.isfinite(array)
+    same: Array = finite | (expected == array) | (np.isnan(expected) & np.isnan(array))
     return same
 
 

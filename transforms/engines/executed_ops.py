@@ -59,13 +59,13 @@ class NodeNames:
         """Name the convolutions of a model by the nodes that it was made of, where that is sure."""
         order = [node.friendly_name for node in sorted(nodes, key=_number)]
         layers = [name for name in order if self._ops.get(name) in _KINDS]
-        found = [op for op in model.get_ops() if op.get_type_name() in _CONVOLUTIONS]
-        found.sort(key=_number)
-        kinds = [op.get_type_name() for op in found]
+        ops = [op for op in model.get_ops() if op.get_type_name() in _CONVOLUTIONS]
+        ops.sort(key=_number)
+        kinds = [op.get_type_name() for op in ops]
         if len(kinds) == len(layers) and all(  # loops and functions have more of them inside
             kind in _KINDS[self._ops[name]] for kind, name in zip(kinds, layers, strict=True)
         ):
-            for op, name in zip(found, layers, strict=True):
+            for op, name in zip(ops, layers, strict=True):
                 op.set_friendly_name(name)
         for op in model.get_ops():
             if self._ops.get(op.friendly_name) in LAYER_OPS:
@@ -87,20 +87,20 @@ class NodeNames:
             for op in compiled.get_runtime_model().get_ops()
         ]
         facts.sort(key=lambda fact: int(fact["execOrder"]))
-        found = [self._executed(fact) for fact in facts if fact["layerType"] not in _IDLE]
-        told = {each.layer for each in found}
-        return tuple(self._with_layer(each, told) for each in found)
+        results = [self._executed(fact) for fact in facts if fact["layerType"] not in _IDLE]
+        reported = {result.layer for result in results}
+        return tuple(self._with_layer(result, reported) for result in results)
 
-    def _with_layer(self, found: Executed, told: Collection[str]) -> Executed:
+    def _with_layer(self, executed: Executed, reported: Collection[str]) -> Executed:
         """Find the layer before what an op is named after, as where a Neg became part of it."""
-        if found.layer or found.kind not in _COMPUTING - {"Subgraph"}:
-            return found
-        for name in found.nodes:
+        if executed.layer or executed.kind not in _COMPUTING - {"Subgraph"}:
+            return executed
+        for name in executed.nodes:
             while self._ops.get(name) not in (None, *LAYER_OPS):
                 name = self._first.get(name, "")
-            if name in self._ops and name not in told:
-                return replace(found, layer=name, nodes=(name, *found.nodes))
-        return found
+            if name in self._ops and name not in reported:
+                return replace(executed, layer=name, nodes=(name, *executed.nodes))
+        return executed
 
     def _executed(self, fact: dict[str, str]) -> Executed:
         names = fact["originalLayersNames"].split(",")
@@ -134,4 +134,4 @@ def _number(op: Any) -> int:
 
 
 def _readers(op: Any) -> list[Any]:
-    return [each.get_node() for out in op.outputs() for each in out.get_target_inputs()]
+    return [input_.get_node() for out in op.outputs() for input_ in out.get_target_inputs()]

@@ -38,7 +38,7 @@ _MOST = (1 << 31) - 1
 def check_types(graph_def: Any) -> None:
     """Raise LoadError for a node that OpenVINO would compute in another type."""
     functions = (function.node_def for function in graph_def.library.function)
-    for node in (each for nodes in (graph_def.node, *functions) for each in nodes):
+    for node in (item for nodes in (graph_def.node, *functions) for item in nodes):
         for name in _TYPES:
             type_ = type_name(node.attr[name].type) if name in node.attr else ""
             if how := _OTHERWISE.get(type_):
@@ -62,12 +62,12 @@ def check_fed(feeds: Mapping[str, Any], types: Mapping[str, str]) -> None:
     for tensor, array in feeds.items():
         if tensor not in types:
             raise unknown_name("input", tensor, sorted(types))
-        found = getattr(getattr(array, "dtype", None), "name", type(array).__name__)
-        if types[tensor] and found != types[tensor]:
+        result = getattr(getattr(array, "dtype", None), "name", type(array).__name__)
+        if types[tensor] and result != types[tensor]:
             raise GraphError(
-                "does-not-fit", what=f"input '{tensor}'", got=found, expected=types[tensor]
+                "does-not-fit", what=f"input '{tensor}'", got=result, expected=types[tensor]
             )
-        if found in _WIDE:
+        if result in _WIDE:
             _check_range(tensor, array)
 
 
@@ -115,7 +115,7 @@ class OpenVinoModel:
         inputs: Mapping[str, str],
         outputs: Sequence[str],
         compiling: Compiling = DEFAULT,
-        kept: CompiledGraph | None = None,
+        retained: CompiledGraph | None = None,
     ) -> None:
         """Read and compile it, for batches of any size.
 
@@ -142,19 +142,19 @@ class OpenVinoModel:
                 "INFERENCE_NUM_THREADS": compiling.threads,
                 "ENABLE_CPU_PINNING": False,
             }
-            if kept is None:
+            if retained is None:
                 model = read(graph_def, outputs, self._names)
-                read_inputs = [each for each in model.inputs if each.get_target_inputs()]
-                self._needed = frozenset(_plain(each.any_name) for each in read_inputs)
+                read_inputs = [input_ for input_ in model.inputs if input_.get_target_inputs()]
+                self._needed = frozenset(_plain(read_input.any_name) for read_input in read_inputs)
                 self._compiled = openvino.Core().compile_model(model, "CPU", config)
             else:
-                self._needed = kept.needed
-                self._compiled = openvino.Core().import_model(bytes(kept.blob), "CPU", config)
-        places = {_plain(each.any_name): place for place, each in enumerate(self._compiled.inputs)}
+                self._needed = retained.needed
+                self._compiled = openvino.Core().import_model(bytes(retained.blob), "CPU", config)
+        places = {_plain(item.any_name): place for place, item in enumerate(self._compiled.inputs)}
         self._inputs = {tensor: places.get(name) for tensor, name in inputs.items()}
         fed = {node.name: type_name(node.attr["dtype"].type) for node in parsed.node}
         self._types = {tensor: fed[n] if n in self._needed else "" for tensor, n in inputs.items()}
-        types = [each.get_element_type().get_type_name() for each in self._compiled.outputs]
+        types = [output.get_element_type().get_type_name() for output in self._compiled.outputs]
         self._bfloats = [place for place, type_ in enumerate(types) if type_ == "bf16"]
         self._idle: queue.LifoQueue[Any] = queue.LifoQueue()
         for _ in range(max(compiling.streams, 1)):
@@ -174,8 +174,8 @@ class OpenVinoModel:
             given = {place: array for place, array in places.items() if place is not None}
             watched = contextlib.nullcontext() if watch is None else watch(request.cancel)
             with _refused("run the graph", GraphError), watched:
-                found = request.infer(given, share_inputs=True, share_outputs=False)
-                values = [found[place] for place in range(len(self._compiled.outputs))]
+                result = request.infer(given, share_inputs=True, share_outputs=False)
+                values = [result[place] for place in range(len(self._compiled.outputs))]
             for place in self._bfloats:  # it gives their bits in another type of 16
                 values[place] = values[place].view(numpy_type("bfloat16"))
             return values
@@ -237,9 +237,9 @@ def read(graph_def: bytes, outputs: Sequence[str], names: NodeNames) -> Any:
         model.override_all_outputs([model.get_place_by_tensor_name(full_name(o)) for o in outputs])
         nodes = reader.decode(model).get_ops()
         converted = reader.convert(model)
-    kept = {name for each in converted.outputs for name in each.get_names()}
+    retained = {name for output in converted.outputs for name in output.get_names()}
     if len(converted.outputs) < len(outputs):  # all behind it would be taken for others
-        lost = ", ".join(o for o in outputs if full_name(o) not in kept) or ", ".join(outputs)
+        lost = ", ".join(o for o in outputs if full_name(o) not in retained) or ", ".join(outputs)
         raise LoadError("openvino-output-lost", names=lost)
     names.give(nodes, converted)
     return converted
@@ -253,8 +253,8 @@ def _refused(action: str, kind: type[GraphError] = LoadError) -> Iterator[None]:
     except GraphError:
         raise
     except Exception as error:
-        if found := _UNKNOWN_OPS.search(str(error)):
-            raise kind("openvino-unknown-op", op=found[1].strip()) from None
+        if match := _UNKNOWN_OPS.search(str(error)):
+            raise kind("openvino-unknown-op", op=match[1].strip()) from None
         raise kind(
             "runtime-failed", runtime="OpenVINO", action=action, reason=_sentence(error)
         ) from None

@@ -45,19 +45,19 @@ def package_folder() -> Path | None:
 @functools.cache
 def _wheel_in(folder: Path) -> Wheel:
     """Return the distribution that lists the package; of several over one folder, the newest."""
-    found = sorted(
+    parents = sorted(
         (
             listing.parent
             for listing in folder.parent.glob("*.dist-info/top_level.txt")
             if PACKAGE in listing.read_text(errors="replace").split()
         ),
-        key=lambda each: each.stat().st_mtime,
+        key=lambda item: item.stat().st_mtime,
     )
-    if not found:  # built from source into this folder: the headers name the version
+    if not parents:  # built from source into this folder: the headers name the version
         header = folder / "include/tensorflow/core/public/version.h"
         numbers = _NUMBER.findall(header.read_text()) if header.exists() else ()
         return Wheel(PACKAGE, ".".join(numbers) or "0.0")
-    wheel = metadata.Distribution.at(found[-1])
+    wheel = metadata.Distribution.at(parents[-1])
     return Wheel(wheel.metadata["Name"], wheel.version)
 
 
@@ -81,10 +81,10 @@ def is_installed(module: str) -> bool:
 
 def installed_extras() -> dict[str, bool]:
     """Say of each extra whether all that it brings can be imported."""
-    found: dict[str, bool] = {}
+    results: dict[str, bool] = {}
     for module, (_, extra) in _EXTRAS.items():
-        found[extra] = found.get(extra, True) and is_installed(module)
-    return dict(sorted(found.items()))
+        results[extra] = results.get(extra, True) and is_installed(module)
+    return dict(sorted(results.items()))
 
 
 def missing(module: str) -> MissingPackageError:

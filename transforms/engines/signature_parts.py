@@ -26,17 +26,17 @@ def is_cut(
         inputs: those that the model takes.
         outputs: those that the model gives.
     """
-    inputs, outputs, fed = ([normal(each) for each in side] for side in (inputs, outputs, fed))
+    inputs, outputs, fed = ([normal(item) for item in side] for side in (inputs, outputs, fed))
     try:
-        before, taken = _above(graph, inputs, fed)
+        before, used = _above(graph, inputs, fed)
         after, given = _above(graph, fetched, outputs)
     except GraphError:
         return False
-    ends = {producer_name(each) for each in inputs} | {producer_name(each) for each in fed}
+    ends = {producer_name(input_) for input_ in inputs} | {producer_name(item) for item in fed}
     return (
-        bool(taken and given)
+        bool(used and given)
         and not after & ends
-        and not before & {producer_name(each) for each in outputs}
+        and not before & {producer_name(output) for output in outputs}
         and not any(graph[name].op == "Placeholder" for name in before | after)
     )
 
@@ -48,7 +48,7 @@ def _above(
 
     GraphError: there is no such tensor.
     """
-    nodes, met, waiting = set[str](), set[str](), [normal(each) for each in tensors]
+    nodes, met, waiting = set[str](), set[str](), [normal(tensor) for tensor in tensors]
     while waiting:
         tensor = waiting.pop()
         if tensor in ends:
@@ -57,5 +57,5 @@ def _above(
         node = graph[producer_name(tensor)] if tensor[:1] == "^" else graph.producer(tensor)
         if node.name not in nodes:
             nodes.add(node.name)
-            waiting += [each if each[:1] == "^" else normal(each) for each in node.inputs]
+            waiting += [input_ if input_[:1] == "^" else normal(input_) for input_ in node.inputs]
     return nodes, met

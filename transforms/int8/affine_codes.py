@@ -54,19 +54,19 @@ class Form:
         return -self.peak * (LARGEST + 1) / LARGEST if self.signed else self.offset
 
 
-def form_of(found: TensorRange) -> Form:
+def form_of(tensor_range: TensorRange) -> Form:
     """Return the form of a range; what is below zero by less than half a code is rounding."""
-    signed = found.min < -found.max / CODES / 2
-    return Form(signed, max(-found.min, found.max) if signed else found.max)
+    signed = tensor_range.min < -tensor_range.max / CODES / 2
+    return Form(signed, max(-tensor_range.min, tensor_range.max) if signed else tensor_range.max)
 
 
-def with_offset(found: TensorRange, zero_is_exact: bool) -> Form:
+def with_offset(tensor_range: TensorRange, zero_is_exact: bool) -> Form:
     """Return the unsigned form of a range below zero.
 
     With `zero_is_exact`, zero has a code of its own. Else the lowest value has, as the pixels of a
     photo that were scaled to -1..1 are then codes but for rounding.
     """
-    high, low = max(found.max, 0.0), min(found.min, 0.0)
+    high, low = max(tensor_range.max, 0.0), min(tensor_range.min, 0.0)
     step = (high - low) / CODES
     return Form(False, high - low, -round(-low / step) * step if zero_is_exact else low)
 

@@ -39,14 +39,14 @@ class Windows:
         zeros = zeros_around(layer, kernel, values.shape)
         assert zeros is not None  # the size of the image is known
         before, after = zip(*(zeros.get(axis, (0, 0)) for axis in range(4)), strict=True)
-        sizes = [sum(each) for each in zip(before, values.shape, after, strict=True)]
+        sizes = [sum(item) for item in zip(before, values.shape, after, strict=True)]
         padded = np.zeros(sizes, values.dtype)
         if around is not None:
             padded[:] = around
         inside = (slice(b, b + size) for b, size in zip(before, values.shape, strict=True))
         padded[tuple(inside)] = values
         strides, apart = per_axis(layer, "strides"), per_axis(layer, "dilations")
-        pairs = [(int(each[1]), int(each[2])) for each in (strides, apart)]
+        pairs = [(int(item[1]), int(item[2])) for item in (strides, apart)]
         return cls(padded, (kernel[0], kernel[1]), *pairs)
 
     @property
@@ -83,15 +83,15 @@ class Windows:
     def squares(self) -> Array:
         """Return the sums of products at two places: float64 [channels, places, places]."""
         high, wide = self.kernel
-        found = np.empty((high * wide, high * wide, self.padded.shape[-1]))
+        result = np.empty((high * wide, high * wide, self.padded.shape[-1]))
         for down, right in self._displacements():
             products, left = self._products(down, right)
             for row in range(high - down):
                 for column in range(left, wide - max(0, right)):
                     place = (row, column - left)
                     one, other = row * wide + column, (row + down) * wide + column + right
-                    found[one, other] = found[other, one] = self._over_windows(products, place)
-        return found.transpose(2, 0, 1)
+                    result[one, other] = result[other, one] = self._over_windows(products, place)
+        return result.transpose(2, 0, 1)
 
     def _displacements(self) -> Iterator[Pair]:
         """Yield how far two places can be apart, downwards and to the right, each pair once."""
@@ -115,12 +115,12 @@ class Windows:
 
     def _over_windows(self, image: Array, place: Pair) -> Array:
         """Return the sum over all windows of what an image has at a place of the kernel."""
-        taken = []
+        used = []
         for at, apart, stride, count in zip(
             place, self.dilations, self.strides, self.positions, strict=True
         ):
-            taken.append(slice(at * apart, at * apart + stride * (count - 1) + 1, stride))
-        total: Array = image[tuple(taken)].sum((0, 1), dtype=np.float64)
+            used.append(slice(at * apart, at * apart + stride * (count - 1) + 1, stride))
+        total: Array = image[tuple(used)].sum((0, 1), dtype=np.float64)
         return total
 
 
@@ -151,9 +151,9 @@ class InputMoments:
     @classmethod
     def of(cls, layer: Node, kernel: Shape, batches: int) -> "InputMoments":
         """Return empty sums, for a layer whose input comes in so many batches."""
-        found = cls(layer, kernel, 0)
-        found.rows = max(ROWS_AN_INPUT * found.inputs, FEWEST_ROWS) // batches + 1
-        return found
+        result = cls(layer, kernel, 0)
+        result.rows = max(ROWS_AN_INPUT * result.inputs, FEWEST_ROWS) // batches + 1
+        return result
 
     @property
     def inputs(self) -> int:
@@ -182,7 +182,7 @@ class InputMoments:
     @property
     def are_finite(self) -> bool:
         """Whether there were rows, and their squares are no larger than float32 holds."""
-        return bool(self.squares) and all(np.isfinite(each).all() for each in self.squares)
+        return bool(self.squares) and all(np.isfinite(square).all() for square in self.squares)
 
     def add(self, values: Array) -> None:
         """Take a batch of the layer's input, as the op reads it: float32, NHWC or [rows, in]."""
@@ -241,8 +241,8 @@ class InputMoments:
         windows = Windows.of(self.layer, self.kernel, values).views()
         count, high, wide = windows.shape[:3]
         at = np.unravel_index(self._chosen(count * high * wide), (count, high, wide))
-        taken = windows[at]  # [rows, in, h, w]
-        return taken.transpose(0, 2, 3, 1).reshape(len(taken), -1)
+        used = windows[at]  # [rows, in, h, w]
+        return used.transpose(0, 2, 3, 1).reshape(len(used), -1)
 
     def _chosen(self, count: int) -> Array:
         """Return which of so many rows are taken."""
@@ -291,18 +291,18 @@ def round_product(weights: Array, moments: Array, lattice: Lattice) -> Array:
     inverse = np.linalg.inv(damped[np.ix_(order, order)])
     spread = np.linalg.cholesky((inverse + inverse.T) / 2).T  # upper: inverse = spread.T @ spread
     rest = weights[order]
-    found = np.zeros_like(weights)
+    result = np.zeros_like(weights)
     for start in range(0, len(order), _BLOCK):
         end = min(start + _BLOCK, len(order))
         errors = np.empty((end - start, weights.shape[1]))
         for row in range(start, end):
             place = order[row]
-            found[place] = lattice.nearest(place, rest[row], found)
-            error = (rest[row] - found[place]) / spread[row, row]
+            result[place] = lattice.nearest(place, rest[row], result)
+            error = (rest[row] - result[place]) / spread[row, row]
             errors[row - start] = error
             rest[row + 1 : end] -= np.outer(spread[row, row + 1 : end], error)
         rest[end:] -= spread[start:end, end:].T @ errors
-    return _descended(weights, damped, found, lattice)
+    return _descended(weights, damped, result, lattice)
 
 
 def round_channels(weights: Array, moments: Array, levels: Array) -> Array:
@@ -315,30 +315,30 @@ def round_channels(weights: Array, moments: Array, levels: Array) -> Array:
     """
     damped = _damped(moments)
     curvature = np.diagonal(damped, axis1=1, axis2=2)
-    found = np.clip(np.rint(weights), -levels[:, np.newaxis], levels[:, np.newaxis])
-    gradient = damped @ (found - weights)
+    result = np.clip(np.rint(weights), -levels[:, np.newaxis], levels[:, np.newaxis])
+    gradient = damped @ (result - weights)
     for _ in range(_DESCENTS):
         for row in range(weights.shape[1]):
-            best = found[:, row] - gradient[:, row] / curvature[:, row, np.newaxis]
-            change = np.clip(np.rint(best), -levels, levels) - found[:, row]
-            found[:, row] += change
+            best = result[:, row] - gradient[:, row] / curvature[:, row, np.newaxis]
+            change = np.clip(np.rint(best), -levels, levels) - result[:, row]
+            result[:, row] += change
             gradient += damped[:, :, row, np.newaxis] * change[:, np.newaxis]
-    return found
+    return result
 
 
-def _descended(weights: Array, damped: Array, found: Array, lattice: Lattice) -> Array:
+def _descended(weights: Array, damped: Array, array: Array, lattice: Lattice) -> Array:
     """Return multiples after each input was given its best one while the others stay."""
-    gradient = damped @ (found - weights)
-    for start in range(0, len(found), _BLOCK):
-        end = min(start + _BLOCK, len(found))
-        before, inside = found[start:end].copy(), gradient[start:end].copy()
+    gradient = damped @ (array - weights)
+    for start in range(0, len(array), _BLOCK):
+        end = min(start + _BLOCK, len(array))
+        before, inside = array[start:end].copy(), gradient[start:end].copy()
         for row in range(start, end):
-            best = found[row] - inside[row - start] / damped[row, row]
-            change = lattice.nearest(row, best, found) - found[row]
-            found[row] += change
+            best = array[row] - inside[row - start] / damped[row, row]
+            change = lattice.nearest(row, best, array) - array[row]
+            array[row] += change
             inside += np.outer(damped[start:end, row], change)
-        gradient += damped[:, start:end] @ (found[start:end] - before)
-    return found
+        gradient += damped[:, start:end] @ (array[start:end] - before)
+    return array
 
 
 def _damped(moments: Array) -> Array:

@@ -26,8 +26,8 @@ def flags(path: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
     except OSError:
         return frozenset()
     known = (line.partition(":") for line in lines)
-    found = (value for name, _, value in known if name.strip() in ("flags", "Features"))
-    return frozenset(next(found, "").split())
+    result = (value for name, _, value in known if name.strip() in ("flags", "Features"))
+    return frozenset(next(result, "").split())
 
 
 def sums_exactly(isa: str) -> bool:
@@ -183,8 +183,8 @@ def _right(trials: tuple[str, ...]) -> frozenset[str]:
             graph.add(Node(name, _op(trial), tuple(inputs)).with_attrs(**attrs))
     content = b"".join(graph.serialized())
     names = [name for trial in trials for name in (_name(trial), _without_rows(trial))]
-    found = call("deploykit.transforms.runtime.session:run_each", content, names)
-    return frozenset(trial for trial in trials if _gives(found, trial))
+    result = call("deploykit.transforms.runtime.session:run_each", content, names)
+    return frozenset(trial for trial in trials if _gives(result, trial))
 
 
 def _name(trial: str) -> str:
@@ -196,9 +196,9 @@ def _without_rows(trial: str) -> str:
     return f"{_name(trial)}_without_rows"
 
 
-def _gives(found: Mapping[str, Array], trial: str) -> bool:
+def _gives(arrays: Mapping[str, Array], trial: str) -> bool:
     """Say whether an op gave what it must."""
-    value, empty = found.get(_name(trial)), found.get(_without_rows(trial))
+    value, empty = arrays.get(_name(trial)), arrays.get(_without_rows(trial))
     number = _TRIALS[trial][2]
     return value is not None and _is(value, number) and empty is not None and not empty.size
 

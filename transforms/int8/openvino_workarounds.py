@@ -27,12 +27,12 @@ _BETWEEN = _CUTTING | _SCALING | {*_ELEMENTWISE.split(), *_MOVING.split()}
 def is_misfused(graph: Graph, tensor: str) -> bool:
     """Say whether OpenVINO may compute a tensor wrongly that is rounded."""
     waiting, is_cut = [tensor], False
-    for each in waiting:  # it grows
-        if graph.is_input(each):
+    for item in waiting:  # it grows
+        if graph.is_input(item):
             if is_cut:
                 return True
             continue
-        node = graph.producer(each)
+        node = graph.producer(item)
         if node.op in _REDUCING:
             return True
         if node.op in _SCALING and _has_signs(graph, node):
@@ -41,7 +41,7 @@ def is_misfused(graph: Graph, tensor: str) -> bool:
             return True
         if node.op in _BETWEEN:
             is_cut = is_cut or node.op in _CUTTING
-            waiting += [found for found in node.data_inputs if found not in waiting]
+            waiting += [data_input for data_input in node.data_inputs if data_input not in waiting]
     return False
 
 
@@ -74,7 +74,7 @@ def keep_apart(graph: Graph, made: str) -> None:
             if isinstance(form, str):
                 continue
             same = _minimum(graph, node, tensor, form.top * form.step + form.offset)
-            read = [same if each == tensor else each for each in add.data_inputs]
+            read = [same if data_input == tensor else data_input for data_input in add.data_inputs]
             add = graph.replace(add, add.with_data_inputs(*read))
 
 

@@ -131,8 +131,8 @@ class Planner:
 
     def _sum_behind(self, layer: Node) -> str:
         """Return the sum that a layer's kernel might compute with it, or an empty string."""
-        found = self._chain(layer, lambda _, __: True)
-        return _sum_of(found).name if found.summand else ""
+        result = self._chain(layer, lambda _, __: True)
+        return _sum_of(result).name if result.summand else ""
 
     def _has_sign(self, layer: Node) -> bool:
         """Say whether a layer, without the sum behind it, gives what would need codes with a sign.
@@ -152,30 +152,30 @@ class Planner:
         reads = self._form_of_codes(layer, source) or self.form_of_float(layer, source)
         if isinstance(reads, str):
             return reads
-        found = self._chain(layer, self._is_eight_bit_summand)
+        value = self._chain(layer, self._is_eight_bit_summand)
         if layer.op == "MatMul":
-            found = self._with_end(found)
-            result = found.nodes[-1].name
-            made = self.form_of_product(found)
+            value = self._with_end(value)
+            result = value.nodes[-1].name
+            made = self.form_of_product(value)
             if made is not None:
                 self.plan.forms[result] = made
                 self._peaks.add(result)
         else:
-            result = found.nodes[-1].name
+            result = value.nodes[-1].name
             form = self.form_made(result)
             can_add = not isinstance(form, str) and not form.signed
-            if found.summand and not (can_add and self._can_be_overwritten(found)):
-                found = self._chain(layer)
-                result = found.nodes[-1].name
+            if value.summand and not (can_add and self._can_be_overwritten(value)):
+                value = self._chain(layer)
+                result = value.nodes[-1].name
                 form = self.form_made(result)
             if isinstance(form, str):
                 return form
             self.plan.forms[result] = form
             self._peaks.add(result)
-        self.plan.chains[layer.name], self.plan.reads[layer.name] = found, reads
+        self.plan.chains[layer.name], self.plan.reads[layer.name] = value, reads
         if source not in self.plan.forms and (source, reads) not in self.plan.bytes:
             self._quantized[source] = reads  # a sum must not be written over the caller's bytes
-        if summand := self._summand(found.summand):
+        if summand := self._summand(value.summand):
             self.plan.sums[layer.name] = summand
         return ""
 
@@ -190,7 +190,7 @@ class Planner:
             return
         form = forms[0]
         assert form is not None
-        if node.op not in self.keeps_offset and any(each.offset for each in forms if each):
+        if node.op not in self.keeps_offset and any(form.offset for form in forms if form):
             return
         self.plan.passing.add(node.name)
         self.plan.forms[node.name] = form
@@ -230,9 +230,9 @@ class Planner:
     def shapes(self, layer: Node) -> list[Shape | None]:
         """Return the shapes of what a layer reads; the channels may be known from the ranges."""
         source, weights = layer.data_inputs[0], weights_of(self.graph, layer)
-        found = self._ranges.tensors.get(normal(source))
-        if found is not None and found.channel_mean:
-            image: Shape | None = (len(found.channel_mean),)
+        tensor = self._ranges.tensors.get(normal(source))
+        if tensor is not None and tensor.channel_mean:
+            image: Shape | None = (len(tensor.channel_mean),)
         else:
             image = self._shape(source)
         return [image, None if weights is None else weights.shape]
@@ -258,46 +258,46 @@ class Planner:
         if any(map(any, zeros.values())):
             self.plan.zeros[layer.name] = zeros
 
-    def form_of_product(self, found: Chain) -> Form | None:
+    def form_of_product(self, value: Chain) -> Form | None:
         """Return the form in which a MatMul gives an activation to others, or None for floats."""
-        result = found.nodes[-1].name
-        if found.activation is None or not self._is_multiplied(result):
+        result = value.nodes[-1].name
+        if value.activation is None or not self._is_multiplied(result):
             return None
         seen = self._range(result)
         return None if isinstance(seen, str) else with_offset(seen, zero_is_exact=True)
 
-    def _with_end(self, found: Chain) -> Chain:
+    def _with_end(self, result: Chain) -> Chain:
         """Return a product with the Minimum behind its GELU where the int8 range ends there too."""
-        readers = self.graph.readers(found.nodes[-1].name) if found.gelu else []
-        if len(readers) != 1 or not self.graph.feeds_only(found.nodes[-1], readers[0]):
-            return found
+        readers = self.graph.readers(result.nodes[-1].name) if result.gelu else []
+        if len(readers) != 1 or not self.graph.feeds_only(result.nodes[-1], readers[0]):
+            return result
         end = readers[0]
         constants = map(self.graph.constant, end.data_inputs)
         limits = [const for const in constants if const is not None and const.value.size == 1]
         if end.op != "Minimum" or len(limits) != 1 or self.graph.is_input(end.name):
-            return found
-        longer = replace(found, nodes=(*found.nodes, end), activation=end)
+            return result
+        longer = replace(result, nodes=(*result.nodes, end), activation=end)
         made, limit = self.form_of_product(longer), float(limits[0].value.reshape(()))
         is_same = made is not None and made.peak + made.offset <= limit * (1 + _NEAR)
-        return longer if is_same else found
+        return longer if is_same else result
 
     def _is_multiplied(self, name: str) -> bool:
         """Say whether a MatMul with constant weights reads a tensor."""
         waiting = [name]
-        for each in waiting:  # it grows
-            for reader in self.graph.readers(each):
+        for item in waiting:  # it grows
+            for reader in self.graph.readers(item):
                 if reader.op == "MatMul" and not self._unfit(reader):
                     return True
-                if reader.op in _RENAMING and reader.data_inputs[0] == each:
+                if reader.op in _RENAMING and reader.data_inputs[0] == item:
                     waiting.append(reader.name)
         return False
 
     def form_of_float(self, layer: Node, source: str) -> Form | str:
         """Return how a float tensor is to be quantized for a layer, or why it is not."""
-        found = self._range(source)
-        if isinstance(found, str):
-            return found
-        form, zeros = form_of(found), self.zeros_of(layer, source)
+        result = self._range(source)
+        if isinstance(result, str):
+            return result
+        form, zeros = form_of(result), self.zeros_of(layer, source)
         is_made = producer_name(source) in self._behind_layers
         pixels = bytes_of(self.graph, source)
         if pixels is not None and (zeros is not None or not pixels.offset):
@@ -305,9 +305,9 @@ class Planner:
             if 0 <= form.zero <= CODES:
                 self.plan.bytes[source, form] = pixels.tensor
             else:  # there is no code for the zeros around it
-                form = with_offset(found, is_made)
+                form = with_offset(result, is_made)
         elif form.signed and zeros is not None:
-            form = with_offset(found, is_made)
+            form = with_offset(result, is_made)
         elif form.signed and not is_made:
             return ("the input has a sign, which would cost one of the 8 bits, and its size is not "
                     "known")  # fmt: skip
@@ -325,16 +325,16 @@ class Planner:
 
     def form_made(self, tensor: str) -> Form | str:
         """Return how a chain is to make a tensor, or why it cannot."""
-        found = self._range(tensor)
-        return found if isinstance(found, str) else form_of(found)
+        result = self._range(tensor)
+        return result if isinstance(result, str) else form_of(result)
 
     def _range(self, tensor: str) -> TensorRange | str:
-        found = self._ranges.tensors.get(normal(tensor))
-        if found is None:
+        result = self._ranges.tensors.get(normal(tensor))
+        if result is None:
             return f"the ranges do not hold '{tensor}'"
-        if max(-found.min, found.max) <= 0:
+        if max(-result.min, result.max) <= 0:
             return f"'{tensor}' was never active when it was calibrated"
-        return found
+        return result
 
     def _chain(self, layer: Node, can_add: Callable[[str, str], bool] | None = None) -> Chain:
         """Return what the kernel of a layer computes: a sum only where `can_add` says so of it."""
@@ -354,17 +354,17 @@ class Planner:
         form = self.plan.forms.get(tensor) or self._quantized.get(tensor)
         return None if form is None or form.offset else form
 
-    def _can_be_overwritten(self, found: Chain) -> bool:
+    def _can_be_overwritten(self, result: Chain) -> bool:
         """Say whether nobody needs the summand any more when its sum is written to its memory.
 
         Who else reads it has to be done by then, so must be something that the layer waits for; the
         layer itself is not. Nor may another tensor lie in its memory.
         """
-        graph, (name, _) = self.graph, split(found.summand)
-        others = {reader.name for reader in graph.readers(name)} - {_sum_of(found).name}
+        graph, (name, _) = self.graph, split(result.summand)
+        others = {reader.name for reader in graph.readers(name)} - {_sum_of(result).name}
         if graph.is_output(name) or any(graph[n].op in _SAME_MEMORY for n in (name, *others)):
             return False
-        waiting, seen = [found.nodes[0].name], set[str]()
+        waiting, seen = [result.nodes[0].name], set[str]()
         while waiting and not others <= seen:
             for tensor in graph[waiting.pop()].inputs:
                 before = producer_name(tensor)
@@ -374,9 +374,9 @@ class Planner:
         return others <= seen
 
 
-def _sum_of(found: Chain) -> Node:
+def _sum_of(result: Chain) -> Node:
     """Return the node of a chain that adds its summand."""
-    return next(n for n in found.nodes if n.op in ADD_OPS and found.summand in n.inputs)
+    return next(n for n in result.nodes if n.op in ADD_OPS and result.summand in n.inputs)
 
 
 def _passes(graph: Graph, node: Node) -> bool:

@@ -60,9 +60,11 @@ def float_constant(graph: Graph, tensor: str) -> tuple[Node, Array] | None:
         node = graph.producer(reshape.data_inputs[0])
     if node.op != "Dequantize" or graph.is_input(node.name):
         return None
-    found = [graph.constant(each) for each in (*node.data_inputs, *_shape_of(reshape))]
-    parts = [part for part in found if part is not None]
-    if len(parts) < len(found):
+    results = [
+        graph.constant(data_input) for data_input in (*node.data_inputs, *_shape_of(reshape))
+    ]
+    parts = [part for part in results if part is not None]
+    if len(parts) < len(results):
         return None
     known = [part.value for part in parts]
     if (node.attr("T"), node.attr("mode")) != ("qint8", "SCALED"):
@@ -73,7 +75,7 @@ def float_constant(graph: Graph, tensor: str) -> tuple[Node, Array] | None:
         axis = node.attr("axis", -1)
         step = step.reshape([-1 if axis == place else 1 for place in range(codes.ndim)])
     value = codes * step.astype(np.float32)
-    waits = [wait for each in (node, *parts) for wait in each.control_inputs]
+    waits = [wait for part in (node, *parts) for wait in part.control_inputs]
     if reshape is not None:
         value, waits = value.reshape(known[3]), [*waits, *reshape.control_inputs]
     return parts[0].with_control_inputs(*waits), value
@@ -246,8 +248,8 @@ def reason(graph: Graph, node: Node, shapes: Shapes) -> str | None:
     if graph.is_input(node.name):
         return "it is an input of the graph"
     known = [shapes.shape(tensor) for tensor in node.data_inputs]
-    if found := limit(KERNELS[node.op].op, node, known):
-        return found
+    if result := limit(KERNELS[node.op].op, node, known):
+        return result
     if KERNELS[node.op].op == "QuantizedConcat" and axis(graph, node, shapes) is None:
         return "its axis is not known"
     layer = graph.producer(node.data_inputs[0])
@@ -272,12 +274,12 @@ def eight_bit_op(graph: Graph, node: Node, forms: Mapping[str, EightBit], shapes
     """Return the 8-bit op of a float op, named after it; `forms` are what it reads, in 8 bits."""
     kernel = KERNELS[node.op]
     read = [forms[tensor] for tensor in float_operands(node)]
-    tensors = [each.codes for each in read]
+    tensors = [item.codes for item in read]
     for place in kernel.as_it_is:
         tensors.insert(place, operands(node)[place])
-    ends = [end for each in read for end in each[1:]]
+    ends = [end for item in read for end in item[1:]]
     if not kernel.interleaved:
-        ends = [each.low for each in read] + [each.high for each in read]
+        ends = [item.low for item in read] + [item.high for item in read]
         tensors[0] = _axis_from_the_front(graph, node, shapes)
     attrs: dict[str, object] = dict.fromkeys(kernel.types, QUINT8)
     attrs |= {name: node.attrs[name] for name in kernel.keeps if name in node.attrs}

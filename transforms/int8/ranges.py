@@ -65,18 +65,18 @@ def surviving_ranges(graph: Graph) -> dict[str, Range]:
 
     One pass from the outputs up; an 8-bit op cuts off and passes on what its float op does.
     """
-    found = dict.fromkeys(graph.outputs, EVERYTHING)
+    result = dict.fromkeys(graph.outputs, EVERYTHING)
     for name in reversed(graph.order()):
         node = graph[name]
         if node.op == "RequantizationRange":  # what it finds is no value that others compute with
             continue
         for place, tensor in enumerate(node.data_inputs):
-            own = found.get(name, EVERYTHING)
+            own = result.get(name, EVERYTHING)
             low, high = EVERYTHING if place else _before(graph, node, own)
-            if tensor in found:
-                low, high = min(low, found[tensor][0]), max(high, found[tensor][1])
-            found[tensor] = min(low, 0.0), max(high, 0.0)
-    return found
+            if tensor in result:
+                low, high = min(low, result[tensor][0]), max(high, result[tensor][1])
+            result[tensor] = min(low, 0.0), max(high, 0.0)
+    return result
 
 
 def _before(graph: Graph, node: Node, own: Range) -> Range:
@@ -97,8 +97,8 @@ def _bias(graph: Graph, node: Node) -> Range | None:
         constant = quantized_ops.float_constant(graph, node.data_inputs[1])
         ends = [] if constant is None else [constant[1].min(initial=0), constant[1].max(initial=0)]
     else:
-        found = [graph.constant(tensor) for tensor in node.data_inputs[4:]]
-        ends = [end.value for end in found if end is not None and not end.shape]
+        results = [graph.constant(tensor) for tensor in node.data_inputs[4:]]
+        ends = [end.value for end in results if end is not None and not end.shape]
     return (float(ends[0]), float(ends[1])) if len(ends) == 2 and np.isfinite(ends).all() else None
 
 
@@ -135,25 +135,25 @@ class Ranges:
 
     def of(self, tensor: str, channels: int | None = None) -> TensorRange:
         """Return the range of a tensor. GraphError: it has none, or not so many channels."""
-        found = self.tensors.get(normal(tensor))
-        if found is None:
+        result = self.tensors.get(normal(tensor))
+        if result is None:
             hint = nearest(normal(tensor), list(self.tensors))
             raise GraphError("missing", kind="range for tensor", name=tensor, hint=hint)
         for key in _TENSOR_KEYS[2:]:
-            length = len(getattr(found, key))
+            length = len(getattr(result, key))
             if key == "channel_max" and not length:
                 continue
             if channels is not None and length != channels:
                 raise GraphError(
                     "ranges-channels", tensor=tensor, channels=channels, key=key, count=length
                 )
-        return found
+        return result
 
     def text(self) -> str:
         """Return the file's text: the same for the same ranges, one line a key."""
         tensors = ",\n".join(
-            f"    {json.dumps(name)}: {{\n{_lines(found)}\n    }}"
-            for name, found in self.tensors.items()
+            f"    {json.dumps(name)}: {{\n{_lines(result)}\n    }}"
+            for name, result in self.tensors.items()
         )
         head = {"format": FORMAT, "model_sha256": self.model_sha256, "samples": self.samples}
         lines = [f"  {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
@@ -161,10 +161,10 @@ class Ranges:
         return "\n".join(["{", *lines, f'  "tensors": {body}', "}", ""])
 
 
-def _lines(found: TensorRange) -> str:
-    keys = _TENSOR_KEYS if found.channel_max else _TENSOR_KEYS[:-1]
+def _lines(tensor_range: TensorRange) -> str:
+    keys = _TENSOR_KEYS if tensor_range.channel_max else _TENSOR_KEYS[:-1]
     return ",\n".join(
-        f'      "{key}": {json.dumps(getattr(found, key), allow_nan=False)}' for key in keys
+        f'      "{key}": {json.dumps(getattr(tensor_range, key), allow_nan=False)}' for key in keys
     )
 
 
@@ -187,11 +187,11 @@ def check_ranges(path: str | os.PathLike[str], model: str, sha256: str) -> None:
 
     FileError, GraphError: as `load_ranges`.
     """
-    found = load_ranges(path).model_sha256
-    if not found:
+    result = load_ranges(path).model_sha256
+    if not result:
         logger.warning("%s holds no SHA-256 of a model, so it may be of another one than %s; run "
                        "deploykit calibrate again", path, model)  # fmt: skip
-    elif found != sha256:
+    elif result != sha256:
         raise MismatchError("calibrated-on-other-model", file=path, model=model)
 
 
@@ -205,12 +205,12 @@ def _loaded(path: str, status: tuple[int, ...]) -> Ranges:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of the file. GraphError: a key occurs twice, so an edit would be lost."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    results = dict(pairs)
+    if len(results) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise GraphError("json-key-twice", key=twice)
-    return found
+    return results
 
 
 def _ranges(plain: Any) -> Ranges:
@@ -221,21 +221,21 @@ def _ranges(plain: Any) -> Ranges:
     _check_keys(plain, _KEYS, "the file")
     tensors = plain.get("tensors")
     if isinstance(tensors, dict):  # so that an error names the tensor
-        tensors = {normal(name): _tensor_range(name, each) for name, each in tensors.items()}
-    found = converted({"model_sha256": "", **plain, "tensors": {}}, Ranges)
-    return replace(found, tensors=converted(tensors, dict[str, TensorRange]))
+        tensors = {normal(name): _tensor_range(name, item) for name, item in tensors.items()}
+    result = converted({"model_sha256": "", **plain, "tensors": {}}, Ranges)
+    return replace(result, tensors=converted(tensors, dict[str, TensorRange]))
 
 
 def _tensor_range(name: str, plain: Any) -> TensorRange:
     where = f"tensor '{name}'"
     _check_keys(plain, _TENSOR_KEYS, where)
     try:
-        found = converted(plain, TensorRange)
+        result = converted(plain, TensorRange)
     except GraphError as error:
         raise error.within(where) from None
-    if found.min > found.max:
-        raise GraphError("ranges-order", source=where, low=found.min, high=found.max)
-    return found
+    if result.min > result.max:
+        raise GraphError("ranges-order", source=where, low=result.min, high=result.max)
+    return result
 
 
 def _check_keys(plain: Any, keys: tuple[str, ...], where: str) -> None:

@@ -58,15 +58,15 @@ def taken_out(graph: Graph) -> tuple[Plan, StoredCodes]:
     if not holds_codes(graph):
         raise GraphError("stored-codes-missing")
     is_stated = not any(node.op == ROUNDING and node.attr(ROUNDS) for node in graph)
-    found = _Taking(graph).run()
+    result = _Taking(graph).run()
     if is_stated:  # fake-quants of a quantization-aware model round its activations
         taken_back(graph)
-        plan = plan_fake_quants(graph, found.weights, {})
-        _check_layers(graph, plan, found)
-        return plan, found
-    plan = _StoredPlanner(graph, found).run()
-    _check(graph, plan, found)
-    return plan, found
+        plan = plan_fake_quants(graph, result.weights, {})
+        _check_layers(graph, plan, result)
+        return plan, result
+    plan = _StoredPlanner(graph, result).run()
+    _check(graph, plan, result)
+    return plan, result
 
 
 class _Taking:
@@ -101,20 +101,20 @@ class _Taking:
             gone, source = readers[0], above.data_inputs[0]
             form = Form(False, form.peak, self._number(above))
             in_bias = form.offset + self._number(gone)
-        taken = {gone.name: None, node.name: None}
+        used = {gone.name: None, node.name: None}
         if (before := graph.producer(source)).attr(ROUNDS) == APART:
             (gone,) = readers = graph.readers(gone.name)
             if before.op != "ExpandDims" or gone.op != "Squeeze" or len(readers) != 1:
                 raise _unknown(node, "it stands between an ExpandDims and a Squeeze")
             source = before.data_inputs[0]
-            taken = {gone.name: None, **taken}
+            used = {gone.name: None, **used}
         for reader in graph.readers(gone.name):
             self._found.reads[reader.name, source] = form
             if in_bias:
                 self._found.in_bias[reader.name] = in_bias
         graph.redirect({gone.name: source})
-        for each in taken:
-            graph.remove(graph[each])
+        for item in used:
+            graph.remove(graph[item])
 
     def _take_made(self, node: Node) -> None:
         """Give a layer's result its own name again."""
@@ -163,10 +163,10 @@ class _Taking:
 class _StoredPlanner(Planner):
     """Plans what is in codes, in the forms that they have."""
 
-    def __init__(self, graph: Graph, found: StoredCodes) -> None:
-        others = {node.name for node in graph if node.op in LAYER_OPS} - found.weights.keys()
+    def __init__(self, graph: Graph, stored_codes: StoredCodes) -> None:
+        others = {node.name for node in graph if node.op in LAYER_OPS} - stored_codes.weights.keys()
         super().__init__(graph, Ranges("", 1, {}), others)
-        self._found = found
+        self._found = stored_codes
 
     def shapes(self, layer: Node) -> list[Shape | None]:
         """Return the shapes of what a layer reads: it has been there, so has no groups."""
@@ -179,9 +179,9 @@ class _StoredPlanner(Planner):
         """Return the form that a layer's result has."""
         return self._found.made.get(tensor, f"'{tensor}' has no codes")
 
-    def form_of_product(self, found: Chain) -> Form | None:
+    def form_of_product(self, chain: Chain) -> Form | None:
         """Return the form of a MatMul's result, or None for floats."""
-        return self._found.made.get(found.nodes[-1].name)
+        return self._found.made.get(chain.nodes[-1].name)
 
     def form_of_float(self, layer: Node, source: str) -> Form | str:
         """Return the form in which a layer reads what is made in float."""
@@ -200,30 +200,30 @@ class _StoredPlanner(Planner):
         return form
 
 
-def _check(graph: Graph, plan: Plan, found: StoredCodes) -> None:
+def _check(graph: Graph, plan: Plan, stored_codes: StoredCodes) -> None:
     """Raise GraphError where the plan is not what the codes said."""
-    _check_layers(graph, plan, found)
-    for layer in found.weights:
+    _check_layers(graph, plan, stored_codes)
+    for layer in stored_codes.weights:
         source = graph[layer].data_inputs[0]
-        said = found.reads.get((layer, source))
+        said = stored_codes.reads.get((layer, source))
         if said is not None and not _are_close(said, plan.reads[layer]):
             raise _unknown(graph[layer], f"'{source}' has the same codes for all that read it")
     ends = {chain.nodes[-1].name for chain in plan.chains.values()}
     for tensor, form in plan.forms.items():
-        said = found.made.get(tensor)
+        said = stored_codes.made.get(tensor)
         if tensor in ends and (said is None or not _are_close(said, form)):
             raise _unknown(graph[tensor], "what is handed on has the same codes as what it is from")
-    for tensor in found.made.keys() - (ends & plan.forms.keys()):
+    for tensor in stored_codes.made.keys() - (ends & plan.forms.keys()):
         raise _unknown(graph[tensor], "a layer in 8 bits ends there")
-    sums = {(each.name, chain.summand) for chain in plan.chains.values() for each in chain.nodes}
-    for reader, source in found.reads:
+    sums = {(node.name, chain.summand) for chain in plan.chains.values() for node in chain.nodes}
+    for reader, source in stored_codes.reads:
         if reader not in plan.chains and (reader, source) not in sums:
             raise _unknown(graph[reader], f"a layer in 8 bits reads the codes of '{source}'")
 
 
-def _check_layers(graph: Graph, plan: Plan, found: StoredCodes) -> None:
+def _check_layers(graph: Graph, plan: Plan, stored_codes: StoredCodes) -> None:
     """Raise GraphError where a layer in codes has no kernel."""
-    for layer in found.weights:
+    for layer in stored_codes.weights:
         if layer not in plan.chains:
             why = plan.reasons.get(layer, "it is not reached")
             raise _unknown(graph[layer], f"a layer in codes has a kernel, but {why}")

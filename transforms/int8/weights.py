@@ -135,19 +135,19 @@ def rounded_in(
     rounded: Rounded, chain: Chain, exact_sums: bool, reads_sign: bool
 ) -> RoundedLayer | None:
     """Return what was chosen for a layer, if that is for the kernel that it gets."""
-    found = rounded.get(chain.biased)
-    if found is None or (found.exact_sums, found.reads_sign) != (exact_sums, reads_sign):
+    value = rounded.get(chain.biased)
+    if value is None or (value.exact_sums, value.reads_sign) != (exact_sums, reads_sign):
         return None
-    return found
+    return value
 
 
 def codes_of(
     rounded: Rounded, chain: Chain, weights: Array, exact_sums: bool, reads_sign: bool
 ) -> tuple[Array, Array]:
     """Return codes and steps of a layer: those that were chosen, or else the nearest ones."""
-    found = rounded_in(rounded, chain, exact_sums, reads_sign)
-    if found is not None:
-        return found.codes, found.steps
+    result = rounded_in(rounded, chain, exact_sums, reads_sign)
+    if result is not None:
+        return result.codes, result.steps
     return weight_codes(chain.nodes[0], weights, exact_sums, reads_sign)
 
 
@@ -199,16 +199,16 @@ def _partners(inputs: int, channels: int) -> Array:
 OPS = frozenset({"Conv2D", "DepthwiseConv2dNative", "MatMul"})
 
 
-def add_to_bias(graph: Graph, found: Chain, values: Array) -> None:
+def add_to_bias(graph: Graph, chain: Chain, values: Array) -> None:
     """Add values to the bias of a layer, or a bias behind it."""
-    layer = found.nodes[0]
-    const = graph.constant(found.bias) if found.bias else None
+    layer = chain.nodes[0]
+    const = graph.constant(chain.bias) if chain.bias else None
     if const is None:
         free = layer.with_name(graph.unique_name(f"{layer.name}/unbiased"))
         graph.replace(layer, bias_add(graph, layer.name, graph.add(free), values))
         return
     corrected = (const.value.astype(np.float64) + values).astype(np.float32)
     new = graph.constant_beside(const, corrected, f"{layer.name}/corrected_bias")
-    bias = found.nodes[1]
-    inputs = [new.name if tensor == found.bias else tensor for tensor in bias.data_inputs]
+    bias = chain.nodes[1]
+    inputs = [new.name if tensor == chain.bias else tensor for tensor in bias.data_inputs]
     graph.replace(bias, bias.with_data_inputs(*inputs))

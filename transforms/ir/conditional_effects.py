@@ -89,6 +89,6 @@ class _Loop:
 
 def _trigger(graph: Graph, names: list[str], name: str) -> str:
     """Add a ControlTrigger that waits for nodes; return the control input that waits for it."""
-    waits = tuple(f"^{each}" for each in dict.fromkeys(names))
+    waits = tuple(f"^{name}" for name in dict.fromkeys(names))
     trigger = Node(graph.unique_name(f"{name}/trigger"), "ControlTrigger", waits)
     return f"^{graph.add(trigger).name}"

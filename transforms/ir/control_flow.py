@@ -286,24 +286,24 @@ def _splice(graph: Graph, decided: _Decisions) -> None:
         graph.replace(graph[name], replace(graph[name], inputs=(*data, *dict.fromkeys(waits))))
     for name, live in decided.live_inputs.items():
         waits = waits_of.get(name, [])
-        kept = [graph[name].data_inputs[port] for port in live]
-        node = graph.replace(graph[name], graph[name].with_data_inputs(*kept))
+        retained = [graph[name].data_inputs[port] for port in live]
+        node = graph.replace(graph[name], graph[name].with_data_inputs(*retained))
         if name in decided.loops or len(live) > 1:
             graph.replace(node, node.with_attrs(N=len(live)))
             continue
-        tensors, types = kept, [node.attr("T")]
+        tensors, types = retained, [node.attr("T")]
         if f"{name}:1" in read:
             value_index = np.array(live[0], np.int32)
             index = Node.constant(graph.unique_name(f"{name}/value_index"), value_index)
             if fetched.get(name):
-                tensors, types = [*kept, index.name], [*types, DType("int32")]
+                tensors, types = [*retained, index.name], [*types, DType("int32")]
             else:
                 index = index.with_control_inputs(f"^{name}")
                 moves[f"{name}:1"] = index.name
             graph.add(index)
         graph.replace(node, _stand_in(node, tensors, types))
         if not waits:
-            moves[name] = kept[0]
+            moves[name] = retained[0]
     graph.redirect(moves)
 
 
@@ -320,7 +320,7 @@ class _LostWaits:
 
         What acts and is only read by what is dead, such as a queue of training data, goes with it.
         """
-        found: dict[str, None] = {}
+        results: dict[str, None] = {}
         waiting = [tensor for tensor in node.inputs if self._decided.is_dead(tensor)]
         while waiting:
             current = self._graph.producer(waiting.pop())
@@ -333,10 +333,10 @@ class _LostWaits:
                     waiting.append(tensor)
                 elif name in self._acting:
                     if is_wait or self._graph[name].op in EXIT_OPS:
-                        found[f"^{name}"] = None
+                        results[f"^{name}"] = None
                     else:
                         waiting.append(tensor)
-        return list(found)
+        return list(results)
 
 
 def _tensors_read(graph: Graph) -> set[str]:

@@ -131,7 +131,7 @@ class Library:
         for name in self.functions:
             for other in self.named(name):
                 users.setdefault(other, []).append(name)
-        holding = [n for n, each in self.functions.items() if any(map(holds, each.node_def))]
+        holding = [n for n, item in self.functions.items() if any(map(holds, item.node_def))]
         return frozenset(reached(holding, lambda name: users.get(name, ())))
 
     def below(self, names: Iterable[str]) -> KeysView[str]:
@@ -310,11 +310,11 @@ class _BodyReader:
                 return [f"^@{port}" for port in self._arguments[name]]
             name, _, rest = reference.partition(":")
             if name in self._arguments and (not rest or rest.isdigit()):
-                index, found = rest, [f"@{port}" for port in self._arguments[name]]
+                index, results = rest, [f"@{port}" for port in self._arguments[name]]
             else:
                 output, _, index = rest.partition(":")
-                found = [tensor_name(name, port) for port in self._ports[name][output]]
-            return [found[int(index)]] if index else found
+                results = [tensor_name(name, port) for port in self._ports[name][output]]
+            return [results[int(index)]] if index else results
         except (KeyError, IndexError, ValueError):
             raise GraphError(
                 "function-input-missing", function=self._name, node=reader, input=reference
@@ -376,8 +376,8 @@ def rename(graph: Graph, names: Mapping[str, str]) -> None:
             node = replace(node, name=name, inputs=inputs)
         classes = node.attr("_class") if "_class" in node.attrs else None
         if isinstance(classes, list):
-            told = [_told(str(each), names) for each in classes]
-            node = node if told == classes else node.with_attrs(_class=told)
+            reported = [_told(str(class_name), names) for class_name in classes]
+            node = node if reported == classes else node.with_attrs(_class=reported)
         return node
 
     nodes = list(graph)

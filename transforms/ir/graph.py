@@ -184,8 +184,8 @@ class Graph(NodeIndex, AsHtml):
                 gone.add(f"^{name}")
                 if self._consumers.get(name):
                     needed = [t if t[:1] == "^" else f"^{producer_name(t)}" for t in node.inputs]
-                    kept = [wait for wait in needed if not self._orders_nothing(wait)]
-                    self.redirect({f"^{name}": kept})
+                    retained = [wait for wait in needed if not self._orders_nothing(wait)]
+                    self.redirect({f"^{name}": retained})
                 self.remove(self._nodes[name])
         while dropped:
             lonely = self._nodes.get(dropped.pop())
@@ -338,8 +338,8 @@ class Graph(NodeIndex, AsHtml):
             if isinstance(classes, list):
                 lost = [c for c in classes if str(c)[:5] == "loc:@" and c[5:] not in self._nodes]
                 if lost:
-                    kept = [c for c in classes if c not in lost]
-                    self.replace(node, node.with_attrs(_class=kept or None))
+                    retained = [c for c in classes if c not in lost]
+                    self.replace(node, node.with_attrs(_class=retained or None))
 
     def _waits_of_read(self, node: Node) -> set[str]:
         """Return what those nodes wait for that a node reads; a Merge does not read all."""
@@ -347,7 +347,7 @@ class Graph(NodeIndex, AsHtml):
             return set()
         names = {producer_name(t) for t in node.data_inputs} - self._input_names
         read = [self._nodes[name] for name in names if name in self._nodes]
-        return {wait for each in read for wait in each.control_inputs}
+        return {wait for item in read for wait in item.control_inputs}
 
     def _orders_nothing(self, tensor: str) -> bool:
         node = self._nodes.get(tensor[1:]) if tensor[:1] == "^" else None

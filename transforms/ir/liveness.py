@@ -30,31 +30,31 @@ class When:
 
 def when_nodes_run(graph: Graph) -> dict[str, When]:
     """Return for each node when it runs, in one pass in execution order."""
-    found: dict[str, When] = {}
+    results: dict[str, When] = {}
     for name in graph.order():
         node = graph[name]
         if graph.is_input(name):
-            found[name] = When()
+            results[name] = When()
         elif node.op in MERGE_OPS:
             forward = (t for t in node.data_inputs if graph.producer(t).op not in LOOP_EDGE_OPS)
-            found[name] = _either(read(graph, found, tensor) for tensor in forward)
+            results[name] = _either(read(graph, results, tensor) for tensor in forward)
         elif node.op == "ControlTrigger":
-            found[name] = When(_all(read(graph, found, t) for t in node.inputs).loops)
+            results[name] = When(_all(read(graph, results, t) for t in node.inputs).loops)
         else:
-            when = _all(read(graph, found, tensor) for tensor in node.inputs)
+            when = _all(read(graph, results, tensor) for tensor in node.inputs)
             if node.op in ENTER_OPS:
                 when = When((*when.loops, str(node.attr("frame_name"))), when.ways)
             elif node.op in EXIT_OPS:
                 loops = when.loops[:-1]
                 when = When(loops, frozenset(way for way in when.ways if way[2] <= len(loops)))
-            found[name] = when
-    return found
+            results[name] = when
+    return results
 
 
-def read(graph: Graph, found: dict[str, When], tensor: str) -> When:
+def read(graph: Graph, results: dict[str, When], tensor: str) -> When:
     """Return when a tensor is there, or when a node is that is waited for."""
     node, port = graph.producer(tensor), split(tensor)[1]
-    when = found[node.name]
+    when = results[node.name]
     if node.op not in SWITCH_OPS or port < 0 or graph.is_input(node.name):
         return when
     way = (_decider(graph, node.data_inputs[1]), port, len(when.loops))
@@ -74,14 +74,14 @@ def _all(inputs: Iterable[When]) -> When:
     """Return when a node runs that needs all these."""
     loops: tuple[str, ...] = ()
     ways: frozenset[Way] = frozenset()
-    for each in inputs:
-        loops = max(loops, each.loops, key=len)
-        ways = ways | each.ways if each.ways else ways
+    for input_ in inputs:
+        loops = max(loops, input_.loops, key=len)
+        ways = ways | input_.ways if input_.ways else ways
     return When(loops, ways)
 
 
 def _either(inputs: Iterable[When]) -> When:
     """Return when a Merge runs that needs one of these: the ways that they have in common."""
     known = list(inputs) or [When()]
-    loops = max((each.loops for each in known), key=len)
-    return When(loops, frozenset.intersection(*(each.ways for each in known)))
+    loops = max((item.loops for item in known), key=len)
+    return When(loops, frozenset.intersection(*(item.ways for item in known)))

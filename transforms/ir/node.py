@@ -175,8 +175,8 @@ class Node:
     def without_control_inputs(self, *control_inputs: str) -> "Node":
         """Return the node without these control inputs (`^a`)."""
         gone = set(control_inputs)
-        kept = [tensor for tensor in self.inputs if tensor not in gone]
-        return Node(self.name, self.op, tuple(kept), self.attrs, self.device)
+        retained = [tensor for tensor in self.inputs if tensor not in gone]
+        return Node(self.name, self.op, tuple(retained), self.attrs, self.device)
 
     def rewired(self, move: Callable[[str], Iterable[str]]) -> "Node":
         """Return the node with each input, `^a` included, replaced by what `move` gives for it.
@@ -239,12 +239,12 @@ def _attrs(proto: NodeDef) -> Mapping[str, AttrValue]:
     if len(attrs) > _SHARED_AT_MOST or proto.op == "Const":
         return attrs
     key = tuple([(name, value.SerializeToString()) for name, value in attrs.items()])
-    found = _shared_attrs.get(key)
-    if found is None:
+    shared_attr = _shared_attrs.get(key)
+    if shared_attr is None:
         if len(_shared_attrs) >= _KINDS or sum(len(text) for _, text in key) > _SHARED_BYTES:
             return attrs
-        found = _shared_attrs[key] = {name: AttrValue.FromString(text) for name, text in key}
-    return found
+        shared_attr = _shared_attrs[key] = {name: AttrValue.FromString(text) for name, text in key}
+    return shared_attr
 
 
 def _constant_attrs(array: Array, dtype: str | None) -> Mapping[str, AttrValue]:

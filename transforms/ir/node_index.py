@@ -21,13 +21,13 @@ T = TypeVar("T", bound=Hashable)
 
 def reached(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> KeysView[T]:
     """Return the starts, what follows them, what follows that and so on; each is asked once."""
-    found = dict.fromkeys(starts)
-    waiting = list(found)
+    result = dict.fromkeys(starts)
+    waiting = list(result)
     while waiting:
-        new = [each for each in dict.fromkeys(following(waiting.pop())) if each not in found]
-        found.update(dict.fromkeys(new))
+        new = [item for item in dict.fromkeys(following(waiting.pop())) if item not in result]
+        result.update(dict.fromkeys(new))
         waiting += new
-    return found.keys()
+    return result.keys()
 
 
 def execution_order(
@@ -159,27 +159,27 @@ class NodeIndex:
 
     def ancestors(self, names: Iterable[str]) -> set[str]:
         """Return the names of these nodes and of all that they need."""
-        found = set(names)
-        waiting = list(found)
+        results = set(names)
+        waiting = list(results)
         while waiting:
             for name in self._nodes[waiting.pop()].inputs:
                 if name not in self._nodes:  # it is not the name of a node as it stands
                     name = producer_name(name)
-                if name not in found and name in self._nodes:
-                    found.add(name)
+                if name not in results and name in self._nodes:
+                    results.add(name)
                     waiting.append(name)
-        return found
+        return results
 
     def descendants(self, names: Iterable[str], control: bool = True) -> set[str]:
         """Return the names of these nodes and of all that read them or, with `control`, wait."""
-        found = set(names)
-        waiting = list(found)
+        results = set(names)
+        waiting = list(results)
         while waiting:
             for consumer, reads in self._consumers.get(waiting.pop(), {}).items():
-                if consumer not in found and (reads or control):
-                    found.add(consumer)
+                if consumer not in results and (reads or control):
+                    results.add(consumer)
                     waiting.append(consumer)
-        return found
+        return results
 
     def order(self) -> tuple[str, ...]:
         """Return the names in execution order, ties as they stand. GraphError: a cycle.
@@ -261,30 +261,30 @@ class NodeIndex:
 
     def _changeable_consumers(self, name: str) -> dict[str, bool]:
         """Return the consumers of a node, in a dict that no copy of the graph shares."""
-        found = self._consumers.get(name)
-        if found is None or not (self._own_consumers is None or name in self._own_consumers):
-            found = self._consumers[name] = dict(found or {})
+        consumer = self._consumers.get(name)
+        if consumer is None or not (self._own_consumers is None or name in self._own_consumers):
+            consumer = self._consumers[name] = dict(consumer or {})
             if self._own_consumers is not None:
                 self._own_consumers.add(name)
-        return found
+        return consumer
 
     def _gives_into_a_loop(self, name: str) -> bool:
         """Say whether what reads a node runs in a loop of TensorFlow 1."""
         if self._depths is None:
             self._depths = {}
-            for each in self.order():
-                self._depths[each] = self._depth(self._nodes[each], self._depths)
+            for item in self.order():
+                self._depths[item] = self._depth(self._nodes[item], self._depths)
         return self._depths[name] > (self._nodes[name].op in EXIT_OPS)
 
     def _depth(self, node: Node, depths: Mapping[str, int]) -> int:
         """Return in how many loops a node lies; -1 where that of nothing that it reads is known."""
         if not node.inputs:
             return 0
-        found = [
+        results = [
             depths.get(name, -1) - (name in self._nodes and self._nodes[name].op in EXIT_OPS)
             for name in map(producer_name, node.inputs)
         ]
-        return max(found) + (node.op in ENTER_OPS)
+        return max(results) + (node.op in ENTER_OPS)
 
 
 def _may_change_shapes(old: Node, new: Node) -> bool:

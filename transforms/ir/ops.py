@@ -84,8 +84,8 @@ def _has(release: Release, span: Span | None) -> bool:
 @functools.cache
 def _spans() -> Mapping[str, Span]:
     """Return the releases of the ops that are not in all."""
-    found = json.loads(RELEASES.read_text())
-    return {op: (_release(since), _release(until)) for op, (since, until) in found.items()}
+    result = json.loads(RELEASES.read_text())
+    return {op: (_release(since), _release(until)) for op, (since, until) in result.items()}
 
 
 def _release(text: str | None) -> Release | None:
@@ -195,7 +195,7 @@ def merge(ops: Iterable[OpDef], release: Release) -> None:
             spans[name] = since, release
     merged = OpList(op=[op for _, op in sorted({**known, **new}.items())])
     TABLE.write_bytes(gzip.compress(merged.SerializeToString(deterministic=True), 9, mtime=0))
-    texts = {op: [_text(each) for each in span] for op, span in sorted(spans.items())}
+    texts = {op: [_text(item) for item in span] for op, span in sorted(spans.items())}
     RELEASES.write_text(json.dumps(texts, indent=1) + "\n")
 
 

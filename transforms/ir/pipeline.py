@@ -55,8 +55,8 @@ class Result:
 @functools.cache
 def names() -> tuple[str, ...]:
     """Return the names of all transforms: the modules that lie directly in `transforms`."""
-    found = pkgutil.iter_modules(transforms.__path__)
-    return tuple(sorted(module.name for module in found if not module.ispkg))
+    result = pkgutil.iter_modules(transforms.__path__)
+    return tuple(sorted(module.name for module in result if not module.ispkg))
 
 
 @functools.cache
@@ -66,10 +66,10 @@ def function(name: str) -> Callable[..., None]:
         return user_functions.load(name)
     if name not in names():
         raise PipelineError("missing", kind="transform", name=name, hint=nearest(name, names()))
-    found: Callable[..., None] = getattr(
+    result: Callable[..., None] = getattr(
         importlib.import_module(f"deploykit.transforms.{name}"), name
     )
-    return found
+    return result
 
 
 @functools.cache
@@ -103,7 +103,7 @@ def parse(text: str) -> list[Step]:
 def _bind(call: grammar.Call, text: str) -> list[Step]:
     """Return the steps of a call; of an alias's parameters, each gets those that it has."""
     meant = ALIASES.get(call.name, (call.name,))
-    own = {name: found for each in meant for name, found in parameters(each).items()}
+    own = {name: result for item in meant for name, result in parameters(item).items()}
     declared = own | {IGNORE_ERRORS: (bool, False)}
     arguments: dict[str, Any] = {}
     for given in call.parameters:
@@ -149,8 +149,8 @@ def _bind(call: grammar.Call, text: str) -> list[Step]:
                 name=name,
             )
     return [
-        Step(each, {n: v for n, v in arguments.items() if n in parameters(each)}, ignore_errors)
-        for each in meant
+        Step(item, {n: v for n, v in arguments.items() if n in parameters(item)}, ignore_errors)
+        for item in meant
     ]
 
 

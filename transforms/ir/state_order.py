@@ -62,24 +62,24 @@ def state_order(graph: Graph) -> StateOrder:
     changes = [name for name, use in uses.items() if use.is_change]
     after_use, after_change = graph.descendants(uses), graph.descendants(changes)
     before_use, before_change = graph.ancestors(uses), graph.ancestors(changes)
-    kept: dict[str, set[str]] = {}
+    retained: dict[str, set[str]] = {}
     for wait, name in _waits(graph):
         is_order = (wait in after_change and name in before_use) or (
             wait in after_use and name in before_change
         )
         if is_order:
-            kept.setdefault(name, set()).add(wait)
-    lost = _lost(graph, [name for name in changes if uses[name].is_lasting], kept)
+            retained.setdefault(name, set()).add(wait)
+    lost = _lost(graph, [name for name in changes if uses[name].is_lasting], retained)
     after_lost = graph.descendants(lost)
     for wait, name in _waits(graph):
         if wait in after_lost:
-            kept.setdefault(name, set()).add(wait)
-    before = graph.ancestors(name for waits in kept.values() for name in waits)
-    ordered = before | graph.descendants(kept)
+            retained.setdefault(name, set()).add(wait)
+    before = graph.ancestors(name for waits in retained.values() for name in waits)
+    ordered = before | graph.descendants(retained)
     return StateOrder(
         {
             name: tuple(i for i in graph[name].control_inputs if i[1:] in waits)
-            for name, waits in kept.items()
+            for name, waits in retained.items()
         },
         tuple(name for name in uses if name in ordered),
     )
@@ -95,18 +95,18 @@ def _waits(graph: Graph) -> Iterator[tuple[str, str]]:
                     yield control_input[1:], node.name
 
 
-def _lost(graph: Graph, changes: list[str], kept: dict[str, set[str]]) -> list[str]:
+def _lost(graph: Graph, changes: list[str], retained: dict[str, set[str]]) -> list[str]:
     """Return the changes that run only because an output waits for them; without outputs, all."""
     if not graph.outputs:
         return changes
     ends = [producer_name(tensor) for tensor in (*graph.outputs, *graph.inputs)]
 
     def needed(name: str) -> tuple[str, ...]:
-        return (*map(producer_name, graph[name].data_inputs), *kept.get(name, ()))
+        return (*map(producer_name, graph[name].data_inputs), *retained.get(name, ()))
 
-    found = reached(ends, needed)
+    result = reached(ends, needed)
     ran = graph.ancestors(ends)
-    return [name for name in changes if name in ran and name not in found]
+    return [name for name in changes if name in ran and name not in result]
 
 
 def _uses(graph: Graph) -> Iterator[tuple[str, _Use]]:

@@ -27,7 +27,7 @@ def user_function(name: str) -> Callable[..., Any]:
     module = _module(module_name)
     function: Callable[..., Any] | None = getattr(module, function_name, None)
     if function is None:
-        there = tuple(each for each, found in vars(module).items() if inspect.isfunction(found))
+        there = tuple(item for item, result in vars(module).items() if inspect.isfunction(result))
         where = f" ({module.__file__})" if getattr(module, "__file__", None) else ""
         raise Error(
             "module-function-missing",
@@ -135,15 +135,15 @@ def parameters(function: Callable[..., Any], name: str) -> dict[str, tuple[Any, 
         raise PipelineError("transform-without-graph", name=name) from None
     if first.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
         raise PipelineError("transform-without-graph", name=name)
-    found = {}
+    results = {}
     for parameter in others:
         if parameter.kind in _FREE:
             continue
         type_ = _type(function, parameter)
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY or value_type(type_) not in TYPES:
             raise PipelineError("transform-parameter-type", source=name, parameter=parameter.name)
-        found[parameter.name] = type_, parameter.default
-    return found
+        results[parameter.name] = type_, parameter.default
+    return results
 
 
 def _type(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
@@ -165,6 +165,6 @@ def value_type(type_: Any) -> Any:
         inner = typing.get_args(type_)
         return inner[0] if inner[1:] == (...,) else None
     if isinstance(type_, UnionType) or typing.get_origin(type_) is typing.Union:
-        inner = tuple(each for each in typing.get_args(type_) if each is not NoneType)
+        inner = tuple(part for part in typing.get_args(type_) if part is not NoneType)
         return inner[0] if len(inner) == 1 else None
     return type_

@@ -113,10 +113,14 @@ def _same_channels(layer: Node, step: Node) -> bool:
 def _batch_norm(constants: Constants, layer: Node, channels: int, step: Node) -> Affine | str:
     if not _same_channels(layer, step):
         return "the batch norm does not lie along the layer's output channels"
-    found = read_batch_norm(constants, step)
-    if isinstance(found, Affine) and found.scale is not None and found.scale.shape != (channels,):
+    batch_norm = read_batch_norm(constants, step)
+    if (
+        isinstance(batch_norm, Affine)
+        and batch_norm.scale is not None
+        and batch_norm.scale.shape != (channels,)
+    ):
         return "a parameter of the batch norm is not one value per output channel"
-    return found
+    return batch_norm
 
 
 def read_batch_norm(constants: Constants, step: Node) -> Affine | str:
@@ -155,10 +159,10 @@ def lift(graph: Graph, layer: str, change: Array, is_shifted: bool = False) -> N
         graph.remove(graph[name])
 
 
-def set_bias(graph: Graph, each: Chain, bias: Array) -> None:
+def set_bias(graph: Graph, item: Chain, bias: Array) -> None:
     """Give a layer that has a bias another one, one value per channel."""
-    biased = each.nodes[1]
-    add = bias_add(graph, biased.name, graph[each.nodes[0].name], bias, "/new_bias")
+    biased = item.nodes[1]
+    add = bias_add(graph, biased.name, graph[item.nodes[0].name], bias, "/new_bias")
     graph.absorb([biased], into=add)
 
 
@@ -199,14 +203,14 @@ def mean_output(layer: Node, weights: Array, means: Array) -> Array | None:
 
 
 def change_bias(
-    graph: Graph, each: Chain, change: Array, moves: dict[str, str], is_shifted: bool
+    graph: Graph, item: Chain, change: Array, moves: dict[str, str], is_shifted: bool
 ) -> None:
     """Put a BiasAdd with another bias behind a layer; under a new name where its value changes."""
-    layer = biased = each.nodes[0]
+    layer = biased = item.nodes[0]
     bias = change
-    if each.bias:
-        biased = each.nodes[1]
-        const = graph.constant(each.bias)
+    if item.bias:
+        biased = item.nodes[1]
+        const = graph.constant(item.bias)
         assert const is not None
         bias = const.value.astype(np.float64) + change
     else:
@@ -240,9 +244,9 @@ def linear_chains(graph: Graph, same_shape: SameShape) -> dict[str, Chain]:
         if reason:
             graph.skip(layer, reason)
             continue
-        found = chain(graph, layer, frozenset(), free_sum)
-        summands.add(found.summand)
-        chains[found.nodes[-1].name] = found
+        result = chain(graph, layer, frozenset(), free_sum)
+        summands.add(result.summand)
+        chains[result.nodes[-1].name] = result
     return chains
 
 

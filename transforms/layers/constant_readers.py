@@ -93,8 +93,8 @@ class Roles:
             return None
         flipped = reader.attr(_PRODUCTS[reader.op][place], False)
         picks = self._is_one_hot(reader.data_inputs[1 - place])
-        kept = rank - 1 if (place + flipped + picks) % 2 else rank - 2
-        return (*range(rank - 2), kept)
+        retained = rank - 1 if (place + flipped + picks) % 2 else rank - 2
+        return (*range(rank - 2), retained)
 
     def _einsum(self, reader: Node, place: int, rank: int) -> Axes | None:
         """Return the axes of an operand that its product with the other one keeps.
@@ -108,13 +108,13 @@ class Roles:
         labels, other = _labels(operands[place], rank), operands[1 - place]
         if len(labels) != rank or len(set(labels)) < rank:  # a diagonal
             return None
-        kept = {label for label in labels if label in result or label[0] == "."}
-        summed = {label for label in labels if label in other} - kept
+        retained = {label for label in labels if label in result or label[0] == "."}
+        summed = {label for label in labels if label in other} - retained
         if not summed:
             return None
         if self._is_one_hot(reader.data_inputs[1 - place]):
-            kept = summed | {label for label in kept if label in other}
-        return tuple(axis for axis, label in enumerate(labels) if label in kept)
+            retained = summed | {label for label in retained if label in other}
+        return tuple(axis for axis, label in enumerate(labels) if label in retained)
 
     def _is_one_hot(self, tensor: str) -> bool:
         node = self._graph.producer(tensor)
@@ -285,7 +285,7 @@ class Readings:
 
     def of_rows(self, lookups: Iterable[Reading]) -> list[Reading]:
         """Return who reads what tables give, after sums as well."""
-        spots = (replace(each.spot, tensor=each.reader.name, moves=None) for each in lookups)
+        spots = (replace(lookup.spot, tensor=lookup.reader.name, moves=None) for lookup in lookups)
         return list(self._of(*spots))
 
     def _of(self, *start: Spot) -> Iterator[Reading]:

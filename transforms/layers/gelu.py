@@ -66,10 +66,10 @@ def gelu_of(graph: Graph, node: Node) -> Gelu | None:
     waiting = list(graph.readers(node.name))
     while waiting and len(steps) < _MOST_STEPS:
         # what reads a step may read another one too, which is not there yet
-        step = next((each for each in waiting if _operands(graph, each, values)), None)
+        step = next((item for item in waiting if _operands(graph, item, values)), None)
         if step is None:
             return None
-        waiting = [each for each in waiting if each.name != step.name]
+        waiting = [item for item in waiting if item.name != step.name]
         with np.errstate(all="ignore"):
             result = _STEPS[step.op](*_operands(graph, step, values))
         steps.append(step)
@@ -77,7 +77,7 @@ def gelu_of(graph: Graph, node: Node) -> Gelu | None:
         if kind and _is_closed(graph, [node, *steps]):
             return Gelu(tuple(steps), kind)
         values[step.name] = result
-        waiting += [each for each in graph.readers(step.name) if each not in waiting]
+        waiting += [reader for reader in graph.readers(step.name) if reader not in waiting]
     return None
 
 
@@ -85,16 +85,16 @@ def _operands(graph: Graph, step: Node, values: Mapping[str, Array]) -> list[Arr
     """Return what a step computes with; nothing, where that is not one known function."""
     if step.op not in _STEPS or step.name in values or graph.is_input(step.name):
         return []
-    found = []
+    results = []
     for tensor in step.data_inputs:
         if tensor in values:
-            found.append(values[tensor])
+            results.append(values[tensor])
             continue
         const = graph.constant(tensor)
         if const is None or const.value.size != 1 or const.value.ndim > 1:
             return []
-        found.append(const.value.astype(np.float64).reshape(()))
-    return found
+        results.append(const.value.astype(np.float64).reshape(()))
+    return results
 
 
 def _is_close(result: Array, gelu: Array) -> bool:

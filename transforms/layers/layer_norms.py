@@ -36,9 +36,9 @@ def row_of(graph: Graph, root: Node) -> Row | None:
     add = graph.producer(root.data_inputs[0])
     if add.op not in ("Add", "AddV2"):
         return None
-    found = [(tensor, graph.constant(tensor)) for tensor in add.data_inputs]
-    numbers = [const for _, const in found if const is not None and const.value.size == 1]
-    rest = [tensor for tensor, const in found if const is None]
+    results = [(tensor, graph.constant(tensor)) for tensor in add.data_inputs]
+    numbers = [const for _, const in results if const is not None and const.value.size == 1]
+    rest = [tensor for tensor, const in results if const is None]
     if len(numbers) != 1 or len(rest) != 1:
         return None
     variance = graph.producer(rest[0])
@@ -75,18 +75,18 @@ def norm_of(graph: Graph, row: Row, channels: int) -> tuple[list[Node], tuple[Ar
     steps: list[Node] = []
     best = None
     while len(steps) < _MOST_STEPS:
-        waiting = [each for each in waiting if each.name not in names]
-        ready = ((each, _value(graph, each, values)) for each in waiting)
+        waiting = [item for item in waiting if item.name not in names]
+        ready = ((item, _value(graph, item, values)) for item in waiting)
         step, value = next(((s, v) for s, v in ready if v is not None), (None, None))
         if step is None or value is None:
             break
         names.add(step.name)
         steps.append(step)
         values[step.name] = value
-        found = _scale_and_offset(value, channels)
-        if found is not None and _is_closed(graph, [*row.nodes, *steps]):
-            best = [*steps], found
-        waiting += [each for each in graph.readers(step.name) if each not in waiting]
+        result = _scale_and_offset(value, channels)
+        if result is not None and _is_closed(graph, [*row.nodes, *steps]):
+            best = [*steps], result
+        waiting += [reader for reader in graph.readers(step.name) if reader not in waiting]
     return best
 
 

@@ -57,8 +57,8 @@ def per_channel(layer: Node, value: Array, channels: int) -> Array | None:
     """Return `value` as a vector if it broadcasts along the output channels alone, else None."""
     rank = LAYER_OPS[layer.op]
     axis = 1 if channels_first(layer) else rank - 1
-    wanted = [channels if i == axis else 1 for i in range(rank)]
-    if value.ndim > rank or [1] * (rank - value.ndim) + list(value.shape) != wanted:
+    expected = [channels if i == axis else 1 for i in range(rank)]
+    if value.ndim > rank or [1] * (rank - value.ndim) + list(value.shape) != expected:
         return None
     return value.reshape(channels)
 

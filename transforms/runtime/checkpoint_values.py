@@ -27,7 +27,7 @@ def place_of(graph: Graph, tensor: str) -> tuple[str, str] | None:
     return names.value[port].decode(), parts.value[port].decode()
 
 
-def read_checkpoint(prefix: str, wanted: dict[T, tuple[str, str]]) -> dict[T, Array]:
+def read_checkpoint(prefix: str, expected: dict[T, tuple[str, str]]) -> dict[T, Array]:
     """Return tensors of a checkpoint by what they are wanted for; this is done in a child process.
 
     `wanted` gives for each its key in the checkpoint, and which part of the tensor it is: empty for
@@ -40,12 +40,12 @@ def read_checkpoint(prefix: str, wanted: dict[T, tuple[str, str]]) -> dict[T, Ar
     try:
         reader = parts.checkpoints.NewCheckpointReader(prefix)
         keys = _keys(reader, parts.objects.TrackableObjectGraph)
-        missing = [key for key, _ in wanted.values() if key not in keys]
+        missing = [key for key, _ in expected.values() if key not in keys]
         if missing:
             raise GraphError("checkpoint-lacks", count=len(missing), names=missing[:3])
         types = reader.get_variable_to_dtype_map()
         # Many may want the same one, which takes room once.
-        places = list(dict.fromkeys((keys[key], part) for key, part in wanted.values()))
+        places = list(dict.fromkeys((keys[key], part) for key, part in expected.values()))
         values = parts.restoring.restore_v2(
             prefix=prefix,
             tensor_names=[key for key, _ in places],
@@ -53,7 +53,7 @@ def read_checkpoint(prefix: str, wanted: dict[T, tuple[str, str]]) -> dict[T, Ar
             dtypes=[types[key] for key, _ in places],
         )
         read = {place: value.numpy() for place, value in zip(places, values, strict=True)}
-        return {name: read[keys[key], part] for name, (key, part) in wanted.items()}
+        return {name: read[keys[key], part] for name, (key, part) in expected.items()}
     except GraphError:
         raise
     except Exception as error:  # TensorFlow raises whatever the damage happens to cause

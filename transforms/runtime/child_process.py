@@ -125,13 +125,13 @@ def reused_children() -> Iterator[None]:
     try:
         yield
     finally:
-        found, _idle = _idle, outer
-        kept = [each for each in found if any(each is other for other in before)]
+        result, _idle = _idle, outer
+        retained = [item for item in result if any(item is other for other in before)]
         if outer is not None:
-            outer[:] = kept
-        for each in found:
-            if not any(each is other for other in kept):
-                each.end()
+            outer[:] = retained
+        for entry in result:
+            if not any(entry is other for other in retained):
+                entry.end()
 
 
 @contextlib.contextmanager
@@ -188,13 +188,13 @@ class _Child:
     @classmethod
     def idle(cls, environment: Mapping[str, str]) -> "_Child | None":
         """Return one of `reused_children` that has this environment, if there is one."""
-        for each in _idle or ():
-            if (each.environment, each.shows_log) == (environment, limits.show_log):
+        for item in _idle or ():
+            if (item.environment, item.shows_log) == (environment, limits.show_log):
                 assert _idle is not None
-                _idle.remove(each)
-                each.log.seek(0)
-                each.log.truncate()
-                return each
+                _idle.remove(item)
+                item.log.seek(0)
+                item.log.truncate()
+                return item
         return None
 
     def send(self, message: Any) -> None:
@@ -244,8 +244,8 @@ class Worker:
         self._is_closed = False
         self._is_ready = False  # to be reused: all that it was asked it has answered
         environment = _environment(env or {}, forced or {})
-        found = None if self._serves_once else _Child.idle(environment)
-        self._child = found or _Child.started(environment)
+        result = None if self._serves_once else _Child.idle(environment)
+        self._child = result or _Child.started(environment)
         memory = process_limits.default_cap() if limits.memory is None else limits.memory
         self._child.send((kind, arguments, replace(limits, memory=memory)))
 
@@ -300,8 +300,8 @@ class Worker:
         said = [line.strip() for line in log.splitlines()]
         lines = [line for line in said if line and not _STACK.match(line)]
         fatal = [line for line in lines if line.startswith("F") and _STAMP.match(line)]
-        found = fatal or lines  # what ended it may go on for many lines, as a whole node does
-        last = _STAMP.sub("", found[-1])[:300] if found else "it said nothing"
+        result = fatal or lines  # what ended it may go on for many lines, as a whole node does
+        last = _STAMP.sub("", result[-1])[:300] if result else "it said nothing"
         if says_no_memory(log):
             return LimitError("child-out-of-memory", runs=self._runs)
         if status == -signal.SIGALRM:
@@ -328,8 +328,8 @@ def python_path() -> str:
     """
     root = str(Path(__file__).parents[4])
     given = os.environ.get("PYTHONPATH", "")
-    found = [*given.split(os.pathsep), *site.getsitepackages(), site.getusersitepackages()]
-    return given if root in found else os.pathsep.join(filter(None, [root, given]))
+    results = [*given.split(os.pathsep), *site.getsitepackages(), site.getusersitepackages()]
+    return given if root in results else os.pathsep.join(filter(None, [root, given]))
 
 
 def _serve(questions: int, answers: int) -> None:

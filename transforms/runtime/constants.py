@@ -121,7 +121,7 @@ class Constants:
             if len(known) < len(operands) or any(port > 0 for _, port in producers):
                 return None
             value = _computed(node, known)
-            if value is not None and not any(np.may_share_memory(value, each) for each in known):
+            if value is not None and not any(np.may_share_memory(value, item) for item in known):
                 self._held += value.nbytes
                 if self._held > MAX_TOTAL_BYTES:
                     raise LimitError("constants-memory")
@@ -136,26 +136,26 @@ class Constants:
         Tensors whose values cannot be computed are left out: a kernel refuses its inputs, or a
         value on the way takes more than MAX_BYTES.
         """
-        found: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         rest = []
         for tensor in tensors:
             name, port = split(tensor)
             value = self.value(name)
             if value is not None and port == 0:
-                found[tensor] = value
+                arrays[tensor] = value
             elif name in self._names and name not in self._too_large:
                 rest.append(tensor)
         if rest:
             needed = self._graph.ancestors(producer_name(tensor) for tensor in rest)
             nodes = [self._graph[name].to_proto() for name in self._graph.order() if name in needed]
             graph_def = GraphDef(node=nodes, versions=self._graph.versions)
-            found |= call(
+            arrays |= call(
                 "deploykit.transforms.runtime.session:run_constants",
                 graph_def.SerializeToString(),
                 rest,
                 MAX_BYTES,
             )
-        return found
+        return arrays
 
 
 def compute(node: Node, arrays: list[Array]) -> Array | None:

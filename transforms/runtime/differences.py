@@ -50,25 +50,26 @@ class QualityBar:
             return f"error <= {self.tolerance:.2g}"
         return f"SQNR >= {self.min_sqnr:g} dB"
 
-    def failure(self, found: Difference, behind: Collection[str] = ()) -> str:
+    def failure(self, difference: Difference, behind: Collection[str] = ()) -> str:
         """Return why an output fails, or an empty string.
 
         Whole numbers show no noise, so where the bar is one for noise they may have turned; not
         behind a choice, where what they are made of is the same (`behind`).
         """
-        if not found.judged:
+        if not difference.judged:
             return ""
         is_noise = self.tolerance is None
-        if found.fault:
-            excused = is_noise and found.output not in behind and "values differ" in found.fault
-            return "" if excused else f"output '{found.output}': {found.fault}"
-        error = max(found.max_relative_error, found.rms_relative_error)
-        if self.tolerance is not None and not error <= self.tolerance:
-            return f"output '{found.output}': error {error:.3g}, allowed {self.tolerance:.3g}"
-        if self.min_sqnr is not None and not found.sqnr_db >= self.min_sqnr:
-            return (
-                f"output '{found.output}': SQNR {found.sqnr_db:.1f} dB, wanted {self.min_sqnr:g} dB"
+        if difference.fault:
+            excused = (
+                is_noise and difference.output not in behind and "values differ" in difference.fault
             )
+            return "" if excused else f"output '{difference.output}': {difference.fault}"
+        error = max(difference.max_relative_error, difference.rms_relative_error)
+        if self.tolerance is not None and not error <= self.tolerance:
+            return f"output '{difference.output}': error {error:.3g}, allowed {self.tolerance:.3g}"
+        if self.min_sqnr is not None and not difference.sqnr_db >= self.min_sqnr:
+            sqnr = f"SQNR {difference.sqnr_db:.1f} dB, wanted {self.min_sqnr:g} dB"
+            return f"output '{difference.output}': {sqnr}"
         return ""
 
 

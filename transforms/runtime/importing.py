@@ -64,19 +64,19 @@ def light_form(graph: GraphParts) -> bytes:
     values. Nodes that keep the shape of what they read are left out, as they refuse no shape. The
     graph must be one that `validate` finds sound.
     """
-    kept = list(map(without_values, graph.nodes()))
-    named = {tensor[1:] for node in kept for tensor in node.control_inputs}
-    for node in kept:
+    retained = list(map(without_values, graph.nodes()))
+    named = {tensor[1:] for node in retained for tensor in node.control_inputs}
+    for node in retained:
         if "_class" in node.attrs:  # another node is placed where this one is
             named.update(text.decode(errors="replace")[5:] for text in node.attrs["_class"].list.s)
     passed = {
         node.name: [node.inputs[0]]
-        for node in kept
+        for node in retained
         if node.op in _SAME_SHAPE and node.attrs.keys() == {"T"} and node.name not in named
         if len(node.inputs) == 1 and not node.device
     }
     pieces: list[bytes] = []
-    for node in kept:
+    for node in retained:
         if node.name not in passed:
             if not passed.keys().isdisjoint(node.inputs):
                 node = node.rewired(lambda tensor: follow(tensor, passed))

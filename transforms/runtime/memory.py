@@ -46,8 +46,8 @@ def _of_groups() -> Iterator[int]:
             mount = _MOUNT / "memory"
         else:
             continue
-        for each in dict.fromkeys((group, *group.parents)):
-            if ".." not in each.parts and (left := _left(mount / each, *names)) is not None:
+        for parent in dict.fromkeys((group, *group.parents)):
+            if ".." not in parent.parts and (left := _left(mount / parent, *names)) is not None:
                 yield left
 
 
@@ -57,7 +57,7 @@ def _left(group: Path, limit: str, usage: str, prefix: str) -> int | None:
         stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):  # there is none, or its limit is "max"
         return None
-    cached = sum(int(stat.get(f"{prefix}{each}_file", 0)) for each in ("inactive", "active"))
+    cached = sum(int(stat.get(f"{prefix}{name}_file", 0)) for name in ("inactive", "active"))
     return max(most - max(used - cached, 0), 0)
 
 
@@ -89,6 +89,6 @@ def keep_less(arenas: int) -> None:
         ("MALLOC_TRIM_THRESHOLD_", "trim_threshold", _KEPT),
     ):
         if variable not in os.environ and f"malloc.{tunable}" not in tunables:
-            for each, value in settings.items():
+            for item, value in settings.items():
                 with contextlib.suppress(AttributeError):
-                    ctypes.CDLL(None).mallopt(each, value)
+                    ctypes.CDLL(None).mallopt(item, value)

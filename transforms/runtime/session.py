@@ -32,9 +32,9 @@ def refuse_large_tensors(graph: Any, most: int) -> None:
 
     It names the first node that does. A tensor without a static shape counts as small.
     """
-    found = too_large_nodes(graph, most)
-    for node in graph.get_operations() if found else ():
-        if node.name in found:
+    result = too_large_nodes(graph, most)
+    for node in graph.get_operations() if result else ():
+        if node.name in result:
             raise LimitError("tensor-too-large", node=node.name, type=node.type, most=said(most))
 
 
@@ -44,16 +44,16 @@ def too_large_nodes(graph: Any, most: int) -> set[str]:
     The graph's nodes are in execution order. What a Const holds does not count: the file has it.
     A tensor without a static shape counts as small.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     longest: dict[str, int] = {}  # by node: the bytes of its longest string at most
     for node in graph.get_operations():
         if string := _longest_string(node, longest):
             longest[node.name] = string
         sizes = (_size(tensor, string) for tensor in node.outputs)
-        needs = bool(found) and any(tensor.op.name in found for tensor in node.inputs)
+        needs = bool(names) and any(tensor.op.name in names for tensor in node.inputs)
         if needs or (node.type != "Const" and any(size > most for size in sizes)):
-            found.add(node.name)
-    return found
+            names.add(node.name)
+    return names
 
 
 def _size(tensor: Any, string: int) -> int:
@@ -69,13 +69,13 @@ def _longest_string(node: Any, longest: dict[str, int]) -> int:
         return 0
     if node.type == "Const":
         return max(map(len, node.get_attr("value").string_val), default=0)
-    found = [longest.get(tensor.op.name, 0) for tensor in node.inputs]
+    results = [longest.get(tensor.op.name, 0) for tensor in node.inputs]
     if node.type == "StringJoin":
-        return sum(found) + len(node.get_attr("separator")) * max(len(found) - 1, 0)
+        return sum(results) + len(node.get_attr("separator")) * max(len(results) - 1, 0)
     if node.type == "AsString":
-        asked = (int(node.get_attr(name)) for name in ("width", "precision"))
-        return _NUMBER_CHARACTERS + sum(max(each, 0) for each in asked)
-    return max(found, default=0)
+        requested = (int(node.get_attr(name)) for name in ("width", "precision"))
+        return _NUMBER_CHARACTERS + sum(max(item, 0) for item in requested)
+    return max(results, default=0)
 
 
 _AT_ONCE = 4  # values of the largest size that TensorFlow may hold at a time
@@ -209,17 +209,17 @@ def runtime_failed(error: BaseException, action: str, /, **fields: object) -> Er
 def sentence(error: Any) -> str:
     """Return the line of TensorFlow's message that says what is wrong, and with which node."""
     text = str(getattr(error, "message", error)).strip()
-    if (found := _OF_A_CLUSTER.search(text)) is not None:
+    if (match := _OF_A_CLUSTER.search(text)) is not None:
         return (
-            f"node '{found['node']}' is assigned to {found['device']}, a process of the cluster "
+            f"node '{match['node']}' is assigned to {match['device']}, a process of the cluster "
             "that trained the model; deploykit transform --transforms remove_device takes that out"
         )
     lines = [line.strip() for line in text.splitlines()]
     at = max((i for i, line in enumerate(lines) if line.startswith("Node: ")), default=-1)
     if 0 <= at < len(lines) - 1:  # below "Graph execution error:" and where it was detected
         return f"node {lines[at].removeprefix('Node: ')}: {lines[at + 1]}"[:300]
-    told = [line for line in lines if line and not line.startswith(_HEADINGS)]
-    return told[0][:300] if told else type(error).__name__
+    reported = [line for line in lines if line and not line.startswith(_HEADINGS)]
+    return reported[0][:300] if reported else type(error).__name__
 
 
 def run_each(graph_def: bytes, fetches: list[str]) -> dict[str, Array]:

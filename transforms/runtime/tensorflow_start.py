@@ -139,7 +139,7 @@ def _has_plugins() -> bool:
     """Say whether TensorFlow's `__init__` would load kernels or devices of others."""
     folder = package_folder()
     named = (*sys.path, *site.getsitepackages(), site.getusersitepackages())
-    places = [Path(each) for each in (*named, *sysconfig.get_paths().values())]
+    places = [Path(item) for item in (*named, *sysconfig.get_paths().values())]
     return bool(
         os.environ.get(_DEVICES)
         or (folder is not None and (folder / "core" / "kernels").exists())
@@ -153,14 +153,14 @@ def _silence() -> Iterator[None]:
     if os.environ.get(_LOG_LEVEL) != _SILENT:
         yield
         return
-    kept = os.dup(2)
+    retained = os.dup(2)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(retained, 2)
+        os.close(retained)
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def _merged(node: Node, shape: Shape) -> Shape | None:
     count = len(op_defs()[node.op].output_arg)
     if not isinstance(noted, list) or len(noted) != count or node.op in _EVERY_PORT:
         return None
-    if any(each is not None and not isinstance(each, tuple) for each in noted):
+    if any(item is not None and not isinstance(item, tuple) for item in noted):
         return None
     if node.op in _BATCH_NORMS:
         channels = shape[1 if channels_first(node) else 3]
@@ -264,8 +264,8 @@ def _slide(holds: Condition, op: str) -> Rule:
     rule = _where(holds, op)
 
     def shape(node: Node, shapes: Shapes, values: Values) -> Shape | None:
-        found = rule(node, shapes, values)
-        return None if found is None or 0 in found else found
+        result = rule(node, shapes, values)
+        return None if result is None or 0 in result else result
 
     return shape
 
@@ -275,7 +275,7 @@ def _reshape(_: Node, shapes: Shapes, values: Values) -> Shape | None:
     result = sizes.tolist()
     if sizes.ndim != 1 or min(result, default=0) < -1 or result.count(-1) > 1:
         return None
-    read, made = (math.prod(s for s in each if s >= 0) for each in (shapes[0], result))
+    read, made = (math.prod(s for s in item if s >= 0) for item in (shapes[0], result))
     unknown = shapes[0].count(-1)
     if unknown > 1 or (unknown and -1 in result):
         return tuple(result)

@@ -26,11 +26,11 @@ def is_partial(value: Array) -> bool:
     return value.dtype.name in SIZE_TYPES and bool((value == UNKNOWN).any())
 
 
-def require(found: T | None) -> T:
+def require(result: T | None) -> T:
     """Return what must be known."""
-    if found is None:
+    if result is None:
         raise ValueError("it is not known")
-    return found
+    return result
 
 
 def whole(value: Array | None) -> Array:

@@ -152,7 +152,7 @@ def _least_size(where: str, entry: BundleEntryProto) -> int:
     if len(shape) > MAX_RANK or min(shape, default=0) < 0 or entry.shape.unknown_rank:
         raise GraphError("checkpoint-entry-shape", what=where, shape=str(shape)[:60])
     for part in entry.slices:
-        ends = [(each.start, each.length) for each in part.extent]
+        ends = [(item.start, item.length) for item in part.extent]
         if len(ends) != len(shape) or any(
             start < 0 or length < 0 or start + length > size
             for (start, length), size in zip(ends, shape, strict=True)

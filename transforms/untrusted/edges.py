@@ -153,13 +153,13 @@ class Edges:
             for text in node.attrs["_class"].list.s:
                 if text[:5] == b"loc:@":
                     self._colocated.setdefault(text[5:].decode(errors="replace"), place)
-        wanted: Sequence[int] = ()
+        expected: Sequence[int] = ()
         if ports is not None:
             self._check_count(node, ports[0])
-            wanted = ports[0].types()
-        for tensor, type_ in zip(node.inputs, wanted, strict=False):
+            expected = ports[0].types()
+        for tensor, type_ in zip(node.inputs, expected, strict=False):
             self._link(place, tensor, type_)
-        for tensor in node.inputs[len(wanted) :]:
+        for tensor in node.inputs[len(expected) :]:
             self._link(place, tensor, 0)
         self._ends.append(len(self._producers))
 
@@ -173,16 +173,16 @@ class Edges:
                 "input-count-wrong", node=node.name, op=node.op, count=count, expected=reads.count
             )
 
-    def _link(self, reader: int, tensor: str, wanted: int) -> None:
+    def _link(self, reader: int, tensor: str, expected: int) -> None:
         name, port = split(tensor) if tensor[:1] == "^" or ":" in tensor else (tensor, 0)
         producer = self._places.get(name, -1)
         if producer < 0 or producer == reader:
-            self._later.append((len(self._producers), reader, tensor, wanted))
+            self._later.append((len(self._producers), reader, tensor, expected))
         else:
-            self._check(reader, tensor, producer, port, wanted)
+            self._check(reader, tensor, producer, port, expected)
         self._producers.append(producer)
 
-    def _check(self, reader: int, tensor: str, producer: int, port: int, wanted: int) -> None:
+    def _check(self, reader: int, tensor: str, producer: int, port: int, requested: int) -> None:
         made = self._made[producer]
         if port < 0 or made is None:
             return
@@ -192,25 +192,28 @@ class Edges:
                 f"node '{self._name(producer)}' ({self._ops[producer]})",
                 made.count,
             )
-        if not wanted:
+        if not requested:
             return
         held = made.type_of(port)
-        if held not in (wanted, wanted + _REF):  # a reference may be read as what it refers to
+        if held not in (
+            requested,
+            requested + _REF,
+        ):  # a reference may be read as what it refers to
             raise GraphError(
                 "input-type-differs",
                 node=self._name(reader),
                 tensor=tensor,
-                expected=type_name(wanted),
+                expected=type_name(requested),
                 got=type_name(held),
             )
 
     def _name(self, place: int) -> str:
         """Return the name of a node; this is slow, and for errors alone."""
-        return next(name for name, each in self._places.items() if each == place)
+        return next(name for name, item in self._places.items() if item == place)
 
     def close(self) -> None:
         """Check what could not be checked before. GraphError: what is wrong."""
-        for edge, reader, tensor, wanted in self._later:
+        for edge, reader, tensor, expected in self._later:
             name, port = split(tensor)
             producer = self._places.get(name, -1)
             if producer < 0:
@@ -218,7 +221,7 @@ class Edges:
                 raise GraphError(
                     "input-missing-in-graph", node=self._name(reader), tensor=tensor, hint=hint
                 )
-            self._check(reader, tensor, producer, port, wanted)
+            self._check(reader, tensor, producer, port, expected)
             self._producers[edge] = producer
         for name, place in self._colocated.items():
             if name not in self._places:
@@ -229,10 +232,10 @@ class Edges:
 
     def _inputs(self, place: int) -> Iterable[int]:
         """Return the producers of a node; a loop's edge back does not count."""
-        found = self._producers[self._ends[place - 1] if place else 0 : self._ends[place]]
+        producer = self._producers[self._ends[place - 1] if place else 0 : self._ends[place]]
         if self._ops[place] in MERGE_OPS:
-            return [p for p in found if self._ops[p] not in LOOP_EDGE_OPS]
-        return found
+            return [p for p in producer if self._ops[p] not in LOOP_EDGE_OPS]
+        return producer
 
     def _order(self) -> Sequence[int]:
         """Return the nodes in an order in which they can run. GraphError: there is a cycle."""
@@ -259,13 +262,13 @@ class Edges:
         frames: dict[tuple[int, bytes], int] = {}
         frame_of = array("i", bytes(4 * len(self)))
         for place in order:
-            found = [
+            results = [
                 parents[frame_of[p]] if self._ops[p] in EXIT_OPS else frame_of[p]
                 for p in self._inputs(place)
             ]
-            if len(set(found)) > 1:
+            if len(set(results)) > 1:
                 raise GraphError("loop-border", node=self._name(place))
-            frame = found[0] if found else 0
+            frame = results[0] if results else 0
             if place in self._frames:
                 key = frame, self._frames[place]
                 if key not in frames:

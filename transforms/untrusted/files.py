@@ -191,11 +191,11 @@ def text_lines(path: str | os.PathLike[str], what: str) -> Iterator[str]:
 
 def read_up_to(file: IO[bytes], most: int) -> bytes:
     """Return what is left of an open file, at most so many bytes; none are made room for before."""
-    found = []
+    results = []
     while most > 0 and (piece := file.read(min(most, _PIECE))):
-        found.append(piece)
+        results.append(piece)
         most -= len(piece)
-    return b"".join(found)
+    return b"".join(results)
 
 
 def cannot_be_read(path: str | os.PathLike[str], error: OSError | ValueError) -> FileError:

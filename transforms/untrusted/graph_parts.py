@@ -171,9 +171,9 @@ def _read_function(content: bytes) -> FunctionParts:
     return FunctionParts(head, lambda: _nodes(content, _BODY))
 
 
-def _nodes(content: Bytes, wanted: int) -> Iterator[Node]:
+def _nodes(content: Bytes, expected: int) -> Iterator[Node]:
     """Yield the nodes that are a field of a message. GraphError: one is damaged or too long."""
-    for _, begin, end in fields(content, wanted):
+    for _, begin, end in fields(content, expected):
         proto = content[begin:end]
         if end - begin > _LONG_NODE:
             count = sum(1 for _ in fields(proto, _INPUT))

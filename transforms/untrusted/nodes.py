@@ -62,8 +62,8 @@ class AttrRule:
         if kind == "type" == self.field and value.type in self.allowed:
             return ""
         if kind != self.field:
-            held, wanted = (_TYPE_OF_FIELD.get(each, each) for each in (kind, self.field))
-            return f"holds {held}, but its op demands {wanted}"
+            held, expected = (_TYPE_OF_FIELD.get(item, item) for item in (kind, self.field))
+            return f"holds {held}, but its op demands {expected}"
         if kind == "list":
             return self._list_fault(value.list)
         if kind == "type":
@@ -78,8 +78,8 @@ class AttrRule:
         count = 0
         for field, items in values.ListFields():
             if self.element and field.name != self.element:
-                held, wanted = _TYPE_OF_FIELD[field.name], _TYPE_OF_FIELD[self.element]
-                return f"is a list of {held}, but its op demands one of {wanted}"
+                held, expected = _TYPE_OF_FIELD[field.name], _TYPE_OF_FIELD[self.element]
+                return f"is a list of {held}, but its op demands one of {expected}"
             count = len(items)
         if self.minimum is not None and count < self.minimum:
             return f"has {count} elements, but its op demands at least {self.minimum}"
@@ -98,8 +98,8 @@ class AttrRule:
         return ""
 
     def _not_allowed(self, value: Any) -> str:
-        def shown(each: Any) -> str:
-            return type_name(each) if isinstance(each, int) else repr(each)[1:][:80]
+        def shown(item: Any) -> str:
+            return type_name(item) if isinstance(item, int) else repr(item)[1:][:80]
 
         allowed = ", ".join(sorted(map(shown, self.allowed)))
         return f"is {shown(value)}, but its op takes {allowed}"

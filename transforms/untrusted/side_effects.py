@@ -117,17 +117,17 @@ def effects_in(graph: Graph) -> list[Effect]:
     training graphs have, to save and restore variables and to wait for input, counts only where it
     is run.
     """
-    found = list(_effects(graph))
-    run = _needed(graph) if found and graph.outputs else None
-    found = [
+    effects = list(_effects(graph))
+    run = _needed(graph) if effects and graph.outputs else None
+    effects = [
         (name, effect)
-        for name, effect in found
+        for name, effect in effects
         if not (effect.does == WAITS or effect.op in CHECKPOINT_OPS)
         or run is None
         or name is None
         or name in run
     ]
-    return _with_a_cut(graph, found)
+    return _with_a_cut(graph, effects)
 
 
 def effect_of(op: str, attrs: Mapping[str, AttrValue]) -> str | None:
@@ -169,7 +169,7 @@ def inputs_behind(graph: Graph, sources: Container[str]) -> tuple[str, ...]:
     where a control input waits for it.
     """
     fed = set(graph.inputs)
-    found: set[str] = set()
+    names: set[str] = set()
     seen: set[str] = set()
     waiting = list(graph.outputs)
     while waiting:
@@ -178,19 +178,19 @@ def inputs_behind(graph: Graph, sources: Container[str]) -> tuple[str, ...]:
         if is_wait and name in sources:  # no tensor that is fed ends this
             return ()
         if tensor in fed or (name in sources and not is_wait):
-            found.add(tensor)
+            names.add(tensor)
         elif name in graph and name not in seen and name not in sources:
             seen.add(name)
             read = graph[name].inputs
             is_switch = graph[name].op == "PlaceholderWithDefault"
             if is_switch and producer_name(read[0]) in sources:
-                found.add(name)
+                names.add(name)
             else:
                 waiting += read
-    behind = sorted(found - fed)
-    if not behind or not found.isdisjoint({*graph.outputs} - fed):
+    behind = sorted(names - fed)
+    if not behind or not names.isdisjoint({*graph.outputs} - fed):
         return ()
-    return (*(tensor for tensor in graph.inputs if tensor in found), *behind)
+    return (*(tensor for tensor in graph.inputs if tensor in names), *behind)
 
 
 def may_act(op: str) -> bool:
@@ -237,8 +237,8 @@ def _effects(graph: Graph) -> Iterator[tuple[str | None, Effect]]:
                     yield None, Effect(where, body_node.op, does)
 
 
-def _with_a_cut(graph: Graph, found: list[tuple[str | None, Effect]]) -> list[Effect]:
+def _with_a_cut(graph: Graph, names: list[tuple[str | None, Effect]]) -> list[Effect]:
     """Return effects; those that wait with what to feed in place of all of them."""
-    waits = {name for name, effect in found if effect.does == WAITS and name is not None}
+    waits = {name for name, effect in names if effect.does == WAITS and name is not None}
     tensors = inputs_behind(graph, waits) if waits else ()
-    return [replace(effect, tensors=tensors) if name in waits else effect for name, effect in found]
+    return [replace(effect, tensors=tensors) if name in waits else effect for name, effect in names]

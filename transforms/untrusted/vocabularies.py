@@ -76,7 +76,7 @@ class Vocabularies:
         Functions that are not inlined do not tell which file they read, so each counts.
         """
         nodes = {f"node '{node.name}'" for node in graph if node.op in READING_FILES}
-        found = [each for each in effects_in(graph) if each.where not in nodes]
+        results = [effect for effect in effects_in(graph) if effect.where not in nodes]
         for node in graph:
             if node.op in READING_FILES and not self._is_own(path := _path_read(graph, node)):
                 what = f"the file {path}" if path else "a file whose name it computes"
@@ -85,8 +85,8 @@ class Vocabularies:
                     f"{self.folder or 'a folder with the model'}, or save the model as a "
                     "SavedModel, which takes its files along"
                 )
-                found.append(Effect(f"node '{node.name}'", node.op, does))
-        return found
+                results.append(Effect(f"node '{node.name}'", node.op, does))
+        return results
 
     def refuse_side_effects(self, graph: Graph, allowed: Container[str] = ()) -> None:
         """Raise RefusedError if a graph does more than read the model's own files.
@@ -109,7 +109,7 @@ class Vocabularies:
             if name not in graph or name not in before or graph.is_input(name):
                 continue
             if (graph[name].op, graph[name].attrs) == (before[name].op, before[name].attrs):
-                readers = [each.name for each in graph.consumers(name)]
+                readers = [consumer.name for consumer in graph.consumers(name)]
                 raise GraphError(
                     "asset-path-in-graph",
                     node=name,
@@ -125,7 +125,7 @@ class Vocabularies:
 
 def forget_reading(graph: Graph, table: str) -> None:
     """Let nobody wait for a table to be filled from a file at each call."""
-    for reading in [each for each in graph.readers(table) if each.op in READING_FILES]:
+    for reading in [reader for reader in graph.readers(table) if reader.op in READING_FILES]:
         for waiting in graph.consumers(reading.name):
             graph.replace(waiting, waiting.without_control_inputs(f"^{reading.name}"))
 
@@ -136,7 +136,7 @@ def _assets(meta: MetaGraphDef) -> list[AssetFileDef]:
 
     packed = meta.collection_def["saved_model_assets"].any_list.value
     try:
-        return list(meta.asset_file_def) or [AssetFileDef.FromString(each.value) for each in packed]
+        return list(meta.asset_file_def) or [AssetFileDef.FromString(item.value) for item in packed]
     except DecodeError:
         raise GraphError("assets-damaged") from None
 

@@ -38,13 +38,15 @@ _LONG = (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64, FieldDescripto
 Plan = dict[int, tuple["Plan | None", int, int]]
 
 
-def fields(content: Bytes, wanted: int, most: int = sys.maxsize) -> Iterator[tuple[int, int, int]]:
+def fields(
+    content: Bytes, expected: int, most: int = sys.maxsize
+) -> Iterator[tuple[int, int, int]]:
     """Yield where each message or text that is a field of a message starts, begins and ends.
 
     It starts with its tag and its length. GraphError: the bytes are damaged, or there are more than
     `most` fields of any kind.
     """
-    place, stop, wanted_tag, count = 0, len(content), wanted << 3 | _BYTES, 0
+    place, stop, wanted_tag, count = 0, len(content), expected << 3 | _BYTES, 0
     while place < stop:
         start = place
         count += 1
@@ -69,19 +71,19 @@ def fields(content: Bytes, wanted: int, most: int = sys.maxsize) -> Iterator[tup
             yield start, begin, place
 
 
-def field_bytes(content: Bytes, wanted: int) -> bytes:
+def field_bytes(content: Bytes, expected: int) -> bytes:
     """Return a message that is a field of another; where it stands twice, protobuf joins it."""
-    found = [content[begin:end] for _, begin, end in fields(content, wanted)]
-    return found[0] if len(found) == 1 else b"".join(found)
+    results = [content[begin:end] for _, begin, end in fields(content, expected)]
+    return results[0] if len(results) == 1 else b"".join(results)
 
 
 def without_field(content: bytes, unwanted: int) -> bytes:
     """Return a message without one of its fields."""
-    kept, place = [], 0
+    retained, place = [], 0
     for start, _, end in fields(content, unwanted):
-        kept.append(content[place:start])
+        retained.append(content[place:start])
         place = end
-    return b"".join([*kept, content[place:]])
+    return b"".join([*retained, content[place:]])
 
 
 def decoded(content: bytes, kind: type[Kind]) -> Kind:
@@ -112,9 +114,9 @@ def reckoned(content: Bytes, kind: type[Message], allowed: int) -> int:
 
 
 def _taken(content: Bytes, plan: Plan, allowed: int) -> int:
-    place, stop, taken = 0, len(content), 0
+    place, stop, used = 0, len(content), 0
     outer: list[tuple[int, Plan]] = []
-    while taken <= allowed:
+    while used <= allowed:
         if place == stop:
             if not outer:
                 break
@@ -131,8 +133,8 @@ def _taken(content: Bytes, plan: Plan, allowed: int) -> int:
                 length, place = _varint(content, place - 1, stop)
             if place + length > stop or tag < 8:
                 raise _damaged(place)
-            inner, whole, each = plan.get(tag, (None, 0, 1))
-            taken += whole + each * length
+            inner, whole, item = plan.get(tag, (None, 0, 1))
+            used += whole + item * length
             if inner is None:
                 place += length
             else:
@@ -145,8 +147,8 @@ def _taken(content: Bytes, plan: Plan, allowed: int) -> int:
             place = place + 1 if is_short else _after(content, place, tag & 7)
             if place > stop or tag < 8:  # there is no field 0
                 raise _damaged(place)
-            taken += plan[tag][1] if tag in plan else 4
-    return taken
+            used += plan[tag][1] if tag in plan else 4
+    return used
 
 
 def _after(content: Bytes, place: int, wire_type: int) -> int:
@@ -206,7 +208,7 @@ def _size(field: FieldDescriptor) -> int:
         return 32 + _PLACE if field.type in _TEXT and _is_repeated(field) else 0
     if message.GetOptions().map_entry:
         return 64
-    texts = sum(each.type in _TEXT and not _is_repeated(each) for each in message.fields)
+    texts = sum(field_.type in _TEXT and not _is_repeated(field_) for field_ in message.fields)
     place = _PLACE if _is_repeated(field) else 0
     return 24 + 8 * (len(message.fields) + texts) + place
 
@@ -222,8 +224,8 @@ def _growth(field: FieldDescriptor) -> int:
 
 def _is_repeated(field: FieldDescriptor) -> bool:
     """Say whether a field is a list. Protobuf 5 has no `is_repeated`, protobuf 8 no `label`."""
-    found = getattr(field, "is_repeated", None)
-    return bool(field.label == FieldDescriptor.LABEL_REPEATED if found is None else found)
+    result = getattr(field, "is_repeated", None)
+    return bool(field.label == FieldDescriptor.LABEL_REPEATED if result is None else result)
 
 
 _MESSAGE_BYTES = 200  # what an empty part may take when it is read

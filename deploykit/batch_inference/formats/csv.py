@@ -24,7 +24,7 @@ def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
     for start in range(0, rows, _AT_ONCE):
         stop = min(start + _AT_ONCE, rows)
         parts = [_texts(array[start:stop]) for array in columns.values()]
-        yield _lines([[text for each in row for text in each] for row in zip(*parts, strict=True)])
+        yield _lines([[text for item in row for text in item] for row in zip(*parts, strict=True)])
 
 
 def _labels(name: str, array: Array) -> list[str]:

@@ -40,7 +40,7 @@ def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
                 continue
             texts = texts_of(array)
             yield from _texts(archive, sink, name, texts, array.shape)
-            if any(each.endswith(b"\0") for each in texts):
+            if any(text.endswith(b"\0") for text in texts):
                 names.append(f"{name}{LENGTH}")
                 while names[-1] in names[:-1]:  # an output is called so
                     names[-1] += "_"

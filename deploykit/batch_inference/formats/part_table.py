@@ -65,16 +65,16 @@ class PartTable:
         says how large each was. Texts are objects: bytes, as graphs hold them, and files `str`.
         GraphError: rows differ in their number of dimensions.
         """
-        batches = self._batches or [{k: _empty(each) for k, each in self._expected.items()}]
+        batches = self._batches or [{k: _empty(item) for k, item in self._expected.items()}]
         files = np.empty(self.rows, object)
         files[:] = [file for file, _ in self._sources]
-        found = {FILE: files, ROW: np.array([row for _, row in self._sources], np.int64)}
+        results = {FILE: files, ROW: np.array([row for _, row in self._sources], np.int64)}
         for name in batches[0]:
             parts = [_plain(np.asarray(batch[name])) for batch in batches]
-            found[name], shapes = _joined(name, parts, self._is_open(name))
+            results[name], shapes = _joined(name, parts, self._is_open(name))
             if shapes is not None:
-                found[f"{name}{SHAPE_END}"] = shapes
-        return found
+                results[f"{name}{SHAPE_END}"] = shapes
+        return results
 
     def _is_open(self, name: str) -> bool:
         return name in self._expected and None in self._expected[name].shape
@@ -83,22 +83,22 @@ class PartTable:
 def features_of(columns: Mapping[str, Array]) -> dict[str, Feature]:
     """Return the type and shape of a row of each column."""
     return {
-        name: Feature("string" if each.dtype == object else each.dtype.name, each.shape[1:])
-        for name, each in columns.items()
+        name: Feature("string" if item.dtype == object else item.dtype.name, item.shape[1:])
+        for name, item in columns.items()
     }
 
 
 def texts_of(array: Array) -> list[bytes]:
     """Return the texts of a column in a row, as bytes."""
     return [
-        each if isinstance(each, bytes) else str(each).encode(errors="surrogateescape")
-        for each in array.ravel().tolist()
+        item if isinstance(item, bytes) else str(item).encode(errors="surrogateescape")
+        for item in array.ravel().tolist()
     ]
 
 
 def readable_texts_of(array: Array) -> list[str]:
     r"""Return the texts of a column in a row; bytes that are no UTF-8 become `\xff`."""
-    return [each.decode(errors="backslashreplace") for each in texts_of(array)]
+    return [text.decode(errors="backslashreplace") for text in texts_of(array)]
 
 
 def _plain(array: Array) -> Array:
@@ -114,12 +114,12 @@ def _plain(array: Array) -> Array:
 
 def _joined(name: str, arrays: Sequence[Array], is_open: bool) -> tuple[Array, Array | None]:
     """Return batches as one array, and the shapes of its rows if they are to be told."""
-    ranks = sorted({each.ndim - 1 for each in arrays})
+    ranks = sorted({array.ndim - 1 for array in arrays})
     if len(ranks) > 1:
         raise GraphError("output-rank-varies", name=name, ranks=ranks)
-    shapes = [each.shape[1:] for each in arrays]
+    shapes = [array.shape[1:] for array in arrays]
     largest = tuple(map(max, zip(*shapes, strict=True)))
-    if all(each == largest for each in shapes):
+    if all(shape == largest for shape in shapes):
         joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
     else:
         count = sum(map(len, arrays))
@@ -127,15 +127,15 @@ def _joined(name: str, arrays: Sequence[Array], is_open: bool) -> tuple[Array, A
             (count, *largest), b"" if arrays[0].dtype == object else 0, arrays[0].dtype
         )
         start = 0
-        for each in arrays:
-            place = (slice(start, start + len(each)), *map(slice, each.shape[1:]))
-            joined[place] = each
-            start += len(each)
+        for item in arrays:
+            place = (slice(start, start + len(item)), *map(slice, item.shape[1:]))
+            joined[place] = item
+            start += len(item)
         is_open = True
     if not is_open:
         return joined, None
-    told = [np.array(shape, np.int64).reshape(1, -1) for shape in shapes]
-    return joined, np.repeat(np.concatenate(told), list(map(len, arrays)), axis=0)
+    reported = [np.array(shape, np.int64).reshape(1, -1) for shape in shapes]
+    return joined, np.repeat(np.concatenate(reported), list(map(len, arrays)), axis=0)
 
 
 def _empty(feature: Feature) -> Array:
@@ -157,7 +157,7 @@ def format_named(name: str) -> PartFormat:
         try:
             importlib.import_module(package)
         except ImportError as error:
-            others = ", ".join(each for each in FORMATS if each not in _NEEDED)
+            others = ", ".join(format_ for format_ in FORMATS if format_ not in _NEEDED)
             raise GraphError(
                 "format-package-missing",
                 what=f"--format {name}",

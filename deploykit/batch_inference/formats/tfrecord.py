@@ -31,7 +31,7 @@ def record_features(columns: Mapping[str, Feature]) -> dict[str, Feature]:
     Rows of several dimensions are written flat, and an index says their shape; where a size
     differs from part to part, it says that they are lists. GraphError: as in `pieces`.
     """
-    return {name: _feature(name, each) for name, each in columns.items()}
+    return {name: _feature(name, item) for name, item in columns.items()}
 
 
 def _feature(name: str, column: Feature) -> Feature:

@@ -46,10 +46,10 @@ class _InOrder:
     def read(self, start: int, stop: int) -> Array:
         header = self._header
         values = math.prod(header.shape[1:])
-        found = np.empty((stop - start) * values, header.dtype)
+        result = np.empty((stop - start) * values, header.dtype)
         self._file.seek(header.begin + start * values * header.dtype.itemsize)
-        read_values(self._file, found, self._where)
-        return found.reshape(stop - start, *header.shape[1:])
+        read_values(self._file, result, self._where)
+        return result.reshape(stop - start, *header.shape[1:])
 
 
 class _ByColumn:
@@ -105,8 +105,8 @@ class ArrayReader:
         for start in range(part.start, part.stop, size):
             stop = min(start + size, part.stop)
             with _naming(file):
-                found = {name: each.read(start, stop) for name, each in self._arrays.items()}
-            yield _batch(key, start, found)
+                results = {name: item.read(start, stop) for name, item in self._arrays.items()}
+            yield _batch(key, start, results)
 
     def _begin(self, file: str, rows: int) -> None:
         """Open the arrays of a file."""
@@ -158,18 +158,18 @@ def _naming(file: str) -> Iterator[None]:
         raise GraphError("damaged", source=file, what="the file", reason=reason) from None
 
 
-def _batch(key: str, start: int, found: dict[str, Array]) -> RowBatch:
+def _batch(key: str, start: int, result: dict[str, Array]) -> RowBatch:
     """Return some samples; a text that cannot be encoded makes its row a bad one."""
-    count = len(next(iter(found.values())))
+    count = len(next(iter(result.values())))
     bad: dict[int, str] = {}
-    for name, array in found.items():
+    for name, array in result.items():
         reason = f"{name} holds half a character, which is no text"
         bad |= dict.fromkeys(_halves(array), reason)
-    kept = [n for n in range(count) if n not in bad]
+    retained = [n for n in range(count) if n not in bad]
     return RowBatch(
-        [key] * len(kept),
-        [start + n for n in kept],
-        arrays={name: _native(array[kept] if bad else array) for name, array in found.items()},
+        [key] * len(retained),
+        [start + n for n in retained],
+        arrays={name: _native(array[retained] if bad else array) for name, array in result.items()},
         bad=tuple(BadRow(key, start + n, bad[n]) for n in sorted(bad)),
     )
 

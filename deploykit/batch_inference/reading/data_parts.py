@@ -140,16 +140,16 @@ def fingerprint(data: Data) -> str:
     Of the files, no more is read than the index of records. What decides the rows counts as well:
     which columns are which feature, and the classes of photos.
     """
-    found = hashlib.sha256()
+    result = hashlib.sha256()
     for file, (size, changed) in facts_of(data.files).items():
-        found.update(f"{key_of(data, file)}\0{size}\0{changed}\n".encode())
+        result.update(f"{key_of(data, file)}\0{size}\0{changed}\n".encode())
     columns = sorted(data.columns.items())
-    features = sorted((name, document(each)) for name, each in data.features.items())
+    features = sorted((name, document(item)) for name, item in data.features.items())
     said = (data.kind, data.counts, data.compression, data.header, columns, features)
-    found.update(repr((*said, data.labels, data.classes)).encode())
+    result.update(repr((*said, data.labels, data.classes)).encode())
     if data.name:
-        found.update(read_bytes(index_path(data.path, data.name)))
-    return found.hexdigest()
+        result.update(read_bytes(index_path(data.path, data.name)))
+    return result.hexdigest()
 
 
 def _is_file(data: Data) -> bool:

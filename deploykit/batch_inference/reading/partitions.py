@@ -38,7 +38,7 @@ def cut_parts(data: Data, row_bytes: int | None) -> list[DataPart]:
     FileError: a file cannot be read. GraphError: a CSV file is no text, or a file has no room for
     its records.
     """
-    photos = any(each.content == "image" for each in data.features.values())
+    photos = any(feature.content == "image" for feature in data.features.values())
     most = MOST_PHOTOS if photos else MOST_ROWS
     if row_bytes:
         most = max(1, min(most, OUTPUT_BYTES // row_bytes))
@@ -80,16 +80,16 @@ def _of_rows(data: Data, file: str, rows: int, most: int) -> Iterator[DataPart]:
         size = max(size, rows * _sample_bytes(data))
         most = _shared(rows, LEAST_ROWS, most)
     for start, stop in _cuts(rows, size, most):
-        taken = size * (stop - start) // rows
-        yield DataPart(0, (file,), start, stop, bytes=taken, file_rows=rows, file_bytes=held)
+        used = size * (stop - start) // rows
+        yield DataPart(0, (file,), start, stop, bytes=used, file_rows=rows, file_bytes=held)
 
 
 def _sample_bytes(data: Data) -> int:
     """Return how many bytes the numbers of a sample take."""
     return sum(
-        math.prod(size or 0 for size in each.shape) * np.dtype(each.dtype).itemsize
-        for each in data.features.values()
-        if each.dtype != "string"
+        math.prod(size or 0 for size in feature.shape) * np.dtype(feature.dtype).itemsize
+        for feature in data.features.values()
+        if feature.dtype != "string"
     )
 
 

@@ -46,9 +46,9 @@ def line_offsets(path: str) -> Iterator[Array]:
             yield np.array([begin])
             number = 1
             while block := file.read(_BLOCK):
-                found = np.flatnonzero(np.frombuffer(block, np.uint8) == _FEED) + (place + 1)
+                result = np.flatnonzero(np.frombuffer(block, np.uint8) == _FEED) + (place + 1)
                 place += len(block)
-                ends = np.append(found, place)
+                ends = np.append(result, place)
                 if (lengths := np.diff(ends, prepend=begin)).max() > LONGEST_LINE:
                     number += int(np.argmax(lengths > LONGEST_LINE))
                     raise GraphError(
@@ -58,10 +58,10 @@ def line_offsets(path: str) -> Iterator[Array]:
                         longest=said(LONGEST_LINE),
                         what="CSV file",
                     )
-                if len(found):
-                    begin = int(found[-1])
-                    number += len(found)
-                    yield found
+                if len(result):
+                    begin = int(result[-1])
+                    number += len(result)
+                    yield result
             if place > begin:
                 yield np.array([place])
         except OSError as error:
@@ -176,11 +176,11 @@ class RecordReader:
 
 
 def _batch(key: str, rows: range, group: Sequence[bytes | DamagedRecord]) -> RowBatch:
-    sound = {row: each for row, each in zip(rows, group, strict=True) if isinstance(each, bytes)}
+    sound = {row: item for row, item in zip(rows, group, strict=True) if isinstance(item, bytes)}
     bad = tuple(
-        BadRow(key, row, each.reason)
-        for row, each in zip(rows, group, strict=True)
-        if isinstance(each, DamagedRecord)
+        BadRow(key, row, item.reason)
+        for row, item in zip(rows, group, strict=True)
+        if isinstance(item, DamagedRecord)
     )
     return RowBatch([key] * len(sound), list(sound), list(sound.values()), bad=bad)
 

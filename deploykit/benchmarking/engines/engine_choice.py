@@ -34,17 +34,17 @@ def in_own_engine(model: OpenedModel, settings: Sequence[RunConfig]) -> tuple[Ru
         return tuple(settings)
     logger.info("%s was written for %s, which measures it; --engine tensorflow measures what "
                 "TensorFlow makes of it", model.source, title)  # fmt: skip
-    found = []
-    for each in settings:
-        precision = each.precision or ("bf16" if use.precision == "bf16" else None)
-        own = replace(each, engine=use.engine, precision=precision)
+    results = []
+    for setting in settings:
+        precision = setting.precision or ("bf16" if use.precision == "bf16" else None)
+        own = replace(setting, engine=use.engine, precision=precision)
         if own.left_out:
             raise GraphError(
                 "settings-other-engine", file=model.source, title=title, reason=own.left_out
             )
         own.check_here()
-        found.append(own)
-    return tuple(found)
+        results.append(own)
+    return tuple(results)
 
 
 def say_emulated(model: OpenedModel, why: str) -> None:
@@ -85,20 +85,20 @@ def check_answers(jobs: Iterable[Job], graph: Graph, name: str) -> None:
     compared = set()
     for job in jobs:
         settings = job.settings
-        asked = settings.engine, settings.precision, settings.batch
-        if settings.engine is None or asked in compared:
+        requested = settings.engine, settings.precision, settings.batch
+        if settings.engine is None or requested in compared:
             continue
-        compared.add(asked)
-        fed = [dict(zip(job.inputs, each, strict=True)) for each in job.batches[:BATCHES]]
-        found = compared_in(graph, compiling(settings), engine=settings.engine,
+        compared.add(requested)
+        fed = [dict(zip(job.inputs, batch, strict=True)) for batch in job.batches[:BATCHES]]
+        result = compared_in(graph, compiling(settings), engine=settings.engine,
                             feeds=EngineFeeds(fed))  # fmt: skip
         title = TITLES[settings.engine]
-        if found.refused:
-            raise LoadError("engine-refuses", source=name, reason=found.refused)
-        if found.departs:
+        if result.refused:
+            raise LoadError("engine-refuses", source=name, reason=result.refused)
+        if result.departs:
             raise VerificationError(
-                "engine-differs-untimed", source=name, engine=title, reason=found.departs
+                "engine-differs-untimed", source=name, engine=title, reason=result.departs
             )
-        if found.not_compared:
+        if result.not_compared:
             logger.warning("%s: its answers in %s were not compared: %s", name, title,
-                           found.not_compared)  # fmt: skip
+                           result.not_compared)  # fmt: skip

@@ -45,7 +45,7 @@ class OpenVinoRunner(Runner):
         graph_def = GraphDef.FromString(Path(job.model).read_bytes())
         model = compiled_for(graph_def, fed, job.outputs, self._compiling)
         if self._compiling.precision == BF16:
-            check_bf16([each.precision for each in model.executed()])
+            check_bf16([item.precision for item in model.executed()])
         self._model, run = model, model.run
         self._call = lambda *arrays: run(dict(zip(inputs, arrays, strict=True)))
         self.load = time.perf_counter_ns() - start

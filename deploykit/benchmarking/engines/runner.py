@@ -77,15 +77,15 @@ class Runner(ABC):
         With several calls in flight, each thread runs for so long, and `runs` counts all calls.
         """
         count = self.job.settings.concurrency
-        each = None if runs is None else -(-runs // count)
+        item = None if runs is None else -(-runs // count)
         start = time.perf_counter_ns()
         with self._explained():
             if count == 1:
-                found = _loop(self._call, self.batches, seconds, each)
+                result = _loop(self._call, self.batches, seconds, item)
             else:
-                found = self._in_flight(count, seconds, each)
-        taken = time.perf_counter_ns() - start
-        return [latency for _, latency in found], taken
+                result = self._in_flight(count, seconds, item)
+        used = time.perf_counter_ns() - start
+        return [latency for _, latency in result], used
 
     def compute(self, number: int) -> None:
         """Make a call with the batch of this number; batches come in turn."""
@@ -98,12 +98,12 @@ class Runner(ABC):
             return list(self._call(*arrays))
 
     def _in_flight(self, count: int, seconds: float, runs: int | None) -> list[tuple[int, int]]:
-        found: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+        numbers: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         errors: list[BaseException] = []
 
         def work(number: int) -> None:
             try:
-                found[number] = _loop(self._call, self.batches, seconds, runs)
+                numbers[number] = _loop(self._call, self.batches, seconds, runs)
             except BaseException as error:
                 errors.append(error)
 
@@ -114,7 +114,7 @@ class Runner(ABC):
             thread.join()
         if errors:
             raise errors[0]
-        return sorted(call for each in found for call in each)
+        return sorted(call for number in numbers for call in number)
 
 
 def _loop(

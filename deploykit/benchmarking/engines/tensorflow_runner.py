@@ -56,8 +56,8 @@ class TensorFlowRunner(Runner):
         parts = start_tensorflow()
         self._failures = (ValueError, TypeError, MemoryError, parts.errors.OpError)
         check_in_force(job.settings.allocator)
-        self.job, asked = job, job.settings.device
-        devices = job.devices or devices_for(asked, gpus() if asked != "cpu" else ())
+        self.job, requested = job, job.settings.device
+        devices = job.devices or devices_for(requested, gpus() if requested != "cpu" else ())
         self.config = config(job.settings, devices)
         self.bytes_before = status("VmRSS")
         start = time.perf_counter_ns()
@@ -99,15 +99,17 @@ class TensorFlowRunner(Runner):
     def is_graph_of(self, job: Job) -> bool:
         """Say whether the session of a job may have this graph; one with a supply has its own."""
         mine, other = (
-            (each.inputs, each.outputs, each.devices, each.settings.device, each.settings.engine)
-            for each in (self.job, job)
+            (item.inputs, item.outputs, item.devices, item.settings.device, item.settings.engine)
+            for item in (self.job, job)
         )
         is_same = self.job.model == job.model and mine == other
         return bool(self.fed) and job.settings.input == FEED and is_same
 
     def _check(self, devices: Sequence[str]) -> None:
         """See that the devices are there: soft placement would take another without a word."""
-        names = [each.name.partition("/device:")[2] for each in self.session.list_devices()]
+        names = [
+            list_device.name.partition("/device:")[2] for list_device in self.session.list_devices()
+        ]
         there = [f"/{name}" for name in names if not name.startswith("XLA_")]
         for device in devices:
             if device not in there:
@@ -121,12 +123,12 @@ class TensorFlowRunner(Runner):
             for line in Path("/proc/self/maps").read_text().splitlines()
             if _OPENMP.search(line)
         }
-        threads, asked, layers = self.config, self.job.settings.precision, self._layers()
-        check_computed(asked, layers.types, self._float32)
+        threads, requested, layers = self.config, self.job.settings.precision, self._layers()
+        check_computed(requested, layers.types, self._float32)
         check_on_gpu(self.job.settings.device, layers.on_cpu, layers.on_gpu)
         return {
             "tensorflow": parts.wrapper.__version__,
-            "precision": in_words(asked, self._float32, layers.types),
+            "precision": in_words(requested, self._float32, layers.types),
             "layers_on_cpu": dict(layers.on_cpu),
             "onednn": bool(parts.features.IsMklEnabled()),
             "intra_op_threads": threads.intra_op_parallelism_threads,

@@ -25,7 +25,7 @@ def memory(graph: Graph, shapes: Shapes, top: int) -> dict[str, Any]:
     A node's bytes are those of its first output. What is computed counts once each, as if nothing
     were reused, but what only gives on what it reads does not; nor does what has no known shape.
     """
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     sums = Counter({"constants": 0, "variables": 0, "computed": 0})
     for node in graph:
         type_ = _type(node)
@@ -36,11 +36,11 @@ def memory(graph: Graph, shapes: Shapes, top: int) -> dict[str, Any]:
         size = prod(shape) * item_bytes(type_)
         kind = "constants" if node.op == "Const" else "computed"
         sums["variables" if is_variable else kind] += size
-        found.append({"node": node.name, "op": node.op, "type": type_, "shape": list(shape),
+        results.append({"node": node.name, "op": node.op, "type": type_, "shape": list(shape),
                       "bytes": size})  # fmt: skip
-    found = [each for each in found if each["bytes"]]
-    found.sort(key=lambda each: -each["bytes"])
-    return {f"{kind}_bytes": size for kind, size in sums.items()} | {"nodes": found[:top]}
+    results = [result for result in results if result["bytes"]]
+    results.sort(key=lambda item: -item["bytes"])
+    return {f"{kind}_bytes": size for kind, size in sums.items()} | {"nodes": results[:top]}
 
 
 def _type(node: Node) -> str | None:

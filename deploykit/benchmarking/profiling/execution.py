@@ -77,14 +77,14 @@ class Event:
         that: `kernel`, `copy`, whose op is its kind, such as `MemcpyH2D`, or `again`, which is one
         of these a second time. `wait`: the host waits for a stream.
         """
-        found = _STREAM.search(self.device)
-        if found is None:
+        match = _STREAM.search(self.device)
+        if match is None:
             return "launch" if "/device:GPU:" in self.device else "node"
-        if found["other"] is not None:
-            return "again" if found["other"] == "memcpy" else "wait"
-        if found["stream"] == "all":
+        if match["other"] is not None:
+            return "again" if match["other"] == "memcpy" else "wait"
+        if match["stream"] == "all":
             return "again"
-        return "kernel" if found["copy"] is None else "copy"
+        return "kernel" if match["copy"] is None else "copy"
 
     @property
     def ms(self) -> float:
@@ -109,13 +109,15 @@ class ExecutedGraph:
         """Return what ran in a call, in order."""
         shapes: dict[str, Shape] = {}
         sizes: dict[str, int] = {}
-        runs = [(each, stats) for each in step_stats.dev_stats for stats in each.node_stats]
+        runs = [
+            (dev_stat, stats) for dev_stat in step_stats.dev_stats for stats in dev_stat.node_stats
+        ]
         for _, stats in runs:
             for output in stats.output:
                 tensor = tensor_name(stats.node_name, output.slot)
-                found = output.tensor_description
-                shapes[tensor] = tuple(axis.size for axis in found.shape.dim)
-                sizes[tensor] = math.prod(shapes[tensor]) * item_bytes(type_name(found.dtype))
+                result = output.tensor_description
+                shapes[tensor] = tuple(axis.size for axis in result.shape.dim)
+                sizes[tensor] = math.prod(shapes[tensor]) * item_bytes(type_name(result.dtype))
         events = []
         for device, stats in runs:
             event = _event(stats, device.device)
@@ -160,10 +162,10 @@ class ExecutedGraph:
 
 def layer_of(op: str) -> str | None:
     """Return the layer that an executed op computes, whatever else it does, or None."""
-    found = _LAYER.fullmatch(op)
-    if found is None:
+    match = _LAYER.fullmatch(op)
+    if match is None:
         return None
-    layer = found["layer"]
+    layer = match["layer"]
     return "DepthwiseConv2dNative" if layer == "DepthwiseConv2D" else layer
 
 
@@ -231,15 +233,15 @@ def _event(stats: Any, device: str) -> Event:
     start = stats.all_start_nanos or stats.all_start_micros * 1000
     end = start + (stats.op_end_rel_nanos or stats.op_end_rel_micros * 1000)
     start += stats.op_start_rel_nanos
-    found = Event(
+    event = Event(
         node=stats.node_name,
         op=label["op"] if label else stats.timeline_label,
         device=device,
         start=start,
         end=max(start, end),
-        allocated=sum(each.peak_bytes for each in stats.memory),
+        allocated=sum(item.peak_bytes for item in stats.memory),
     )
-    return found if found.kind in _OF_HOST else _on_stream(found, stats.timeline_label)
+    return event if event.kind in _OF_HOST else _on_stream(event, stats.timeline_label)
 
 
 def _on_stream(event: Event, label: str) -> Event:

@@ -103,8 +103,8 @@ class Profile:
     def _costs(self) -> dict[str, Any]:
         return {
             "total": self._with_share(self.total),
-            "ops": [self._with_share(each) for each in self.ops],
-            "nodes": [self._with_share(each) for each in self.nodes],
+            "ops": [self._with_share(op) for op in self.ops],
+            "nodes": [self._with_share(node) for node in self.nodes],
         }
 
     def _with_share(self, cost: Cost) -> dict[str, Any]:
@@ -161,13 +161,13 @@ class Profile:
 
 def sum_of(costs: Iterable[Cost]) -> Cost:
     """Return what costs come to together."""
-    each = list(costs)
+    item = list(costs)
     return Cost(
-        calls=sum(cost.calls for cost in each),
-        ms=sum(cost.ms for cost in each),
-        allocated=sum(cost.allocated for cost in each),
-        moved=sum(cost.moved for cost in each),
-        flops=sum(cost.flops for cost in each),
+        calls=sum(cost.calls for cost in item),
+        ms=sum(cost.ms for cost in item),
+        allocated=sum(cost.allocated for cost in item),
+        moved=sum(cost.moved for cost in item),
+        flops=sum(cost.flops for cost in item),
     )
 
 
@@ -225,9 +225,9 @@ def _gpu_lines(profile: "Profile") -> Iterator[str]:
         return
     names = {"kernel": "kernels", "MemcpyH2D": "copies in", "MemcpyD2H": "copies out"}
     words = [
-        f"{names.get(each.kind, each.kind)} {each.ms:.2f} ms"
-        + (f" ({each.moved / 1e6:.1f} MB)" if each.moved else "")
-        for each in profile.streams
+        f"{names.get(stream.kind, stream.kind)} {stream.ms:.2f} ms"
+        + (f" ({stream.moved / 1e6:.1f} MB)" if stream.moved else "")
+        for stream in profile.streams
     ]
     yield f"GPU:    {', '.join(words)}; {launched}"
 

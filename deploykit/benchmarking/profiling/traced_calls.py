@@ -33,7 +33,7 @@ def trace(calls: Mapping[str, Iterable[Event]]) -> dict[str, Any]:
     Times are in microseconds from the start of each call's first node.
     """
     named: list[dict[str, Any]] = []
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     processes: dict[tuple[str, str], int] = {}
     for model, events in calls.items():
         ordered = sorted(events, key=lambda event: (event.start, event.end))
@@ -49,7 +49,7 @@ def trace(calls: Mapping[str, Iterable[Event]]) -> dict[str, Any]:
                 ends.append(0)
                 named.append(_name("thread", f"lane {lane}", process, lane))
             ends[lane] = event.end
-            found.append(
+            results.append(
                 {
                     "name": event.label or event.op,
                     "cat": event.kind,
@@ -61,7 +61,7 @@ def trace(calls: Mapping[str, Iterable[Event]]) -> dict[str, Any]:
                     "args": _arguments(event),
                 }
             )
-    return {"displayTimeUnit": "ms", "traceEvents": named + found}
+    return {"displayTimeUnit": "ms", "traceEvents": named + results}
 
 
 def _arguments(event: Event) -> dict[str, Any]:
@@ -139,29 +139,29 @@ def _nodes(runs: Sequence[Sequence[Event]], limit: Peak) -> tuple[NodeCost, ...]
     for event in runs[-1]:  # what is no time is the same in all runs
         if event.kind in (*_TIMED, "launch"):
             events[event.node or event.op].append(event)
-    found = []
+    results = []
     for node, every in events.items():
         # A kernel that runs for no node of the graph is all that is known of what it computes.
-        each = [event for event in every if event.kind != "kernel"] or every
+        item = [event for event in every if event.kind != "kernel"] or every
         ms = times.get(node, 0.0)
-        moved, operations = sum(e.moved for e in each), sum(e.flops or 0 for e in each)
-        least, bound = limit.milliseconds(operations, moved, each[0].type)
-        found.append(
+        moved, operations = sum(e.moved for e in item), sum(e.flops or 0 for e in item)
+        least, bound = limit.milliseconds(operations, moved, item[0].type)
+        results.append(
             NodeCost(
-                calls=len(each),
+                calls=len(item),
                 ms=ms,
                 launch_ms=launches.get(node, 0.0),
-                allocated=sum(e.allocated for e in each),
+                allocated=sum(e.allocated for e in item),
                 moved=moved,
                 flops=operations,
                 name=node,
-                op=each[0].op,
-                device=each[0].device,
+                op=item[0].op,
+                device=item[0].device,
                 share_of_peak=least / ms if least and ms else None,
                 bound=bound if least else "",
             )
         )
-    return tuple(sorted(found, key=lambda cost: (-cost.ms, cost.name)))
+    return tuple(sorted(results, key=lambda cost: (-cost.ms, cost.name)))
 
 
 def _medians(runs: Sequence[Sequence[Event]], kinds: Collection[str]) -> dict[str, float]:
@@ -174,17 +174,17 @@ def _medians(runs: Sequence[Sequence[Event]], kinds: Collection[str]) -> dict[st
                 in_run[event.node or event.op] += event.ms
         for node, time in in_run.items():
             times[node].append(time)
-    return {node: statistics.median(each) for node, each in times.items()}
+    return {node: statistics.median(item) for node, item in times.items()}
 
 
 def _streams(runs: Sequence[Sequence[Event]]) -> tuple[StreamCost, ...]:
     """Return what the streams of GPUs did: the kernels, then the copies, the longest first."""
     every = [[e for e in run if e.kind in ("kernel", "copy")] for run in runs]
     kinds = dict.fromkeys(e.kind if e.kind == "kernel" else e.op for run in every for e in run)
-    found = []
+    results = []
     for kind in kinds:
         of_kind = [[e for e in run if kind in (e.kind, e.op)] for run in every]
-        found.append(
+        results.append(
             StreamCost(
                 kind=kind,
                 calls=int(statistics.median(map(len, of_kind))),
@@ -192,15 +192,15 @@ def _streams(runs: Sequence[Sequence[Event]]) -> tuple[StreamCost, ...]:
                 moved=int(statistics.median(sum(e.moved for e in run) for run in of_kind)),
             )
         )
-    return tuple(sorted(found, key=lambda each: (each.kind != "kernel", -each.ms)))
+    return tuple(sorted(results, key=lambda item: (item.kind != "kernel", -item.ms)))
 
 
 def _ops(nodes: Iterable[NodeCost]) -> tuple[OpCost, ...]:
     by_op: dict[str, list[NodeCost]] = defaultdict(list)
     for node in nodes:
         by_op[node.op].append(node)
-    found = [OpCost(**asdict(sum_of(each)), op=op) for op, each in by_op.items()]
-    return tuple(sorted(found, key=lambda cost: (-cost.ms, cost.op)))
+    op_costs = [OpCost(**asdict(sum_of(item)), op=op) for op, item in by_op.items()]
+    return tuple(sorted(op_costs, key=lambda cost: (-cost.ms, cost.op)))
 
 
 def _times(events: Sequence[Event]) -> tuple[float, float, float]:

@@ -78,8 +78,8 @@ class Stage:
         """Yield when each call is due; without a rate that is as soon as a thread is free."""
         end = int(self._timing.seconds * 1e9)
         if self._timing.scenario == SERVER:
-            for each in poisson(self._timing.rate or 0.0, self._timing.seconds, SEED):
-                yield int(each * 1e9)
+            for item in poisson(self._timing.rate or 0.0, self._timing.seconds, SEED):
+                yield int(item * 1e9)
             return
         together = len(self._runner.batches) if self._timing.scenario == OFFLINE else 1
         while (now := self._now()) < end:
@@ -123,7 +123,7 @@ class Stage:
         cpu = time.process_time_ns() - self._cpu
         usage, before = resource.getrusage(resource.RUSAGE_SELF), self._usage
         now, calls = self._now(), tuple(sorted(self._calls))
-        left = sum(each < now for each in self._due) if self._timing.scenario == SERVER else 0
+        left = sum(item < now for item in self._due) if self._timing.scenario == SERVER else 0
         return Played(
             True,
             len(calls),

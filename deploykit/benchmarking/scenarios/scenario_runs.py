@@ -59,8 +59,8 @@ def measure_scenario(
                     _act(course, timing, lambda line: advance(line, 0))
                 watch.refer()
 
-        found = performed(contestants, play, WARM_UP_SECONDS, steps, profile_runs, advance)
-    return replace(found, models=models)
+        result = performed(contestants, play, WARM_UP_SECONDS, steps, profile_runs, advance)
+    return replace(result, models=models)
 
 
 def _act(course: Course, timing: BenchmarkOptions, tell: Callable[[str], None]) -> None:
@@ -102,8 +102,8 @@ def _waited_for(seat: Seat, tell: Callable[[str], None]) -> Played:
                 "no-call-ended", source=seat.course.contestant.name, seconds=limits.seconds
             )
         time.sleep(_LOOK_SECONDS)
-    found: Played = played
-    return found
+    result: Played = played
+    return result
 
 
 _ENDS = {"ms": " ms", "samples/s": "/s"}
@@ -116,10 +116,14 @@ _LINES = {
 
 def scenario_tables(result: BenchmarkResult) -> list[str | Table]:
     """Return the figure of each, and what the scenario is; nothing for another benchmark."""
-    found = [(each.name, each.scenario) for each in result.measurements if each.scenario]
-    if not found:
+    results = [
+        (measurement.name, measurement.scenario)
+        for measurement in result.measurements
+        if measurement.scenario
+    ]
+    if not results:
         return []
-    first = found[0][1]
+    first = results[0][1]
     columns: dict[str, Cell] = {
         "": lambda row: row[0],
         first.figure: lambda row: _metric(row[1], row[1].value),
@@ -132,16 +136,16 @@ def scenario_tables(result: BenchmarkResult) -> list[str | Table]:
     lines = [_LINES[first.name]]
     if first.unit == "ms":
         lines.append("at most: upper bound of the percentile at 99 % confidence (MLPerf)")
-    return [table(found, columns), *lines]
+    return [table(results, columns), *lines]
 
 
-def scenario_row(found: ScenarioResult | None) -> dict[str, Any]:
+def scenario_row(scenario_result: ScenarioResult | None) -> dict[str, Any]:
     """Return the cells of a line of CSV; nothing for another benchmark."""
-    if found is None:
+    if scenario_result is None:
         return {}
-    cells = document(found) | {"why": "; ".join(found.why)}
+    cells = document(scenario_result) | {"why": "; ".join(scenario_result.why)}
     return {f"scenario_{name}": value for name, value in cells.items()}
 
 
-def _metric(found: ScenarioResult, value: float | None) -> str | None:
-    return None if value is None else f"{number(value)}{_ENDS[found.unit]}"
+def _metric(scenario_result: ScenarioResult, value: float | None) -> str | None:
+    return None if value is None else f"{number(value)}{_ENDS[scenario_result.unit]}"

@@ -18,7 +18,7 @@ CONFIDENCE = 0.99
 def discarded(calls: int, percentile: float) -> int:
     """Return how many of the highest latencies can be discarded; 0: there are too few calls."""
     above = 1 - percentile / 100
-    found, seen = 0, 0.0
+    result, seen = 0, 0.0
     for count in range(calls):
         seen += math.exp(
             math.lgamma(calls + 1) - math.lgamma(count + 1) - math.lgamma(calls - count + 1)
@@ -26,8 +26,8 @@ def discarded(calls: int, percentile: float) -> int:
         )  # fmt: skip
         if seen > 1 - CONFIDENCE:
             break
-        found = count
-    return found
+        result = count
+    return result
 
 
 def fewest_calls(percentile: float) -> int:
@@ -136,7 +136,7 @@ def _of_the_rate(timing: BenchmarkOptions, played: Played, threads: int) -> list
     elif len(times) > 1:
         once = statistics.NormalDist().inv_cdf(CONFIDENCE)
         error = once * statistics.stdev(times) / math.sqrt(len(times))
-        busy, most = (rate * each / threads for each in (_mean(times), _mean(times) + error))
+        busy, most = (rate * item / threads for item in (_mean(times), _mean(times) + error))
         if most >= 1:
             why.append("it is not sure that the rate can be kept: the threads compute for "
                        f"{100 * busy:.0f} % of the time")  # fmt: skip

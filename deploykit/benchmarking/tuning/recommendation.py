@@ -82,7 +82,11 @@ class Recommendation(AsHtml):
     def throughput(self) -> Measurement | None:
         """What has more items a second and keeps to the limit; None: nothing keeps to it."""
         limit = math.inf if self.latency_limit is None else self.latency_limit
-        fit = [each for each in self.final.measurements if summary(each).p99 <= limit]
+        fit = [
+            measurement
+            for measurement in self.final.measurements
+            if summary(measurement).p99 <= limit
+        ]
         return self._best(fit, seconds_an_item)
 
     def _best(self, candidates: Sequence[Measurement], figure: Figure) -> Measurement | None:
@@ -92,28 +96,28 @@ class Recommendation(AsHtml):
         recommend the same unless their measurements contradict each other.
         """
         default = self.default
-        found = [
-            each
-            for each in candidates
-            if each is default
+        results = [
+            candidate
+            for candidate in candidates
+            if candidate is default
             or default not in candidates
-            or judge(default, each, figure=figure).kind == FASTER
+            or judge(default, candidate, figure=figure).kind == FASTER
         ]
-        found.sort(key=lambda each: _extent(default.settings, each.settings))
+        results.sort(key=lambda item: _extent(default.settings, item.settings))
 
-        def is_beaten(each: Measurement) -> bool:
-            verdicts = (judge(each, other, figure=figure) for other in found)
+        def is_beaten(measurement: Measurement) -> bool:
+            verdicts = (judge(measurement, other, figure=figure) for other in results)
             return any(v.kind == FASTER and v.wall.value > WORTH for v in verdicts)
 
-        unbeaten = (each for each in found if not is_beaten(each))
-        return next(unbeaten, found[0] if found else None)
+        unbeaten = (result for result in results if not is_beaten(result))
+        return next(unbeaten, results[0] if results else None)
 
     @property
     @written()
     def settings(self) -> RunConfig:
         """Those for the goal; where none keeps to the limit, those of the lowest latency."""
-        found = self.throughput if self.goal == "throughput" else None
-        return (found or self.latency).settings
+        result = self.throughput if self.goal == "throughput" else None
+        return (result or self.latency).settings
 
     def _choice(self, chosen: Measurement | None) -> dict[str, Any] | None:
         if chosen is None:
@@ -138,10 +142,11 @@ class Recommendation(AsHtml):
         """Say of what was measured in the end and is not recommended where it may be faster yet."""
         chosen = (self.default, self.latency, self.throughput)
         return [
-            f"{each.settings} ({verdict.wall.low:.2f} to {verdict.wall.high:.2f} times the items)"
-            for each in self.final.measurements
-            if each not in chosen
-            and not (verdict := self.more(each)).is_decided
+            f"{measurement.settings} "
+            f"({verdict.wall.low:.2f} to {verdict.wall.high:.2f} times the items)"
+            for measurement in self.final.measurements
+            if measurement not in chosen
+            and not (verdict := self.more(measurement)).is_decided
             and verdict.wall.value > 1
         ]
 
@@ -163,7 +168,7 @@ class Recommendation(AsHtml):
         That is all cores busy with a choice, and one alone with the default settings. What was
         measured beyond is what something else held up.
         """
-        default, other = (summary(each).core_seconds_per_1000 for each in (self.default, chosen))
+        default, other = (summary(item).core_seconds_per_1000 for item in (self.default, chosen))
         if not default or not other:
             return None
         return usable_cores() * default / other
@@ -188,9 +193,9 @@ class Recommendation(AsHtml):
 def changes(default: RunConfig, settings: RunConfig) -> list[str]:
     """Return the names of the settings that are others than the default's."""
     return [
-        each.name
-        for each in fields(RunConfig)
-        if getattr(default, each.name) != getattr(settings, each.name)
+        field_.name
+        for field_ in fields(RunConfig)
+        if getattr(default, field_.name) != getattr(settings, field_.name)
     ]
 
 
@@ -215,8 +220,8 @@ def without_one(default: RunConfig, settings: RunConfig) -> Iterator[RunConfig]:
         yield replace(settings, **{name: getattr(default, name) for name in part})
 
 
-def _document(found: SpeedVerdict) -> dict[str, Any]:
-    plain = document(found)
+def _document(speed_verdict: SpeedVerdict) -> dict[str, Any]:
+    plain = document(speed_verdict)
     return {**plain["ratio"], "cpu_ratio": plain["cpu_ratio"], "verdict": plain["verdict"]}
 
 
@@ -245,21 +250,21 @@ def check_served(
 
 def to_set(settings: RunConfig, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables to set beside those that are set: of no setting that these hold."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for part in _parts(settings):
         if not _held(part, variables) and not _lacking(part):
-            found |= {name: value for name, value in part.environment.items() if value is not None}
-    return found
+            names |= {name: value for name, value in part.environment.items() if value is not None}
+    return names
 
 
 def unlike(settings: RunConfig, variables: Mapping[str, str]) -> Iterator[str]:
     """Yield in words what is recommended, and otherwise in these variables."""
     for part in _parts(settings):
-        wanted = part.environment
-        held = {n: v for n, v in _held(part, variables).items() if v != wanted.get(n)}
+        expected = part.environment
+        held = {n: v for n, v in _held(part, variables).items() if v != expected.get(n)}
         if part.device != "cpu":
             held = {n: v for n, v in _held(part, variables).items() if v in _NO_GPU}
-        unset = [f"{n}={v}" for n, v in wanted.items() if v not in (None, variables.get(n))]
+        unset = [f"{n}={v}" for n, v in expected.items() if v not in (None, variables.get(n))]
         if held:
             said = " and ".join(f"{n}={v}" for n, v in held.items())
             yield f"{part}; {said} {'is set, and stays' if len(held) == 1 else 'are set, and stay'}"
@@ -281,10 +286,10 @@ def _held(part: RunConfig, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that are set already and hold a setting."""
     if part.allocator is not None:
         return {name: variables[name] for name in allocators.held(variables)}
-    found = {name: variables[name] for name in part.environment if name in variables}
+    results = {name: variables[name] for name in part.environment if name in variables}
     if part.keep_memory is not None and allocators.is_tuned(variables):
-        found[allocators.TUNABLES] = variables[allocators.TUNABLES]
-    return found
+        results[allocators.TUNABLES] = variables[allocators.TUNABLES]
+    return results
 
 
 def _lacking(part: RunConfig) -> str:

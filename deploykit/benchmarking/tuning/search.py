@@ -78,25 +78,25 @@ class Search:
     """Whether the search ended by itself and not by its time."""
 
     def __post_init__(self) -> None:
-        self._trials = {each.settings: each for each in self.done}
-        self._began = self.clock() - sum(each.seconds for each in self._trials.values())
+        self._trials = {item.settings: item for item in self.done}
+        self._began = self.clock() - sum(trial.seconds for trial in self._trials.values())
 
     @property
     def finalists(self) -> tuple[SettingsTrial, ...]:
         """The start, and what is best so far."""
         chosen = dict.fromkeys([self.start, *self.best.values()])
-        return tuple(self._trials[each] for each in chosen if each in self._trials)
+        return tuple(self._trials[item] for item in chosen if item in self._trials)
 
     @property
     def runner_up(self) -> SettingsTrial | None:
         """What did better than the lowest latency, though not clearly; None: nothing did."""
         shape = (self.start.batch, self.start.concurrency)
         levels = {
-            each.settings: level(each.figures.faster)[0]
-            for each in self.trials
-            if each.figures and (each.settings.batch, each.settings.concurrency) == shape
+            trial.settings: level(trial.figures.faster)[0]
+            for trial in self.trials
+            if trial.figures and (trial.settings.batch, trial.settings.concurrency) == shape
         }
-        first = max(levels, key=lambda each: levels[each], default=None)
+        first = max(levels, key=lambda item: levels[item], default=None)
         return None if first is None or first == self.best["latency"] else self._trials[first]
 
     @property
@@ -111,7 +111,7 @@ class Search:
         improved = True
         while improved:
             improved = False
-            for change in (change for each in self.coordinates for change in each):
+            for change in (change for coordinate in self.coordinates for change in coordinate):
                 for goal in GOALS:
                     settings = replace(self.best[goal], **change)
                     if not self._makes_sense(goal, settings):
@@ -144,10 +144,10 @@ class Search:
             if settings == self.start:
                 raise
             failure = str(error)
-        found = SettingsTrial(settings, figures, failure, self.clock() - began)
-        self._trials[settings] = found
+        settings_trial = SettingsTrial(settings, figures, failure, self.clock() - began)
+        self._trials[settings] = settings_trial
         self.keep(self.trials)
-        return found
+        return settings_trial
 
     def _is_better(self, goal: str, new: SettingsTrial, old: SettingsTrial) -> bool:
         a, b, limit = new.figures, old.figures, self.latency_limit
@@ -163,7 +163,7 @@ class Search:
         return _clearly(a.more, b.more) if meets else _clearly(a.faster, b.faster)
 
     def _has_time(self) -> bool:
-        longest = max(each.seconds for each in self._trials.values())
+        longest = max(trial.seconds for trial in self._trials.values())
         spent = self.clock() - self._began
         return spent + longest + self.last(self.finalists) <= self.seconds
 
@@ -184,5 +184,5 @@ def level(gains: Sequence[float]) -> tuple[float, float]:
     """Return the median of the logarithms of gains in turns, and its standard error."""
     logs = [math.log(gain) for gain in gains]
     middle = statistics.median(logs)
-    scatter = 1.4826 * statistics.median(abs(each - middle) for each in logs)
+    scatter = 1.4826 * statistics.median(abs(log - middle) for log in logs)
     return middle, 1.2533 * scatter / math.sqrt(len(logs))

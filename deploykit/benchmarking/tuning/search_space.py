@@ -51,7 +51,7 @@ class TuneOptions:
     def engines(self, own: str) -> tuple[str, ...]:
         """Return those to search in, the one to start from first; `own` is that of the model."""
         if self.engine == AUTO:
-            return tuple(each for each in ENGINES if not lacking(each))
+            return tuple(engine for engine in ENGINES if not lacking(engine))
         return (self.engine or (TENSORFLOW if lacking(own) else own),)
 
 
@@ -60,27 +60,27 @@ _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 def held(variables: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return the settings that the user's environment holds already, with the variables' names."""
-    wanted = {
+    expected = {
         "onednn": RunConfig(onednn=True),
         "caller_thread": RunConfig(caller_thread=True),
         "keep_memory": RunConfig(keep_memory=True),
     }
-    found = {
-        name: tuple(each for each in settings.environment if each in variables)
-        for name, settings in wanted.items()
+    results = {
+        name: tuple(item for item in settings.environment if item in variables)
+        for name, settings in expected.items()
     }
     if allocators.is_tuned(variables):
-        found["keep_memory"] += (allocators.TUNABLES,)
-    found["allocator"] = allocators.held(variables)
-    found["threads"] = tuple(each for each in _THREADS if each in variables)
-    return {name: names for name, names in found.items() if names}
+        results["keep_memory"] += (allocators.TUNABLES,)
+    results["allocator"] = allocators.held(variables)
+    results["threads"] = tuple(thread for thread in _THREADS if thread in variables)
+    return {name: names for name, names in results.items() if names}
 
 
 def coordinates(
     cores: int,
     sizes: Sequence[int | None],
     onednn: bool,
-    kept: Mapping[str, Sequence[str]],
+    retained: Mapping[str, Sequence[str]],
     here: Sequence[str] = (),
     engines: Sequence[str] = (TENSORFLOW,),
 ) -> list[Coordinate]:
@@ -98,36 +98,40 @@ def coordinates(
             streams.append({"threads": usual, "concurrency": flight})
     alone = dict.fromkeys([(cores, 1), (1, cores), (max(1, cores // 2), 1), (1, 1)])
     lean = [{"executor": "caller", "threads": (1, 1)}]  # many small ops gain by both alone
-    if "threads" in kept:
+    if "threads" in retained:
         lean = []
-        streams = [{"concurrency": each["concurrency"]} for each in streams]
-    found: list[tuple[str, Coordinate]] = [
+        streams = [{"concurrency": stream["concurrency"]} for stream in streams]
+    names: list[tuple[str, Coordinate]] = [
         ("engine", _engines(engines)),
         ("onednn", [{"onednn": not onednn}, {"onednn": None}]),
         ("executor", [{"executor": "caller"}, *lean, {"executor": None}]),
         ("caller_thread", [{"caller_thread": True}, {"caller_thread": None}]),
-        ("memory", _memory(kept, here)),
+        ("memory", _memory(retained, here)),
         ("streams", streams),
         ("batch", [{"batch": size} for size in sizes]),
-        ("threads", [{"threads": each} for each in (usual, *alone)]),
+        ("threads", [{"threads": item} for item in (usual, *alone)]),
     ]
-    return [changes for name, changes in found if changes and name not in kept]
+    return [changes for name, changes in names if changes and name not in retained]
 
 
 def _engines(names: Sequence[str]) -> Coordinate:
     """Return what to try of engines, where there are several; what only one has, goes with it."""
     if len(names) == 1:
         return []
-    kept = ("batch", "concurrency", "threads", "keep_memory", "engine")
-    bare = {each.name: each.default for each in fields(RunConfig) if each.name not in kept}
-    return [{**bare, "engine": None if each == TENSORFLOW else each} for each in reversed(names)]
+    retained = ("batch", "concurrency", "threads", "keep_memory", "engine")
+    bare = {
+        field_.name: field_.default for field_ in fields(RunConfig) if field_.name not in retained
+    }
+    return [{**bare, "engine": None if name == TENSORFLOW else name} for name in reversed(names)]
 
 
-def _memory(kept: Mapping[str, Sequence[str]], here: Sequence[str]) -> Coordinate:
+def _memory(retained: Mapping[str, Sequence[str]], here: Sequence[str]) -> Coordinate:
     """Return what to try of the allocator and of the memory that the C library keeps."""
-    found: dict[tuple[tuple[str, Any], ...], None] = {}
+    results: dict[tuple[tuple[str, Any], ...], None] = {}
     for keep, allocator in ((True, None), (None, "tcmalloc"), (True, "huge-pages"), (None, None)):
         if allocator is None or allocator in here:
             both = {"keep_memory": keep, "allocator": allocator}
-            found[tuple((name, value) for name, value in both.items() if name not in kept)] = None
-    return [dict(each) for each in found]
+            results[
+                tuple((name, value) for name, value in both.items() if name not in retained)
+            ] = None
+    return [dict(result) for result in results]

@@ -79,8 +79,8 @@ class Trials:
                 check_answers([self._job(settings)], self._model.graph, self._model.source)
             except Error as error:
                 self._compared[key] = error
-        if (found := self._compared[key]) is not None:
-            raise found
+        if (result := self._compared[key]) is not None:
+            raise result
 
     def close(self) -> None:
         """End both processes."""
@@ -104,33 +104,33 @@ class Trials:
 
     def _figures(self, worker: Worker, settings: RunConfig) -> Figures:
         items, usual_items = (
-            samples_in(self._job(each).batches[0]) for each in (settings, self._default)
+            samples_in(self._job(item).batches[0]) for item in (settings, self._default)
         )
-        found: list[int] = []
+        numbers: list[int] = []
         total, faster, more = 0, [], []
         end = time.monotonic() + ENOUGH_SECONDS
         for _ in range(TURNS):
             usual, usual_time = self._turn(self._reference)
-            calls, taken = self._turn(worker) if worker is not self._reference else (
+            calls, used = self._turn(worker) if worker is not self._reference else (
                 usual, usual_time)  # fmt: skip
-            found += calls
-            total += taken
+            numbers += calls
+            total += used
             faster.append(statistics.median(usual) / statistics.median(calls))
-            more.append(items * len(calls) / taken / (usual_items * len(usual) / usual_time))
+            more.append(items * len(calls) / used / (usual_items * len(usual) / usual_time))
             is_slower = len(faster) >= FEWEST and _are_losses(faster) and _are_losses(more)
             if is_slower or time.monotonic() > end:
                 break
         return Figures(
-            p50_ms=statistics.median(found) / 1e6,
-            p99_ms=_p99(found) / 1e6,
-            items_per_second=items * len(found) / (total / 1e9),
+            p50_ms=statistics.median(numbers) / 1e6,
+            p99_ms=_p99(numbers) / 1e6,
+            items_per_second=items * len(numbers) / (total / 1e9),
             faster=tuple(faster),
             more=tuple(more),
         )
 
     def _turn(self, worker: Worker) -> tuple[list[int], int]:
-        calls, taken = worker.ask("run", TURN_SECONDS)
-        return calls, taken
+        calls, used = worker.ask("run", TURN_SECONDS)
+        return calls, used
 
 
 def _are_losses(gains: Sequence[float]) -> bool:

@@ -68,9 +68,9 @@ class _Pace:
 
     def last(self, start_seconds: float, best: Sequence[SettingsTrial]) -> float:
         """Return how long the last measurement takes, if the best stay what they are."""
-        late = sum(each.figures.p50_ms for each in best if each.figures) / 1000
-        each = 2 * start_seconds + self.warm_up + 1.4 * self.measured  # two processes of each
-        return FINALISTS * each + LATE_CALLS * late
+        late = sum(item.figures.p50_ms for item in best if item.figures) / 1000
+        item = 2 * start_seconds + self.warm_up + 1.4 * self.measured  # two processes of each
+        return FINALISTS * item + LATE_CALLS * late
 
 
 def tune_model(
@@ -109,7 +109,7 @@ def tune_model(
             chosen = _measured_last(search)
             left = (pace.left - last + FINALISTS * pace.measured) / len(chosen)
             final = measure(
-                [Contestant(str(each), model.source, model.sha256, job(each)) for each in chosen],
+                [Contestant(str(item), model.source, model.sha256, job(item)) for item in chosen],
                 seconds=max(1.0, min(pace.measured, left)),
                 warm_up=pace.warm_up,
                 advance=lambda name, steps: advance(name, steps and len(search.trials) + steps),
@@ -118,13 +118,13 @@ def tune_model(
             if final.interrupted:
                 raise KeyboardInterrupt
     kept_trials.forget()
-    kept = held(os.environ)
-    absent = {each: why for each in ALLOCATORS if (why := allocators.lacking(each))}
-    absent = {} if "allocator" in kept else absent
+    retained = held(os.environ)
+    absent = {allocator: why for allocator in ALLOCATORS if (why := allocators.lacking(allocator))}
+    absent = {} if "allocator" in retained else absent
     if how.engine == AUTO:
-        absent |= {each: why for each in ENGINES if (why := lacking(each))}
+        absent |= {engine: why for engine in ENGINES if (why := lacking(engine))}
     return Recommendation(
-        model, how.goal, how.latency_limit, final, search.trials, kept, search.complete,
+        model, how.goal, how.latency_limit, final, search.trials, retained, search.complete,
         lacking=absent,
     )  # fmt: skip
 
@@ -135,20 +135,20 @@ def _measured_last(search: Search) -> list[RunConfig]:
     And the lowest latency with one op at a time, or with one thread where ops take turns anyway,
     and what did better yet but not clearly so: they gain less than a trial finds.
     """
-    found = dict.fromkeys(each.settings for each in search.finalists)
+    result = dict.fromkeys(finalist.settings for finalist in search.finalists)
     if (other := search.runner_up) is not None:
-        found[other.settings] = None
+        result[other.settings] = None
     best = search.best["latency"]
-    for settings in dict.fromkeys([best, *found]):
-        found |= dict.fromkeys(without_one(search.start, settings))
+    for settings in dict.fromkeys([best, *result]):
+        result |= dict.fromkeys(without_one(search.start, settings))
         if settings == best:
-            found |= dict.fromkeys(
-                replace(best, **each[-1 if best.executor else 1])
-                for each in search.coordinates
-                if [*each[0]] == ["threads"]
+            result |= dict.fromkeys(
+                replace(best, **coordinate[-1 if best.executor else 1])
+                for coordinate in search.coordinates
+                if [*coordinate[0]] == ["threads"]
             )
-    tried = {each.settings for each in search.trials if each.failure}
-    possible = [each for each in found if each not in tried and each.in_engine == each]
+    tried = {trial.settings for trial in search.trials if trial.failure}
+    possible = [item for item in result if item not in tried and item.in_engine == item]
     return possible[:MOST_LAST]
 
 
@@ -167,7 +167,7 @@ def _searched(
     """
     sizes, engines = among
     default = RunConfig(batch=sizes[0], engine=engines[0])
-    here = [each for each in ALLOCATORS if not allocators.lacking(each)]
+    here = [allocator for allocator in ALLOCATORS if not allocators.lacking(allocator)]
     earlier = _resumed(kept_trials)
     with contextlib.closing(Trials(job, default, model)) as trials:
         last = functools.partial(pace.last, trials.start_seconds)
@@ -179,7 +179,7 @@ def _searched(
             seconds=pace.left,
             latency_limit=latency_limit,
             done=earlier,
-            keep=lambda found: kept_trials.keep("trials", document(found)),
+            keep=lambda result: kept_trials.keep("trials", document(result)),
             advance=advance,
             last=last,
         )
@@ -206,30 +206,30 @@ def _bound(graph: Graph, sha256: str, feeding: BenchmarkInputs) -> dict[str, Any
     }
 
 
-def _batches(feeds: Any, wanted: Sequence[int]) -> list[int | None]:
+def _batches(feeds: Any, expected: Sequence[int]) -> list[int | None]:
     """Return the batches to try, the smallest first; None: as many as the inputs demand."""
 
     def samples(size: int | None) -> int:
         return samples_in(feeds(size)[0])
 
-    if wanted:
-        for size in wanted:
+    if expected:
+        for size in expected:
             if samples(size) != size:
                 raise GraphError("batch-cannot-be-tried", size=size, samples=samples(size))
-        return [*sorted(wanted)]
+        return [*sorted(expected)]
     smallest = samples(None)
-    found: list[int | None] = []
-    for size in (smallest, *(each for each in BATCHES if each > smallest)):
+    numbers: list[int | None] = []
+    for size in (smallest, *(batch for batch in BATCHES if batch > smallest)):
         with contextlib.suppress(GraphError):
             if samples(size) == size:
-                found.append(size)
-    return found if len(found) > 1 else [None]
+                numbers.append(size)
+    return numbers if len(numbers) > 1 else [None]
 
 
 def _resumed(state: State) -> tuple[SettingsTrial, ...]:
     """Return the trials of an interrupted run."""
     try:
-        trials = tuple(SettingsTrial.of(each) for each in state.found.get("trials", ()))
+        trials = tuple(SettingsTrial.of(item) for item in state.found.get("trials", ()))
     except (Error, KeyError, TypeError, ValueError) as error:
         logger.info("%s: the trials cannot be read (%s), so the search begins anew",
                     state.path, error)  # fmt: skip

@@ -14,9 +14,9 @@ logger = logging.getLogger("deploykit")
 
 def ship(call: Invocation) -> None:
     """Show the stages."""
-    found = call.result()
-    call.report.output_file = str(found.folder)
-    call.show(found, written=str(found.folder) if found.stages else None)
+    value = call.result()
+    call.report.output_file = str(value.folder)
+    call.show(value, written=str(value.folder) if value.stages else None)
 
 
 def _rewritten(call: Invocation) -> Any:
@@ -101,45 +101,45 @@ def _quantized(call: Invocation, made: Any) -> None:
 
 def inspect(call: Invocation) -> None:
     """Show what the model holds."""
-    found = call.result()
-    call.report.of(found.model)
-    call.show(found)
+    value = call.result()
+    call.report.of(value.model)
+    call.show(value)
 
 
 def check(call: Invocation) -> None:
     """Show the findings; raise the first that makes the model unsound."""
-    found = call.result()
-    call.report.bytes_in = found.bytes
-    call.report.nodes_in = sum(graph.nodes + graph.function_nodes for graph in found.graphs)
-    call.report.error = found.error
-    call.show(found)
+    value = call.result()
+    call.report.bytes_in = value.bytes
+    call.report.nodes_in = sum(graph.nodes + graph.function_nodes for graph in value.graphs)
+    call.report.error = value.error
+    call.show(value)
 
 
 def diff(call: Invocation) -> None:
     """Show the differences; status 5 if there are any."""
     from deploykit.transforms.common.errors import VerificationError
 
-    found = call.result()
+    value = call.result()
     call.report.output_file = call.values["second"]
-    call.report.between(found.first, found.second)
-    call.show(found)
-    if not found.equal:
+    call.report.between(value.first, value.second)
+    call.show(value)
+    if not value.equal:
         raise click.exceptions.Exit(VerificationError.exit_status)
 
 
 def list_transforms(call: Invocation) -> None:
     """Show one transform, or a line for each."""
-    found = call.result()
+    value = call.result()
     call.report.input_file = None
-    call.show(found)
+    call.show(value)
 
 
 def calibrate(call: Invocation) -> None:
     """Show the ranges."""
-    found = call.result()
-    call.report.of(found.model)
-    call.report.bytes_in, call.report.bytes_out = None, found.bytes
-    call.show(found, written=call.values["output"])
+    value = call.result()
+    call.report.of(value.model)
+    call.report.bytes_in, call.report.bytes_out = None, value.bytes
+    call.show(value, written=call.values["output"])
 
 
 def sensitivity(call: Invocation, *, top: Annotated[int | None, Flag(metavar="N")] = None) -> None:
@@ -149,10 +149,10 @@ def sensitivity(call: Invocation, *, top: Annotated[int | None, Flag(metavar="N"
         call: the call.
         top: Show only the N noisiest layers [default: all].
     """
-    found = call.result()
-    call.report.of(found.model)
-    call.report.nodes_out = found.nodes
-    call.show(found, top=top)
+    value = call.result()
+    call.report.of(value.model)
+    call.report.nodes_out = value.nodes
+    call.show(value, top=top)
 
 
 def verify(call: Invocation) -> None:
@@ -162,25 +162,25 @@ def verify(call: Invocation) -> None:
     from deploykit.transforms.common.errors import UnverifiedError, VerificationError
     from deploykit.verification.verify import ADVICE
 
-    found = call.result()
+    value = call.result()
     result = call.values["result"]
     call.report.output_file = result
-    call.report.between(*found.models)
-    if found.differs:
-        call.report.error = VerificationError("outputs-differ", source=result, reason=found.reason)
-    elif not found.verified and not call.values["allow_unverified"]:
+    call.report.between(*value.models)
+    if value.differs:
+        call.report.error = VerificationError("outputs-differ", source=result, reason=value.reason)
+    elif not value.verified and not call.values["allow_unverified"]:
         call.report.error = UnverifiedError(
-            "not-verified", source=result, reason=found.reason, advice=ADVICE
+            "not-verified", source=result, reason=value.reason, advice=ADVICE
         )
-    call.show(found, text=[files_table(call.report), *verification_lines(found)])
+    call.show(value, text=[files_table(call.report), *verification_lines(value)])
 
 
 def accuracy(call: Invocation) -> None:
     """Show the metric of each model."""
     refuse_twice(call.values["models"])
-    found = call.result()
-    call.report.of(found.models[0].opened)
-    call.show(found)
+    value = call.result()
+    call.report.of(value.models[0].opened)
+    call.show(value)
 
 
 def placement(call: Invocation, *, log: bool = False) -> None:
@@ -196,10 +196,10 @@ def placement(call: Invocation, *, log: bool = False) -> None:
 
     if log and call.as_json:
         raise GraphError("give-one", options=["--log", "--json"])
-    found = call.result()
-    call.report.of(found.model)
-    if log and isinstance(found, EnginePlacement):
+    value = call.result()
+    call.report.of(value.model)
+    if log and isinstance(value, EnginePlacement):
         raise GraphError(
             "only-for", option="--log", what="the nodes of TensorFlow (--engine tensorflow)"
         )
-    call.show(found, text=found.log() if log else None)
+    call.show(value, text=value.log() if log else None)

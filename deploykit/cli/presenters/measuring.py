@@ -46,23 +46,23 @@ def benchmark(
         check_plot(plot_file)
     values["profile"] = values["profile"] or trace_file is not None
     values["models"] = [*values["models"]]
-    found = call.result()
-    if isinstance(found, InputResult):
-        call.report.of(found.model)
-        call.show(found)
+    value = call.result()
+    if isinstance(value, InputResult):
+        call.report.of(value.model)
+        call.show(value)
     else:
-        call.report.of(found.models[values["models"][0]])
-        call.show(found, top=top)
+        call.report.of(value.models[values["models"][0]])
+        call.show(value, top=top)
         if csv_file is not None:
-            write(csv_file, [f"{line}\n".encode() for line in csv_lines(found)], force)
+            write(csv_file, [f"{line}\n".encode() for line in csv_lines(value)], force)
         if plot_file is not None:
-            write(plot_file, [plot(found, plot_file)], force)
-        if trace_file is not None and found.profiles:
+            write(plot_file, [plot(value, plot_file)], force)
+        if trace_file is not None and value.profiles:
             from deploykit.benchmarking.profiling.traced_calls import trace
 
-            calls = {name: each.events for name, each in found.profiles.items()}
+            calls = {name: item.events for name, item in value.profiles.items()}
             write(trace_file, [json.dumps(trace(calls)).encode()], force)
-    if found.interrupted:
+    if value.interrupted:
         raise KeyboardInterrupt
 
 
@@ -83,19 +83,19 @@ def compare(call: Invocation) -> None:
     b, baseline, limit = (call.values[name] for name in ("b", "baseline", "fail_below"))
     if (b is None) == (baseline is None):
         raise Error("give-one", options=["B.json", "--baseline"])
-    found = call.result()
+    value = call.result()
     call.report.output_file = b or baseline
     if limit is not None:
-        call.report.check(found.check, limit)
-    call.show(found)
+        call.report.check(value.check, limit)
+    call.show(value)
 
 
 def tune(call: Invocation) -> None:
     """Show the recommended settings."""
-    found, output = call.result(), call.values["output"]
-    call.report.of(found.model)
+    value, output = call.result(), call.values["output"]
+    call.report.of(value.model)
     call.report.bytes_out = None if output == "-" else os.path.getsize(output)
-    call.show(found, written=output)
+    call.show(value, written=output)
 
 
 def report(call: Invocation) -> None:
@@ -107,11 +107,11 @@ def report(call: Invocation) -> None:
     call.values["results"] = results
     output = call.values["output"] or default_page(results[0])
     call.values["output"] = call.report.output_file = output
-    found = call.result()
-    call.report.bytes_out = len(found.html.encode())
-    shown = ", ".join(dict.fromkeys(found.kinds))
-    line = f"{os.fspath(found.output or '')}: {shown}, {size(call.report.bytes_out)}"
-    call.show(found, text=[line])
+    value = call.result()
+    call.report.bytes_out = len(value.html.encode())
+    shown = ", ".join(dict.fromkeys(value.kinds))
+    line = f"{os.fspath(value.output or '')}: {shown}, {size(call.report.bytes_out)}"
+    call.show(value, text=[line])
 
 
 def doctor(call: Invocation) -> None:
@@ -142,54 +142,54 @@ def label(
         image, model = (f"{root_dir.rstrip('/')}/{path.lstrip('/')}" for path in (image, model))
     call.values |= {"image": image, "model": model}
     call.report.input_file = model
-    found = call.result()
-    call.report.of(found.graph)
-    call.show(found)
+    value = call.result()
+    call.report.of(value.graph)
+    call.show(value)
 
 
 def _one(first: str, value: str | None, second: str, other: str | None) -> str:
     """Return what was given in one of two ways. Error: it is not there, or twice."""
-    found = [each for each in (value, other) if each is not None]
-    if len(found) != 1:
+    results = [item for item in (value, other) if item is not None]
+    if len(results) != 1:
         raise Error("give-one", options=[first, second])
-    return found[0]
+    return results[0]
 
 
 def write_input(call: Invocation) -> None:
     """Print the code, or name the file."""
-    found, output = call.result(), call.values["output"]
+    value, output = call.result(), call.values["output"]
     if output is not None:
         call.report.bytes_out = os.path.getsize(output)
     text = None if output is None else [f"{output}: tf.data for {call.values['data']}"]
-    call.show(found, text=text)
+    call.show(value, text=text)
 
 
 def infer(call: Invocation) -> None:
     """Show what was written."""
-    found = call.result()
+    value = call.result()
     call.report.output_file = call.values["out"]
-    call.report.inputs, call.report.outputs = tuple(found.fed), tuple(found.outputs)
-    call.show(found)
+    call.report.inputs, call.report.outputs = tuple(value.fed), tuple(value.outputs)
+    call.show(value)
 
 
 def convert_records(call: Invocation) -> None:
     """Show what was written."""
-    found, folder = call.result(), call.values["folder"]
+    value, folder = call.result(), call.values["folder"]
     call.report.input_file, call.report.output_file = ", ".join(call.values["sources"]), folder
-    call.report.bytes_out = found.bytes
-    call.show(found, written=folder)
+    call.report.bytes_out = value.bytes
+    call.show(value, written=folder)
 
 
 def inspect_records(call: Invocation) -> None:
     """Show what records hold."""
-    found = call.result()
-    call.report.bytes_in = None if found.index is None else found.index.bytes
-    call.show(found)
+    value = call.result()
+    call.report.bytes_in = None if value.index is None else value.index.bytes
+    call.show(value)
 
 
 def verify_records(call: Invocation) -> None:
     """Show what is damaged, and raise if something is."""
-    found = call.result()
-    call.report.bytes_in = found.bytes
-    call.report.check(found.check)
-    call.show(found)
+    value = call.result()
+    call.report.bytes_in = value.bytes
+    call.report.check(value.check)
+    call.show(value)

@@ -54,11 +54,11 @@ def export(
     from deploykit.exporting.deployment import Manifests
 
     settings = RunConfig() if tuned is None else load_tuned(tuned)
-    found = call.result(
+    value = call.result(
         manifests=Manifests(manifests, batching, settings, force, tuned or "tuned", tuned)
     )
-    call.report.output_file, call.report.bytes_out = str(found.folder), found.bytes
-    call.show(found)
+    call.report.output_file, call.report.bytes_out = str(value.folder), value.bytes
+    call.show(value)
 
 
 def serve(
@@ -114,20 +114,20 @@ def predict(
     call.values["inputs"] = (*call.values["inputs"], *given)
     if not call.values["inputs"]:
         raise Error("input-not-given")
-    found = call.result()
+    value = call.result()
     call.report.input_file = None
-    call.report.inputs, call.report.outputs = tuple(found.inputs), tuple(found.outputs)
-    call.show(found)
+    call.report.inputs, call.report.outputs = tuple(value.inputs), tuple(value.outputs)
+    call.show(value)
 
 
 def status(call: Invocation) -> None:
     """Show whether the server is ready, or the versions of a model."""
     from deploykit.transforms.common.errors import VerificationError
 
-    found = call.result()
-    if found.problem:
-        call.report.error = VerificationError("server-not-serving", reason=found.problem)
-    call.show(found)
+    value = call.result()
+    if value.problem:
+        call.report.error = VerificationError("server-not-serving", reason=value.problem)
+    call.show(value)
 
 
 def load_test(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) -> None:
@@ -149,13 +149,13 @@ def _result_and_plot(call: Invocation, plot_file: str | None, plot: Callable[...
 
     if plot_file is not None:
         check_plot(plot_file)
-    found = call.result()
+    value = call.result()
     if plot_file is not None:
-        write(plot_file, [plot(document(found), plot_file)], call.values["force"])
-    if found.takes is not None:
-        call.report.inputs = tuple(found.takes.inputs)
-        call.report.outputs = tuple(found.takes.outputs)
-    return found
+        write(plot_file, [plot(document(value), plot_file)], call.values["force"])
+    if value.takes is not None:
+        call.report.inputs = tuple(value.takes.inputs)
+        call.report.outputs = tuple(value.takes.outputs)
+    return value
 
 
 def plan(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) -> None:
@@ -170,7 +170,7 @@ def plan(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) ->
 
     call.report.input_file = call.values["data"] or call.values["source"]
     call.report.output_file = None
-    found = _result_and_plot(call, plot_file, plot_plan)
-    if found.problem:
-        call.report.error = VerificationError("plan-not-met", reason=found.problem)
-    call.show(found)
+    result = _result_and_plot(call, plot_file, plot_plan)
+    if result.problem:
+        call.report.error = VerificationError("plan-not-met", reason=result.problem)
+    call.show(result)

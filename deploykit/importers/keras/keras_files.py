@@ -93,7 +93,7 @@ def write_model(folder: str, model: Any) -> Resaved:
     def answer(*tensors: Any) -> dict[str, Any]:
         parts = run(tensors)
         counts[:] = map(len, parts)  # a ragged tensor consists of several
-        return named_outputs(tf.identity(part) for each in parts for part in each)
+        return named_outputs(tf.identity(part) for item in parts for part in item)
 
     is_open = _takes_any_batch(keras, model)
     specs = [
@@ -140,14 +140,14 @@ def caller(model: Any, augmenting: dict[str, None] | None = None) -> Call:
             raise _failed("run the model that it loaded", error) from None
         if augmenting is not None:
             augmenting.update(dict.fromkeys(names))
-        return [tf.nest.flatten(each, expand_composites=True) for each in tf.nest.flatten(answers)]
+        return [tf.nest.flatten(item, expand_composites=True) for item in tf.nest.flatten(answers)]
 
     return call
 
 
 def package_of(model: Any) -> Any:
     """Return the Keras whose class a model is: the package `keras` or `tf_keras`."""
-    names = [each.__module__.split(".")[0] for each in type(model).__mro__]
+    names = [item.__module__.split(".")[0] for item in type(model).__mro__]
     return importlib.import_module("tf_keras" if "tf_keras" in names else "keras")
 
 
@@ -266,10 +266,10 @@ def _read_hdf5(path: Path, architecture: bytes | None, scratch: Path) -> tuple[A
         ) from None
     with opened as file:
         check_hdf5(file, path.stat().st_size)
-        found = file.attrs.get("model_config", architecture)
-        if found is None:
+        attr = file.attrs.get("model_config", architecture)
+        if attr is None:
             raise GraphError("keras-weights-only")
-        config = parsed_json(found, "description of the model")
+        config = parsed_json(attr, "description of the model")
         weights = file.get("model_weights", file)
         version = _version(config, file, weights)
         if weights is file and "layer_names" not in file.attrs:
@@ -297,7 +297,7 @@ def _link_weights(path: Path, name: Path) -> None:
 def _version(config: Any, *groups: Any) -> str:
     """Return the version of Keras that wrote an HDF5 file; the oldest did not say."""
     said = [group.attrs.get("keras_version") for group in groups] + [config.get("keras_version")]
-    version = next((each for each in said if each is not None), None)
+    version = next((item for item in said if item is not None), None)
     if version is None:
         return "3." if "module" in config else "1."
     return version.decode() if isinstance(version, bytes) else str(version)

@@ -118,20 +118,20 @@ def differing_layer(
             call(tensors)
         here = tf.compat.v1.get_default_graph()
         for key, outputs in calls.outputs.items():
-            if all(tf.is_symbolic_tensor(each) and each.graph is here for each in outputs):
-                traced[key] = [tf.identity(each) for each in outputs]
+            if all(tf.is_symbolic_tensor(output) and output.graph is here for output in outputs):
+                traced[key] = [tf.identity(output) for output in outputs]
         return list(traced.values())
 
     tensors = [tf.constant(array) for array in feed]
-    specs = [tf.TensorSpec([None] * each.shape.rank, each.dtype) for each in tensors]
+    specs = [tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype) for tensor in tensors]
     with variables_restored(model):
         values = graph.get_concrete_function(*specs)(*tensors)
-        found = dict(zip(traced, values, strict=True))
+        results = dict(zip(traced, values, strict=True))
     with variables_restored(model), layer_calls(keras) as calls:
         call(tensors)
     for key, outputs in calls.outputs.items():
-        if key in found and len(found[key]) == len(outputs):
-            eager, others = (list(map(np.asarray, each)) for each in (outputs, found[key]))
+        if key in results and len(results[key]) == len(outputs):
+            eager, others = (list(map(np.asarray, item)) for item in (outputs, results[key]))
             if any(not d.max_relative_error <= tolerance for d in compare(eager, others)):
                 return key[0]
     return ""

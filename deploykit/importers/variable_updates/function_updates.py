@@ -33,9 +33,9 @@ def graph_of(library: Library, callee: Callee, graph: Graph) -> Graph:
     nodes = [Node(name, "Placeholder") for name in names]
     nodes += [replace(node, inputs=tuple(map(named, node.inputs))) for node in body.nodes]
     results = [named(tensor) for tensor in body.results]
-    found = Graph(nodes, outputs=results, versions=graph.versions)
-    found.library = graph.library
-    return found
+    result = Graph(nodes, outputs=results, versions=graph.versions)
+    result.library = graph.library
+    return result
 
 
 def written(body: Graph, name: str, value: tuple[int, DType], changed: int | None) -> str:
@@ -45,33 +45,35 @@ def written(body: Graph, name: str, value: tuple[int, DType], changed: int | Non
     which may be one more, has that type, too.
     """
     library, (argument, dtype) = Library(body), value
-    found = FunctionDef()
-    found.CopyFrom(library[name])
+    function_def = FunctionDef()
+    function_def.CopyFrom(library[name])
     number = len(library.functions)
     while f"{name}_lifted_{number}" in library.functions:
         number += 1
-    signature = found.signature
+    signature = function_def.signature
     signature.name = f"{name}_lifted_{number}"
-    state_shape(found, argument)
-    found.resource_arg_unique_id.pop(argument, None)
+    state_shape(function_def, argument)
+    function_def.resource_arg_unique_id.pop(argument, None)
     arguments, results = signature.input_arg, signature.output_arg
     if len(body.outputs) > len(results):
         results.add(name=f"lifted_{number}")
-    for each in (arguments[argument], *(results[i] for i in (changed,) if i is not None)):
-        each.type = type_number(dtype)
-        each.ClearField("handle_data")
-    references = _body_references(body, library, [each.name for each in arguments])
-    del found.node_def[:]
+    for item in (arguments[argument], *(results[i] for i in (changed,) if i is not None)):
+        item.type = type_number(dtype)
+        item.ClearField("handle_data")
+    references = _body_references(body, library, [argument.name for argument in arguments])
+    del function_def.node_def[:]
     for node in body:
         if node.name not in references:
             raise GraphError("node-not-known", node=node.name, op=node.op)
         if references[node.name] != [node.name]:
-            inputs = tuple(_reference(references, each) for each in node.inputs)
-            found.node_def.add().CopyFrom(_proto(node, [each for each in inputs if each]))
-    found.ret.clear()
+            inputs = tuple(_reference(references, input_) for input_ in node.inputs)
+            function_def.node_def.add().CopyFrom(
+                _proto(node, [input_ for input_ in inputs if input_])
+            )
+    function_def.ret.clear()
     for result, tensor in zip(results, body.outputs, strict=True):
-        found.ret[result.name] = _reference(references, tensor)
-    body.library.function.append(found)
+        function_def.ret[result.name] = _reference(references, tensor)
+    body.library.function.append(function_def)
     return str(signature.name)
 
 
@@ -83,12 +85,12 @@ def _proto(node: Node, inputs: list[str]) -> NodeDef:
 
 def _body_references(body: Graph, library: Library, arguments: list[str]) -> dict[str, list[str]]:
     """Return how a function refers to each output of each node."""
-    found = {name: [name] for name in arguments}
+    results = {name: [name] for name in arguments}
     for node in body:
         op_def = library.op_def(node.op)
-        if node.name not in found and op_def is not None:
-            found[node.name] = output_references(node, op_def)
-    return found
+        if node.name not in results and op_def is not None:
+            results[node.name] = output_references(node, op_def)
+    return results
 
 
 def _reference(references: dict[str, list[str]], tensor: str) -> str:
@@ -159,7 +161,7 @@ class FunctionUses:
             tensor = waiting.pop()
             for index in body.readers.get(tensor, ()):
                 node = body.nodes[index]
-                for port in [p for p, each in enumerate(body.inputs[index]) if each == tensor]:
+                for port in [p for p, item in enumerate(body.inputs[index]) if item == tensor]:
                     references = _references(node)
                     passed = [references[output] for output in passed_ports(node, port)]
                     callees = list(_callees(node, port))
@@ -171,7 +173,7 @@ class FunctionUses:
                         updates.add(index)
                     elif not passed and not callees and node.op not in UNTOUCHED_READS:
                         reads.append(index)
-                    new = [each for each in passed if each not in handles]
+                    new = [item for item in passed if item not in handles]
                     handles.update(new)
                     waiting += new
         uses.is_read |= any(_leaves(body, index, updates) for index in reads)

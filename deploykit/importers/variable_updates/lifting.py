@@ -67,7 +67,7 @@ def _lift(graph: Graph, variable: Node) -> dict[str, tuple[str, Node]]:
     conditional = graph.conditional_names()
     for name in [node.name for node in graph if node.op in FUNCTION_OPS]:
         node = graph[name]  # with the order that lifting others has put in
-        ports = [port for port, each in enumerate(node.data_inputs) if each in handles]
+        ports = [port for port, item in enumerate(node.data_inputs) if item in handles]
         inside = [update for port in ports for _, update in functions.of(node, port).updates]
         if not inside:
             continue
@@ -81,14 +81,17 @@ def _lift_node(graph: Graph, node: Node, port: int, variable: Node) -> str:
     """Lift updates out of the functions of a node; return the name of the update after it."""
     attr, roles, before = FUNCTION_OPS[node.op]
     dtype, is_loop = DType(variable.attr("dtype")), "body" in roles
-    waits = [*node.control_inputs, *(f"^{graph.producer(each).name}" for each in node.data_inputs)]
+    waits = [
+        *node.control_inputs,
+        *(f"^{graph.producer(data_input).name}" for data_input in node.data_inputs),
+    ]
     name = graph.unique_name(f"{node.name}/before")
     read = Node(name, "ReadVariableOp", (variable.name, *dict.fromkeys(waits)))
     graph.add(read.with_attrs(dtype=dtype))
-    inputs = [name if i == port else each for i, each in enumerate(node.data_inputs)]
+    inputs = [name if i == port else item for i, item in enumerate(node.data_inputs)]
     types = list(node.attr(attr))
     types[port - before] = dtype
-    new = node.with_data_inputs(*inputs).with_attrs(**{attr: [DType(each) for each in types]})
+    new = node.with_data_inputs(*inputs).with_attrs(**{attr: [DType(type_) for type_ in types]})
     for role in roles:
         new = new.with_attrs(**{role: _with_values(graph, node, role, port - before, variable)})
     left = port
@@ -100,7 +103,7 @@ def _lift_node(graph: Graph, node: Node, port: int, variable: Node) -> str:
     readers = list(graph.consumers(node.name))
     if is_loop:  # what passed the handle on
         graph.redirect({tensor_name(node.name, port): variable.name})
-        readers = [graph[each.name] for each in readers]
+        readers = [graph[reader.name] for reader in readers]
     graph.replace(graph[node.name], new)
     name = graph.unique_name(f"{node.name}/after")
     assign = Node(name, "AssignVariableOp", (variable.name, tensor_name(node.name, left)))
@@ -141,7 +144,7 @@ def _lifted(graph: Graph, callee: Callee, role: str, argument: int, variable: No
     changed = {"body": argument, "cond": None}.get(role, len(results))
     if changed is not None:
         results[changed : changed + 1] = [left]
-    if any(each in held.handles for i, each in enumerate(results) if i != changed):
+    if any(item in held.handles for i, item in enumerate(results) if i != changed):
         raise GraphError("function-returns-variable", function=callee.name)
     body.outputs = tuple(results)
     fill_variables(body, {}, {argument_name: dtype, **states})
@@ -165,7 +168,7 @@ class Needs:
         functions = {role: callees(node, role) for role in roles}
         if "body" not in functions:
             used = [self._of_result(f, port) for role in roles for f in functions[role]]
-            return {*range(before), *(before + each for each in set().union(*used))}
+            return {*range(before), *(before + item for item in set().union(*used))}
         body = functions["body"][0]
         starts = {port, *self._of_result(functions["cond"][0], 0)}
         return set(reached(starts, lambda result: self._of_result(body, result)))
@@ -189,5 +192,5 @@ class Needs:
                 return []
             return [nodes[name].data_inputs[i] for i in self.of_node(nodes[name], port)]
 
-        found = reached([body.results[result]], needed)
-        return {int(tensor[1:]) for tensor in found if tensor[:1] == "@"}
+        value = reached([body.results[result]], needed)
+        return {int(tensor[1:]) for tensor in value if tensor[:1] == "@"}

@@ -39,8 +39,8 @@ def repeat_calls(
     fed = {node.name: _made_up(node) for node in calls if node.op in PLACEHOLDER_OPS}
     values = {variable: graph[variable].value for variable in left}
     content = b"".join(calls.serialized())
-    found = call(f"{__name__}:repeat", content, values, fed, list(calls.outputs))
-    return found[: len(left)], found[len(left) :]
+    result = call(f"{__name__}:repeat", content, values, fed, list(calls.outputs))
+    return result[: len(left)], result[len(left) :]
 
 
 def _made_up(placeholder: Node) -> Array:

@@ -36,8 +36,10 @@ def value_behind(graph: Graph, update: Node, before: str, dtype: DType) -> str |
     if assigned in _SUMS:
         return _add(graph, update, _SUMS[assigned], (before, *given), T=dtype)
     if update.op in _SLICES:
-        kept = {name: update.attr(name) for name in (*_MASKS, "Index") if name in update.attrs}
-        return _add(graph, update, "TensorStridedSliceUpdate", (before, *given), T=dtype, **kept)
+        retained = {name: update.attr(name) for name in (*_MASKS, "Index") if name in update.attrs}
+        return _add(
+            graph, update, "TensorStridedSliceUpdate", (before, *given), T=dtype, **retained
+        )
     return _scattered(graph, update, before, dtype)
 
 
@@ -96,7 +98,9 @@ class ZeroProducts:
             node.name: factors
             for node in graph
             if node.op in _PRODUCTS
-            for factors in [[each for each in node.data_inputs if not is_zero(graph, each)]]
+            for factors in [
+                [data_input for data_input in node.data_inputs if not is_zero(graph, data_input)]
+            ]
             if len(factors) < len(node.data_inputs)
         }
         self.names = frozenset(self._factors)
@@ -111,10 +115,10 @@ class ZeroProducts:
     def watched(self, products: Iterable[str]) -> list[str]:
         """Add a node with each factor of products that must be finite; return their names."""
         graph = self._graph
-        found = []
+        results = []
         for product in sorted(products):
             for factor in self._factors[product]:
                 name = graph.unique_name(f"{product}/factor")
                 node = Node(name, "Identity", (factor,)).with_attrs(T=graph[product].attrs["T"])
-                found.append(graph.add(node).name)
-        return found
+                results.append(graph.add(node).name)
+        return results

@@ -48,8 +48,8 @@ class Held:
         while waiting:
             tensor = waiting.pop()
             for reader in graph.readers(producer_name(tensor)):
-                for port, each in enumerate(reader.data_inputs):
-                    if each == tensor:
+                for port, item in enumerate(reader.data_inputs):
+                    if item == tensor:
                         waiting += self._follow(reader, port, functions)
 
     def _follow(self, reader: Node, port: int, functions: FunctionUses) -> list[str]:
@@ -65,7 +65,7 @@ class Held:
             self.updates.append(reader.name)
         elif uses.is_read or not (passed or uses.updates or reader.op in UNTOUCHED_READS):
             self._reads.append(reader.name)
-        new = [each for each in handles if each not in self.handles]
+        new = [handle for handle in handles if handle not in self.handles]
         self.handles.update(new)
         return new
 
@@ -111,10 +111,10 @@ class Held:
         before = self.left
         if not before and reads_value_before(update):
             before = self._first_read(dtype)
-        found = value_behind(self._graph, update, before, dtype)
-        if found is None:
+        value = value_behind(self._graph, update, before, dtype)
+        if value is None:
             raise self._refusal(update)
-        return found
+        return value
 
     def _first_read(self, dtype: DType) -> str:
         """Add a node that reads what the variable holds when a call begins; return its name."""

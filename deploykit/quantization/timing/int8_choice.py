@@ -89,9 +89,9 @@ class Costs:
         self, int8: frozenset[str], stay_float: Collection[str], by: float
     ) -> frozenset[str]:
         """Return the cheapest, or the parts given where it gains no more than such a share."""
-        found = self.cheapest(stay_float)
+        result = self.cheapest(stay_float)
         before = self.total(int8)
-        return found if before - self.total(found) > by * before else int8
+        return result if before - self.total(result) > by * before else int8
 
     def with_other_rest(self, other: "Costs", int8: Collection[str], times: float) -> "Costs":
         """Return these costs of what there is with some parts in 8 bits.
@@ -192,18 +192,18 @@ def choose(
 
     `stay_float`: layers that must be float, as accuracy has it.
     """
-    usual, least = (_costs(graph, plan, each) for each in (times.usual, times.least))
+    usual, least = (_costs(graph, plan, item) for item in (times.usual, times.least))
     layers = plan.chains.keys()
     most = least.cheapest(stay_float, layers - set(stay_float))
-    found, likely = (
-        each.cheaper(most, stay_float, by=DECIDED)
-        for each in (least.with_other_rest(usual, most, CLEAR), usual)
+    result, likely = (
+        item.cheaper(most, stay_float, by=DECIDED)
+        for item in (least.with_other_rest(usual, most, CLEAR), usual)
     )
     return Int8Choice(
-        int8=found & layers,
-        stay_float=frozenset(layers - found),
-        undecided=(found - likely) & layers,
-        ns=usual.total(found),
+        int8=result & layers,
+        stay_float=frozenset(layers - result),
+        undecided=(result - likely) & layers,
+        ns=usual.total(result),
         float_ns=usual.total(()),
         int8_ns=usual.total(most),
     )
@@ -221,7 +221,7 @@ def time_gained(graph: Graph, plan: Plan, times: LayerTimes) -> dict[str, int]:
 
 
 def _costs(graph: Graph, plan: Plan, times: Times) -> Costs:
-    parts = {name: Part(times.float_ns(name), each.int8) for name, each in times.parts.items()}
+    parts = {name: Part(times.float_ns(name), item.int8) for name, item in times.parts.items()}
     return Costs(parts, list(borders(graph, plan, times)))
 
 
@@ -242,12 +242,12 @@ def borders(graph: Graph, plan: Plan, times: Times) -> Iterator[Border]:
                 readers[tensor][name] = name
     for tensor, by_node in readers.items():
         producer = producers.get(tensor, FLOAT) if tensor in plan.forms else FLOAT
-        found = set(by_node.values())
+        results = set(by_node.values())
         name = graph.producer(tensor).name
         if graph.is_output(name) or {node.name for node in graph.readers(name)} - by_node.keys():
-            found.add(FLOAT)
+            results.add(FLOAT)
         quantize, dequantize = times.quantize_ns(tensor), times.dequantize_ns(tensor)
-        yield Border(producer, tuple(sorted(found)), quantize, dequantize)
-        passing = tuple(sorted(found & plan.passing))
+        yield Border(producer, tuple(sorted(results)), quantize, dequantize)
+        passing = tuple(sorted(results & plan.passing))
         if passing:  # these ops are in 8 bits only where what they read is
             yield Border(producer, passing, NEVER, 0)

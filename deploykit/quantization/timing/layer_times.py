@@ -49,15 +49,15 @@ class Tracer:
 
     def trace(self, name: str, calls: int) -> list[dict[str, int]]:
         """Return the nanoseconds of each node of a graph that ran, call by call."""
-        runner, found = self._runners[name], []
+        runner, result = self._runners[name], []
         for _ in range(calls):
             runner.run_once()  # caches and threads are as between two calls of a user
             _, metadata = runner.run_once(self._options)
             times: Counter[str] = Counter()
             for event in ExecutedGraph(()).events(metadata.step_stats):
                 times[event.node] += event.end - event.start
-            found.append(dict(times))
-        return found
+            result.append(dict(times))
+        return result
 
     def onednn(self, name: str) -> bool:
         """Say whether TensorFlow runs plain ops of a graph on oneDNN here."""
@@ -147,9 +147,9 @@ class LayerTimes:
     def onednn_is_far_ahead(self) -> bool:
         """Whether the float layers take far longer on Eigen, in all calls that are looked at."""
         return all(
-            sum(part.eigen for part in each.parts.values())
-            > FAR_AHEAD * sum(part.onednn for part in each.parts.values())
-            for each in (self.least, self.usual)
+            sum(part.eigen for part in item.parts.values())
+            > FAR_AHEAD * sum(part.onednn for part in item.parts.values())
+            for item in (self.least, self.usual)
         )
 
 
@@ -162,7 +162,7 @@ def layer_times(
     data: Data | None = None,
     rounds: int = ROUNDS,
     advance: Advance = lambda name, count: None,
-    decided: Callable[[LayerTimes], bool] = lambda found: False,
+    decided: Callable[[LayerTimes], bool] = lambda result: False,
 ) -> LayerTimes:
     """Measure each part of a plan: graphs in turn, round by round.
 
@@ -190,7 +190,7 @@ def layer_times(
     elements = _elements(graph, feeds[0])
 
     def at(share: float, calls: _Calls, is_on: bool) -> Times:
-        times = {name: _quantiles(each, share) for name, each in calls.items()}
+        times = {name: _quantiles(item, share) for name, item in calls.items()}
         quantized, dequantized = _converted(int8, times["8 bits"])
         return Times(
             parts=_parts(graph, onednn, plan, times),
@@ -206,7 +206,7 @@ def layer_times(
         return LayerTimes(at(LEAST, calls, is_on), at(USUAL, calls, is_on))
 
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
-        jobs = {name: job_of(Path(folder, f"{name}.pb"), *each) for name, each in graphs.items()}
+        jobs = {name: job_of(Path(folder, f"{name}.pb"), *item) for name, item in graphs.items()}
         return _traced(jobs, rounds, advance, found, decided)
 
 
@@ -220,17 +220,17 @@ def job_of(
 
 def with_onednn_kernels(graph: Graph) -> Graph:
     """Return a float graph on oneDNN's kernels, whatever the environment says."""
-    found = graph.copy()
-    use_onednn_kernels(found)
-    found.prune()
-    return found
+    result = graph.copy()
+    use_onednn_kernels(result)
+    result.prune()
+    return result
 
 
 def _traced(
     jobs: Mapping[str, Job],
     rounds: int,
     advance: Advance,
-    found: Callable[[_Calls, bool], LayerTimes],
+    function: Callable[[_Calls, bool], LayerTimes],
     decided: Callable[[LayerTimes], bool],
 ) -> LayerTimes:
     """Return what is found of the calls of each job, and of whether plain ops run on oneDNN.
@@ -255,9 +255,9 @@ def _traced(
             for name, worker in workers.items():
                 advance(name, steps + len(jobs))
                 calls[name] += worker.ask("trace", name, CALLS)
-            if not number % FEWEST and decided(found(calls, is_on)):
+            if not number % FEWEST and decided(function(calls, is_on)):
                 break
-    return found(calls, is_on)
+    return function(calls, is_on)
 
 
 def _quantiles(calls: Sequence[Mapping[str, int]], share: float) -> dict[str, int]:
@@ -266,7 +266,7 @@ def _quantiles(calls: Sequence[Mapping[str, int]], share: float) -> dict[str, in
     for call in calls:
         for node, time in call.items():
             times.setdefault(node, []).append(time)
-    return {node: round(float(np.quantile(each, share))) for node, each in times.items()}
+    return {node: round(float(np.quantile(item, share))) for node, item in times.items()}
 
 
 def _parts(
@@ -280,21 +280,21 @@ def _parts(
     def of(name: str, *nodes: str) -> int:
         return sum(times[name].get(node, 0) for node in nodes)
 
-    found = {}
+    results = {}
     for layer, chain in plan.chains.items():
         nodes = [node.name for node in chain.nodes]  # one of these names is what fusing them gives
         apart = [node.name for node in chain.nodes if _is_kept(onednn, node)]
         kernel = kernels.get(graph[layer].inputs[:2])
         last = f"{nodes[-1]}/codes" if nodes[-1] in plan.forms else nodes[-1]
-        found[layer] = PartTimes(
+        results[layer] = PartTimes(
             of("Eigen", *nodes),
             of("oneDNN", *apart, *([kernel] if kernel else [])),
             of("8 bits", last, f"{layer}/zeros/uint8"),
         )
     for name in plan.passing:
         codes = of("8 bits", f"{name}/codes", f"{name}/codes/uint8")
-        found[name] = PartTimes(of("Eigen", name), of("oneDNN", name), codes)
-    return found
+        results[name] = PartTimes(of("Eigen", name), of("oneDNN", name), codes)
+    return results
 
 
 def _is_kept(graph: Graph, node: Node) -> bool:
@@ -349,5 +349,5 @@ def _line(times: Mapping[str, int], name: str) -> Line:
     sizes = np.array(PROBED, np.float64)
     measured = np.array([times[f"{name}_{number}"] for number in range(len(PROBED))], np.float64)
     rows = np.stack([np.ones(len(sizes)), sizes], 1) / measured[:, None]
-    fixed, each = np.linalg.lstsq(rows, np.ones(len(sizes)))[0]
-    return Line(max(float(fixed), 0.0), max(float(each), 0.0))
+    fixed, item = np.linalg.lstsq(rows, np.ones(len(sizes)))[0]
+    return Line(max(float(fixed), 0.0), max(float(item), 0.0))

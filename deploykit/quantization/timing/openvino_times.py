@@ -52,7 +52,7 @@ def openvino_times(
     data: Data | None = None,
     rounds: int,
     advance: Advance = lambda name, count: None,
-    decided: Callable[[LayerTimes], bool] = lambda found: False,
+    decided: Callable[[LayerTimes], bool] = lambda result: False,
 ) -> LayerTimes:
     """Measure each part of a plan; in each round, both graphs are compiled and called in turn.
 
@@ -69,10 +69,10 @@ def openvino_times(
     GraphError: as in `benchmark`, or OpenVINO cannot run a graph. CrashError: it died.
     """
     feeds = batches(graph, settings.batch, {}, data)
-    taken: dict[str, list[dict[str, int]]] = {"float": [], "8 bits": []}
+    used: dict[str, list[dict[str, int]]] = {"float": [], "8 bits": []}
 
     def at(share: float) -> Times:
-        in_float, in_codes = (_quantile(taken[name], share) for name in ("float", "8 bits"))
+        in_float, in_codes = (_quantile(used[name], share) for name in ("float", "8 bits"))
         return Times(
             parts=_parts(graph, plan, in_float, in_codes),
             quantized=_rounded(codes, in_codes),
@@ -88,14 +88,14 @@ def openvino_times(
 
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         jobs = {
-            name: job_of(Path(folder, f"{name}.pb"), each, feeds, settings)
-            for name, each in (("float", graph), ("8 bits", codes))
+            name: job_of(Path(folder, f"{name}.pb"), item, feeds, settings)
+            for name, item in (("float", graph), ("8 bits", codes))
         }
         with closing(Worker(f"{__name__}:Profiles", jobs, runs=TITLES[OPENVINO])) as worker:
             for number in range(1, rounds + 1):
                 for name in random.sample([*jobs], len(jobs)):
                     advance(name, rounds * len(jobs))
-                    taken[name].append(_by_node(worker.ask("taken", name, CALLS)))
+                    used[name].append(_by_node(worker.ask("taken", name, CALLS)))
                 if not number % FEWEST and decided(found()):
                     break
     return found()
@@ -112,8 +112,8 @@ class Profiles:
         """Return what is executed of a graph, with the mean times of so many calls."""
         job = self._jobs[name]
         feeds = [
-            {normal(tensor): array for tensor, array in zip(job.inputs, each, strict=True)}
-            for each in job.batches
+            {normal(tensor): array for tensor, array in zip(job.inputs, batch, strict=True)}
+            for batch in job.batches
         ]
         graph_def = GraphDef.FromString(Path(job.model).read_bytes())
         how = replace(compiling(job.settings), profiles=True)
@@ -124,51 +124,51 @@ class Profiles:
 
 
 def _by_node(executed: Sequence[Executed]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for each in executed:
-        if each.nodes:
-            node = each.layer or each.nodes[0]
-            found[node] = found.get(node, 0) + (each.nanoseconds or 0)
-    return found
+    numbers: dict[str, int] = {}
+    for item in executed:
+        if item.nodes:
+            node = item.layer or item.nodes[0]
+            numbers[node] = numbers.get(node, 0) + (item.nanoseconds or 0)
+    return numbers
 
 
 def _quantile(rounds: Sequence[Mapping[str, int]], share: float) -> dict[str, int]:
-    names = dict.fromkeys(name for each in rounds for name in each)
-    taken = {name: [each.get(name, 0) for each in rounds] for name in names}
-    return {name: round(float(np.quantile(each, share))) for name, each in taken.items()}
+    names = dict.fromkeys(name for round_ in rounds for name in round_)
+    used = {name: [round_.get(name, 0) for round_ in rounds] for name in names}
+    return {name: round(float(np.quantile(item, share))) for name, item in used.items()}
 
 
-def _of(taken: Mapping[str, int], *nodes: str) -> int:
+def _of(used: Mapping[str, int], *nodes: str) -> int:
     """Return the nanoseconds of what was executed, by the first of the nodes that it computes."""
-    return sum(taken.get(node, 0) for node in nodes)
+    return sum(used.get(node, 0) for node in nodes)
 
 
 def _parts(
     graph: Graph, plan: Plan, in_float: Mapping[str, int], in_codes: Mapping[str, int]
 ) -> dict[str, PartTimes]:
     """Return the times of each part, made of those of its nodes in each graph."""
-    found = {}
+    results = {}
     for layer, chain in plan.chains.items():
         nodes = [node.name for node in chain.nodes]
         made = _of(in_float, *nodes)
-        found[layer] = PartTimes(made, made, _of(in_codes, *nodes, f"{nodes[-1]}/float"))
+        results[layer] = PartTimes(made, made, _of(in_codes, *nodes, f"{nodes[-1]}/float"))
     for name in plan.passing:
         made = _of(in_float, name)
-        found[name] = PartTimes(made, made, _of(in_codes, name))
-    return found
+        results[name] = PartTimes(made, made, _of(in_codes, name))
+    return results
 
 
 def _rounded(codes: Graph, in_codes: Mapping[str, int]) -> dict[str, int]:
     """Return what rounding took of each tensor that is made in float, where it was executed."""
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for node in codes:
-        kind, taken = node.attr(ROUNDS), _of(in_codes, node.name)
+        kind, used = node.attr(ROUNDS), _of(in_codes, node.name)
         if kind not in (FROM_FLOATS, SHIFTED):
             continue
         tensor = node.data_inputs[0]
         if kind == SHIFTED:  # between two Subs
-            readers = [each.name for each in codes.readers(node.name)]
-            taken += _of(in_codes, producer_name(tensor), *readers)
+            readers = [reader.name for reader in codes.readers(node.name)]
+            used += _of(in_codes, producer_name(tensor), *readers)
             tensor = codes.producer(tensor).data_inputs[0]
-        found[tensor] = found.get(tensor, 0) + taken
-    return found
+        numbers[tensor] = numbers.get(tensor, 0) + used
+    return numbers

@@ -68,12 +68,12 @@ class Gain:
     def _figures(self) -> dict[str, Any]:
         verdict, ratio = document(self.judgement), document(self.judgement.wall)
         del verdict["ratio"]
-        found = {"times_as_fast": ratio["value"], "low": ratio["low"], "high": ratio["high"]}
+        results = {"times_as_fast": ratio["value"], "low": ratio["low"], "high": ratio["high"]}
         for end, name in (("", self.name), ("_against", self.rival)):
-            each = next((each for each in self.measured if each.name == name), None)
-            found[f"cpu_ms{end}"] = each and each.cpu_ms
-            found[f"core_seconds_per_1000{end}"] = each and summary(each).core_seconds_per_1000
-        return {**found, **verdict}
+            first = next((item for item in self.measured if item.name == name), None)
+            results[f"cpu_ms{end}"] = first and first.cpu_ms
+            results[f"core_seconds_per_1000{end}"] = first and summary(first).core_seconds_per_1000
+        return {**results, **verdict}
 
     @property
     def ratio(self) -> Ratio:
@@ -93,19 +93,19 @@ class Gain:
 
     def __str__(self) -> str:
         """Return it as one sentence, with what would make an inconclusive comparison conclusive."""
-        found, rival = self.judgement, f"float32{self.rival.removeprefix(PLAIN)}"
-        mark = f", {found.busy}" if found.busy else ""
-        if found.kind == FASTER:
+        result, rival = self.judgement, f"float32{self.rival.removeprefix(PLAIN)}"
+        mark = f", {result.busy}" if result.busy else ""
+        if result.kind == FASTER:
             return f"int8 is {self.ratio.in_words()} as fast as {rival}{mark}"
-        if found.kind == SLOWER and (found.cpu is None or self.ratio.high < 1):
+        if result.kind == SLOWER and (result.cpu is None or self.ratio.high < 1):
             return f"int8 is significantly slower than {rival}: {self.ratio.in_words()}{mark}"
-        if found.kind == SLOWER:
-            assert found.cpu is not None
+        if result.kind == SLOWER:
+            assert result.cpu is not None
             return (
-                f"int8 takes significantly more CPU time than {rival}: {found.cpu.in_words()}; by "
+                f"int8 takes significantly more CPU time than {rival}: {result.cpu.in_words()}; by "
                 f"the wall clock {self.ratio.in_words()}{mark}"
             )
-        if found.kind == ALIKE:
+        if result.kind == ALIKE:
             return f"int8 is as fast as {rival}: {self.ratio.in_words()}{mark}"
         return (
             f"{INCONCLUSIVE}: int8 is {self.ratio.in_words()} as fast as {rival}"
@@ -135,8 +135,8 @@ class Standing:
     def kept(self) -> list[Measurement]:
         """Those of the graph to be kept: the one in 8 bits, or each way to run the float one."""
         if self.gain is not None and self.is_int8:
-            return [each for each in self.measured if each.name == self.gain.name]
-        return [each for each in self.measured if each.name not in (INT8, FEWER)]
+            return [item for item in self.measured if item.name == self.gain.name]
+        return [item for item in self.measured if item.name not in (INT8, FEWER)]
 
     def beside(self, other: "Standing") -> SpeedVerdict:
         """Return how fast what is kept is, beside what is kept of another engine.
@@ -149,11 +149,11 @@ class Standing:
                     judge(theirs, own, confidence=self.confidence, busy=self.busy)
                     for own in self.kept
                 ),
-                key=lambda found: found.wall.value,
+                key=lambda result: result.wall.value,
             )
             for theirs in other.kept
         ]
-        return min(beside, key=lambda found: found.wall.value)
+        return min(beside, key=lambda match: match.wall.value)
 
 
 def faster(
@@ -177,15 +177,15 @@ def faster(
     """
     result = measured_in_turn(
         graph,
-        {each.full(name): one for each in entrants for name, one in each.graphs.items()},
+        {entrant.full(name): one for entrant in entrants for name, one in entrant.graphs.items()},
         data=data,
         depth=depth,
         advance=advance,
-        decided=lambda taken: _are_decided(standings(entrants, taken, LOOK_CONFIDENCE)),
+        decided=lambda used: _are_decided(standings(entrants, used, LOOK_CONFIDENCE)),
     )
     busy = result.conditions.busy if result.conditions else ""
-    found = standings(entrants, result.measurements, busy=busy)
-    return [replace(e, gain=e.gain and replace(e.gain, measured=e.measured)) for e in found]
+    value = standings(entrants, result.measurements, busy=busy)
+    return [replace(e, gain=e.gain and replace(e.gain, measured=e.measured)) for e in value]
 
 
 def measured_in_turn(
@@ -230,19 +230,19 @@ def standings(
     busy: str = "",
 ) -> list[Standing]:
     """Return what measurements tell of each engine's graphs."""
-    by_name = {each.name: each for each in measurements}
-    found = []
-    for each in entrants:
-        own = tuple(replace(by_name[each.full(name)], name=name) for name in each.graphs)
-        of_it = gain(own, confidence, busy) if INT8 in each.graphs else None
-        found.append(Standing(of_it, own, confidence, busy))
-    return found
+    by_name = {measurement.name: measurement for measurement in measurements}
+    results = []
+    for entrant in entrants:
+        own = tuple(replace(by_name[entrant.full(name)], name=name) for name in entrant.graphs)
+        of_it = gain(own, confidence, busy) if INT8 in entrant.graphs else None
+        results.append(Standing(of_it, own, confidence, busy))
+    return results
 
 
-def _are_decided(found: Sequence[Standing]) -> bool:
-    between = [found[-1].beside(each) for each in found[:-1]]
-    return all(e.gain is None or e.gain.is_decided for e in found) and all(
-        each.is_decided for each in between
+def _are_decided(result: Sequence[Standing]) -> bool:
+    between = [result[-1].beside(item) for item in result[:-1]]
+    return all(e.gain is None or e.gain.is_decided for e in result) and all(
+        item.is_decided for item in between
     )
 
 
@@ -254,16 +254,16 @@ def gain(
     Times of single layers are uncertain: a graph with fewer int8 layers has to be significantly
     faster.
     """
-    rivals = {each.name: each for each in measurements}
+    rivals = {measurement.name: measurement for measurement in measurements}
     own, fewer, name = rivals.pop(INT8), rivals.pop(FEWER, None), INT8
     beside = None if fewer is None else judge(own, fewer, confidence=confidence, busy=busy)
     if fewer is not None and beside is not None and beside.kind == FASTER:
         own, name = fewer, FEWER
-    found = {
-        rival: judge(each, own, confidence=confidence, busy=busy) for rival, each in rivals.items()
+    results = {
+        rival: judge(item, own, confidence=confidence, busy=busy) for rival, item in rivals.items()
     }
-    rival = min(found, key=lambda each: found[each].wall.value)
-    return Gain(found[rival], rival, name, beside)
+    rival = min(results, key=lambda item: results[item].wall.value)
+    return Gain(results[rival], rival, name, beside)
 
 
 def undecided(gain: Gain, slow: Collection[str], unclear: Collection[str]) -> list[str]:
@@ -274,10 +274,10 @@ def undecided(gain: Gain, slow: Collection[str], unclear: Collection[str]) -> li
         slow: layers that are faster in float by their times.
         unclear: layers that may be, as far as their times tell.
     """
-    found, fewer = list[str](), gain.fewer
+    result, fewer = list[str](), gain.fewer
 
     def say(layers: Collection[str], why: str) -> None:
-        found.append(
+        result.append(
             f"{listed(sorted(layers), 3)} in float32: {INCONCLUSIVE}, {why}; kept in int8; a "
             "larger --budget or an idle machine would decide it"
         )
@@ -288,4 +288,4 @@ def undecided(gain: Gain, slow: Collection[str], unclear: Collection[str]) -> li
         say(slow, f"{fewer.wall.in_words()} as fast{f', {fewer.busy}' if fewer.busy else ''}")
     if unclear:
         say(unclear, "faster by its median times, but not significantly")
-    return found
+    return result

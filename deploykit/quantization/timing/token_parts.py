@@ -62,8 +62,8 @@ def ways(whole: Graph, parts: Graph, settings: RunConfig) -> dict[str, tuple[Gra
     else:
         tried = [settings, replace(settings, threads=(1, cores))] if cores > 1 else []
         alone = [replace(settings, threads=(1, 1), executor="caller")] if tried else []
-    found = {f"{WHOLE}, {how}": (whole, how) for how in (*tried, *alone)}
-    return found | {f"{PARTS}, {how}": (parts, how) for how in tried}
+    results = {f"{WHOLE}, {how}": (whole, how) for how in (*tried, *alone)}
+    return results | {f"{PARTS}, {how}": (parts, how) for how in tried}
 
 
 def starts_of(named: Named) -> int:
@@ -73,8 +73,8 @@ def starts_of(named: Named) -> int:
 
 def later(graph: Graph, settings: RunConfig) -> int:
     """Return how many starts `choose_parts` will need for the int8 form of a graph."""
-    found = in_parts(graph)
-    return 0 if found is None else starts_of(ways(graph, found.graph, settings))
+    result = in_parts(graph)
+    return 0 if result is None else starts_of(ways(graph, result.graph, settings))
 
 
 @dataclass(frozen=True)
@@ -112,16 +112,16 @@ def judged(
     named: Named, measured: Sequence[Measurement], confidence: float = CONFIDENCE, busy: str = ""
 ) -> PartsVerdict:
     """Return what measurements of `ways` tell; the first of the whole is how it was asked for."""
-    by_name = {each.name: each for each in measured}
+    by_name = {item.name: item for item in measured}
     wholes, parts = (
         [by_name[name] for name in named if name.startswith(kind)] for kind in (WHOLE, PARTS)
     )
 
     def beside(part: Measurement) -> SpeedVerdict:
-        found = (judge(each, part, confidence=confidence, busy=busy) for each in wholes)
-        return min(found, key=lambda each: each.wall.low)
+        result = (judge(whole, part, confidence=confidence, busy=busy) for whole in wholes)
+        return min(result, key=lambda item: item.wall.low)
 
-    best = max(parts, key=lambda each: beside(each).wall.value)
+    best = max(parts, key=lambda entry: beside(entry).wall.value)
     as_asked = judge(wholes[0], parts[0], confidence=confidence, busy=busy)
     return PartsVerdict(beside(best), best.settings, as_asked.wall.high < 1)
 
@@ -140,32 +140,32 @@ def choose_parts(
     before, on one sample and on several. Errors are those of `benchmark`.
     """
     named = dict[str, tuple[Graph, RunConfig]]()
-    if (found := in_parts(graph)) is not None:
-        named = ways(graph, found.graph, settings)
-    if found is None or not named:
+    if (value := in_parts(graph)) is not None:
+        named = ways(graph, value.graph, settings)
+    if value is None or not named:
         return graph, ""
     budget.later, starts = 0, starts_of(named)
     if not budget.has_time_to_compare(starts):
         return graph, (
-            f"whether the tokens of {found.tensor} are computed faster in two parts was not "
+            f"whether the tokens of {value.tensor} are computed faster in two parts was not "
             "measured: a larger --budget would tell"
         )
-    if why := _differs(graph, found.graph, data):
-        return graph, f"the tokens of {found.tensor} are not computed in two parts: {why}"
+    if why := _differs(graph, value.graph, data):
+        return graph, f"the tokens of {value.tensor} are not computed in two parts: {why}"
     result = measured_in_turn(
         graph,
         named,
         data=data,
         depth=budget.comparing(starts),
         advance=advance,
-        decided=lambda taken: judged(named, taken, LOOK_CONFIDENCE).beside.is_decided,
+        decided=lambda used: judged(named, used, LOOK_CONFIDENCE).beside.is_decided,
     )
     busy = result.conditions.busy if result.conditions else ""
     verdict = judged(named, result.measurements, busy=busy)
-    return found.graph if verdict.is_kept else graph, verdict.said(found.tensor)
+    return value.graph if verdict.is_kept else graph, verdict.said(value.tensor)
 
 
 def _differs(whole: Graph, parts: Graph, data: Dataset) -> str:
     """Return in what the parts depart from the whole on samples; empty: in nothing."""
-    found = verify(whole, parts, data=data.spread(_COMPARED))
-    return "" if found.passed else found.reason or "the outputs differ"
+    result = verify(whole, parts, data=data.spread(_COMPARED))
+    return "" if result.passed else result.reason or "the outputs differ"

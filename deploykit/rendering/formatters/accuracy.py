@@ -19,44 +19,45 @@ _SCORE = "{value:%s}[[ ({interval:%s})]]"
 _SHARE = _SCORE % ("share", "share")
 
 
-def lines(found: Accuracy) -> Iterator[str | Table]:
+def lines(accuracy: Accuracy) -> Iterator[str | Table]:
     """Yield an accuracy for people."""
-    form = "share" if found.metric in _SHARES else "number"
-    if found.metric is not None:
-        lower = ", lower is better" if found.lower_is_better else ""
+    form = "share" if accuracy.metric in _SHARES else "number"
+    if accuracy.metric is not None:
+        lower = ", lower is better" if accuracy.lower_is_better else ""
         yield table(
-            found.models,
+            accuracy.models,
             {
                 "model": "{name}",
                 "engine": lambda model: TITLES[model.engine],
-                found.metric: f"{{score.value:{form}}}",
+                accuracy.metric: f"{{score.value:{form}}}",
                 "95 % CI": f"{{score.interval:{form}}}",
             },
-            f"{found.metric} on {found.samples} samples of {found.source}{lower}",
+            f"{accuracy.metric} on {accuracy.samples} samples of {accuracy.source}{lower}",
         )
-    if found.change is not None:
-        yield f"{found.models[-1].name} vs {found.models[0].name}: {_change(found, found.change)}"
+    if accuracy.change is not None:
+        change = _change(accuracy, accuracy.change)
+        yield f"{accuracy.models[-1].name} vs {accuracy.models[0].name}: {change}"
     yield from said(
-        found,
+        accuracy,
         "agreement: {agreement.value:share}[[ (95 % CI {agreement.interval:share})]], "
         "on {samples} samples",
         "SQNR relative to the first model: {noise.sqnr_db:dB}"
         "[[ (95 % lower bound {noise.sqnr_low_db:dB})]]",
         "classes of the data: {class_order}",
     )
-    if found.by_group:
-        scores = {group.closeness.name: group.scores for group in found.by_group}
+    if accuracy.by_group:
+        scores = {group.closeness.name: group.scores for group in accuracy.by_group}
         yield group_table(
-            [group.closeness for group in found.by_group],
-            f"samples of {found.source} by group"
-            + (f"; models: {found.metric} (95 % CI)" if any(scores.values()) else ""),
-            _by_model(found, lambda group: scores[group.name], _SCORE % (form, form)),
+            [group.closeness for group in accuracy.by_group],
+            f"samples of {accuracy.source} by group"
+            + (f"; models: {accuracy.metric} (95 % CI)" if any(scores.values()) else ""),
+            _by_model(accuracy, lambda group: scores[group.name], _SCORE % (form, form)),
         )
-    if found.by_class:
-        yield _classes(found)
-    if found.worst:
-        yield _worst(found)
-    yield from for_each(found.notes, "note: {}")
+    if accuracy.by_class:
+        yield _classes(accuracy)
+    if accuracy.worst:
+        yield _worst(accuracy)
+    yield from for_each(accuracy.notes, "note: {}")
 
 
 def group_table(
@@ -76,57 +77,57 @@ def group_table(
     return table(shown, common, what, more=columns)
 
 
-def _change(found: Accuracy, score: Score) -> str:
+def _change(accuracy: Accuracy, score: Score) -> str:
     """Return the change of the metric, and whether it is significant."""
-    unit, scale = (" points", 100) if found.metric in _SHARES else ("", 1)
+    unit, scale = (" points", 100) if accuracy.metric in _SHARES else ("", 1)
     moved = f"{score.value * scale:+.3g}{unit}" if score.value else "unchanged"
     if score.interval is None:
-        return f"{found.metric} {moved}"
+        return f"{accuracy.metric} {moved}"
     low, high = score.interval
     ends = between((low * scale, high * scale), "{:+.3g}".format)
     if not score.value:
-        return f"{found.metric} unchanged (95 % CI {ends}{unit})"
-    better = (score.value < 0) == found.lower_is_better
+        return f"{accuracy.metric} unchanged (95 % CI {ends}{unit})"
+    better = (score.value < 0) == accuracy.lower_is_better
     outcome = "not significant" if low <= 0 <= high else "better" if better else "worse"
-    return f"{found.metric} {moved} (95 % CI {ends}), {outcome}"
+    return f"{accuracy.metric} {moved} (95 % CI {ends}), {outcome}"
 
 
-def _by_model(found: Accuracy, scores: Any, template: str) -> Sequence[tuple[str, Cell]]:
+def _by_model(accuracy: Accuracy, scores: Any, template: str) -> Sequence[tuple[str, Cell]]:
     """Return a column for each model; `scores` returns those of a row."""
 
     def cell(index: int) -> Cell:
         return lambda row: filled(template, scores(row)[index]) if scores(row) else None
 
-    return [(model.name, cell(index)) for index, model in enumerate(found.models)]
+    return [(model.name, cell(index)) for index, model in enumerate(accuracy.models)]
 
 
-def _classes(found: Accuracy) -> Table:
+def _classes(accuracy: Accuracy) -> Table:
     """Return a table of classes; of many, those with the lowest accuracy of the last model."""
-    shown, caption = [*found.by_class], "accuracy by class (95 % CI)"
+    shown, caption = [*accuracy.by_class], "accuracy by class (95 % CI)"
     if len(shown) > _CLASSES:
         shown = sorted(shown, key=lambda row: row.scores[-1].value)[:_CLASSES]
         caption = (
-            f"the {_CLASSES} of {len(found.by_class)} classes with the lowest accuracy (95 % CI)"
+            f"the {_CLASSES} of {len(accuracy.by_class)} classes with the lowest accuracy (95 % CI)"
         )
-    models = _by_model(found, lambda row: row.scores, _SHARE)
+    models = _by_model(accuracy, lambda row: row.scores, _SHARE)
     return table(shown, {"class": "{name}", "samples": "{samples}"}, caption, more=models)
 
 
-def _worst(found: Accuracy) -> Table:
+def _worst(accuracy: Accuracy) -> Table:
     """Return a table of the samples on which the models disagree most."""
     columns: dict[str, Cell] = {
         "sample": lambda row: str(row.sample) if row.file is None else row.file,
         "label": "{label}",
     }
     answers: list[tuple[str, Cell]] = [
-        (found.models[0].name, lambda row: _answer(row.first)),
-        (found.models[-1].name, lambda row: _answer(row.last)),
-        ("disagreement" if len(found.models) > 1 else "score", "{size:.3f}"),
+        (accuracy.models[0].name, lambda row: _answer(row.first)),
+        (accuracy.models[-1].name, lambda row: _answer(row.last)),
+        ("disagreement" if len(accuracy.models) > 1 else "score", "{size:.3f}"),
     ]
     caption = "samples on which the models disagree most"
-    if len(found.models) == 1:
+    if len(accuracy.models) == 1:
         caption = "wrong predictions with the highest scores"
-    return table(found.worst, columns, caption, more=answers)
+    return table(accuracy.worst, columns, caption, more=answers)
 
 
 def _answer(answer: GivenAnswer | None) -> str | None:

@@ -15,39 +15,42 @@ from deploykit.rendering.templates import for_each, said, size
 
 def converted_lines(converted: ConvertedSets) -> Iterator[str]:
     """Yield the features, the skipped items and the shards of each set."""
-    for found in converted.sets:
-        yield from for_each(sorted(found.index.features.items()), "{0}: {1}")
-        if found.skipped:
-            yield f"items skipped: {found.skipped:,}"
-            yield from for_each(found.problems, "  {}")
-        yield f"{_summary(found.index)}{f' ({found.kept} of an earlier run)' * bool(found.kept)}"
+    for set_ in converted.sets:
+        yield from for_each(sorted(set_.index.features.items()), "{0}: {1}")
+        if set_.skipped:
+            yield f"items skipped: {set_.skipped:,}"
+            yield from for_each(set_.problems, "  {}")
+        yield f"{_summary(set_.index)}{f' ({set_.kept} of an earlier run)' * bool(set_.kept)}"
 
 
-def inspection_lines(found: RecordsInspection) -> Iterator[str | Table]:
+def inspection_lines(inspection: RecordsInspection) -> Iterator[str | Table]:
     """Yield features and the first record, then the shards."""
     yield table(
-        found.sample.items(),
+        inspection.sample.items(),
         {
             "feature": "{0}",
-            "type": lambda item: str(found.features[item[0]]),
+            "type": lambda item: str(inspection.features[item[0]]),
             "first record": "{1}",
         },
     )
-    if found.index is None:
-        yield f"{found.folder} has no index: these are the features of its first record"
+    if inspection.index is None:
+        yield f"{inspection.folder} has no index: these are the features of its first record"
         return
     columns = {"shard": "{file}", "records": "{records}", "size": "{bytes:size}"}
-    yield table(found.index.shards, columns)
-    yield from said(found.index, f"{len(found.index.classes)} classes: {{classes:list 10}}")
-    yield _summary(found.index)
+    yield table(inspection.index.shards, columns)
+    yield from said(
+        inspection.index,
+        f"{len(inspection.index.classes)} classes: {{classes:list 10}}",
+    )
+    yield _summary(inspection.index)
 
 
-def verification_lines(found: RecordsVerification) -> Iterator[str]:
+def verification_lines(verification: RecordsVerification) -> Iterator[str]:
     """Yield the problems, and what was checked."""
-    yield from found.problems
-    damaged = len(found.problems) or "none"
-    yield f"{len(found.shards)} shards, {found.records} records: {damaged} damaged"
-    yield from said(found, "checked: {checked}", "not checked: {unknown}")
+    yield from verification.problems
+    damaged = len(verification.problems) or "none"
+    yield f"{len(verification.shards)} shards, {verification.records} records: {damaged} damaged"
+    yield from said(verification, "checked: {checked}", "not checked: {unknown}")
 
 
 def _summary(index: Index) -> str:
@@ -61,21 +64,22 @@ def _summary(index: Index) -> str:
 MOST_SHOWN = 5  # skipped rows that are named
 
 
-def inferred_lines(found: Inferred) -> Iterator[str]:
+def inferred_lines(inferred: Inferred) -> Iterator[str]:
     """Yield the columns, the skipped rows, the files that were written, and the speed."""
-    for name, column in found.index["columns"].items():
+    for name, column in inferred.index["columns"].items():
         sizes = ", ".join("?" if size is None else str(size) for size in column["shape"])
         yield f"{name}: {column['dtype']} [{sizes}]"
-    skipped, run = found.skipped, found.run
+    skipped, run = inferred.skipped, inferred.run
     if skipped:
         yield f"rows skipped: {len(skipped):,}"
     for row in skipped[:MOST_SHOWN]:
-        yield f"  {place_in(found.index['data']['kind'], row['file'], row['row'])}: {row['reason']}"
+        place = place_in(inferred.index["data"]["kind"], row["file"], row["row"])
+        yield f"  {place}: {row['reason']}"
     if len(skipped) > MOST_SHOWN:
         yield f"  and {len(skipped) - MOST_SHOWN:,} more, which the index lists"
-    kept = f" ({run.kept:,} of an earlier run)" if run.kept else ""
+    retained = f" ({run.kept:,} of an earlier run)" if run.kept else ""
     yield from said(
-        found, f"{{path}}: {{rows:n row}} in {{parts:n part}}, {{index.bytes:size}}{kept}"
+        inferred, f"{{path}}: {{rows:n row}} in {{parts:n part}}, {{index.bytes:size}}{retained}"
     )
     if not run.workers:
         yield "nothing left to run"
@@ -110,25 +114,25 @@ _CAPTION = (
 )
 
 
-def input_lines(found: InputResult) -> Iterator[str | Table]:
+def input_lines(input_result: InputResult) -> Iterator[str | Table]:
     """Yield the rates of each pipeline, its limit and advice."""
-    yield table(found.styles, _COLUMNS, _CAPTION)
-    for style in found.styles:
+    yield table(input_result.styles, _COLUMNS, _CAPTION)
+    for style in input_result.styles:
         yield from said(style, "{style}: {verdict.limit}: {verdict.reason}; {verdict.advice}")
         for device in style.devices:
             use = device.get("utilisation_percent", {}).get("mean")
             shown = "?" if use is None else f"{use:.0f}"
             yield f"{style.style}: {device['name']} in use {shown} % of the time"
-    yield from said(found, "simulated: each step waits {wait_ms:g} ms instead of computing")
-    if found.cold_files:
+    yield from said(input_result, "simulated: each step waits {wait_ms:g} ms instead of computing")
+    if input_result.cold_files:
         yield (
-            f"{found.cold_files} of {len(found.pipeline.data.files)} files were not in the page "
-            "cache, and each round read them from the disk again"
+            f"{input_result.cold_files} of {len(input_result.pipeline.data.files)} files were not "
+            "in the page cache, and each round read them from the disk again"
         )
     yield from said(
-        found,
+        input_result,
         "tf.data service: an epoch has {distinct} records, each once",
-        f"skipped: {len(found.skipped)} damaged: {{skipped:list 3}}",
+        f"skipped: {len(input_result.skipped)} damaged: {{skipped:list 3}}",
     )
-    if found.interrupted:
+    if input_result.interrupted:
         yield "interrupted: these are the measurements until then"

@@ -43,26 +43,27 @@ def steps_table(steps: Sequence[StepReport]) -> Table:
     )
 
 
-def verification_lines(found: Verification) -> Iterator[str]:
+def verification_lines(verification: Verification) -> Iterator[str]:
     """Yield the outcome of a comparison in words."""
-    if not found.verified:
-        yield f"not verified: {found.reason}"
+    if not verification.verified:
+        yield f"not verified: {verification.reason}"
         return
-    if found.is_unchanged:
+    if verification.is_unchanged:
         yield "verification: passed, as no node has changed (so large a graph is not run)"
         return
-    if found.seconds:
-        yield f"run on {found.run} in {found.seconds:.1f} s"
-    if found.differences:
-        is_finite = found.sqnr_db is not None and math.isfinite(found.sqnr_db)
+    if verification.seconds:
+        yield f"run on {verification.run} in {verification.seconds:.1f} s"
+    if verification.differences:
+        is_finite = verification.sqnr_db is not None and math.isfinite(verification.sqnr_db)
         noise = ", SQNR {sqnr_db:.1f} dB" if is_finite else ""
         yield from said(
-            found, f"largest difference {{max_relative_error:.2g}} of the largest value{noise}"
+            verification,
+            f"largest difference {{max_relative_error:.2g}} of the largest value{noise}",
         )
     yield from said(
-        found,
+        verification,
         "accuracy on {samples} samples: {accuracy.0:share} before, {accuracy.1:share} after",
-        "verification against {bar}: " + ("passed" if found.passed else "FAILED: {reason}"),
+        "verification against {bar}: " + ("passed" if verification.passed else "FAILED: {reason}"),
     )
 
 
@@ -99,9 +100,9 @@ def _graph(files: Iterable[File], graph: Graph) -> Iterator[str | Table]:
     yield "ops: " + (", ".join(f"{count} {op}" for op, count in ops) or "none")
 
 
-def transform_lines(found: Any) -> Iterator[str | Table]:
+def transform_lines(result: Any) -> Iterator[str | Table]:
     """Yield one transform with everything about it, or a line for each of several."""
-    described = found.transforms
+    described = result.transforms
     if len(described) > 1:
         yield facts(None, constant({row["name"]: row["summary"] for row in described}))
         return
@@ -118,10 +119,10 @@ _LOCAL = "/job:localhost/replica:0/task:0/device:"
 _SHOWN = 10  # names in a line of text; --json lists them all
 
 
-def lines(found: Placement) -> Iterator[str | Table]:
+def lines(placement: Placement) -> Iterator[str | Table]:
     """Yield the placement of TensorFlow."""
     yield table(
-        (node for node in found.executed if node.op != "Const"),
+        (node for node in placement.executed if node.op != "Const"),
         {
             "node": "{name}",
             "op": "{op}",
@@ -129,9 +130,9 @@ def lines(found: Placement) -> Iterator[str | Table]:
             "placed on": lambda node: _short(node.got) + "  <- fell back" * node.fell_back,
         },
     )
-    if found.copies:
+    if placement.copies:
         yield table(
-            found.copies,
+            placement.copies,
             {
                 "copied": "{tensor}",
                 "from": lambda copy: _short(copy.source),
@@ -140,39 +141,43 @@ def lines(found: Placement) -> Iterator[str | Table]:
                 "bytes per run": _bytes,
             },
         )
-    yield from _fallback_lines(found)
-    for device, ops in found.ops_by_device.items():
+    yield from _fallback_lines(placement)
+    for device, ops in placement.ops_by_device.items():
         yield f"{_short(device)}: {_by_count(ops, 'node')}"
-    unknown = sum(copy.bytes is None for copy in found.copies)
+    unknown = sum(copy.bytes is None for copy in placement.copies)
     yield (
-        f"copies between devices: {len(found.copies)}, {found.copied_bytes:,} bytes per run"
+        f"copies between devices: {len(placement.copies)}, {placement.copied_bytes:,} bytes per run"
         + (f" and {unknown} of unknown size" if unknown else "")
     )
     yield (
-        f"{len(found.folded)} of the model's {found.model_nodes} nodes are folded or fused before "
+        f"{len(placement.folded)} of the model's {placement.model_nodes} nodes are folded or "
+        "fused before "
         "execution"
     )
 
 
-def engine_lines(found: EnginePlacement) -> Iterator[str | Table]:
+def engine_lines(engine_placement: EnginePlacement) -> Iterator[str | Table]:
     """Yield the ops that another runtime made of a model, with precision and layer."""
-    yield table(found.executed, {"op": "{kind}", "precision": "{precision}", "layer": "{layer}"})
-    yield f"{TITLES[found.engine]} {found.version}: one device, the {DEVICE}, runs all ops"
-    for precision, kinds in found.by_precision.items():
+    yield table(
+        engine_placement.executed, {"op": "{kind}", "precision": "{precision}", "layer": "{layer}"}
+    )
+    title = f"{TITLES[engine_placement.engine]} {engine_placement.version}"
+    yield f"{title}: one device, the {DEVICE}, runs all ops"
+    for precision, kinds in engine_placement.by_precision.items():
         yield f"{precision}: {_by_count(kinds, 'op')}"
-    yield f"int8 layers: {found.in_8_bits} of {len(found.layers)}"
-    yield f"conversions: {found.conversions}"
+    yield f"int8 layers: {engine_placement.in_8_bits} of {len(engine_placement.layers)}"
+    yield f"conversions: {engine_placement.conversions}"
 
 
-def _fallback_lines(found: Placement) -> Iterator[str]:
+def _fallback_lines(placement: Placement) -> Iterator[str]:
     """Yield a line for each pair of a requested device and the one used instead."""
     groups: dict[tuple[str, str, str], list[str]] = {}
-    for node in sorted(found.fallbacks, key=lambda node: node.op == "Const"):  # constants last
-        key = (node.asked or "", node.got, found.why(node))
+    for node in sorted(placement.fallbacks, key=lambda node: node.op == "Const"):  # constants last
+        key = (node.asked or "", node.got, placement.why(node))
         groups.setdefault(key, []).append(f"{node.name} ({node.op})")
-    for (asked, got, why), names in groups.items():
+    for (requested, got, why), names in groups.items():
         yield (
-            f"fell back from {asked} to {_short(got)}, {why}: {counted(len(names), 'node')}: "
+            f"fell back from {requested} to {_short(got)}, {why}: {counted(len(names), 'node')}: "
             f"{listed(names, _SHOWN)}"
         )
 

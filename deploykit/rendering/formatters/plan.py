@@ -11,22 +11,22 @@ _FEW = 1000
 """Requests of which a 99th percentile is uncertain."""
 
 
-def lines(found: Mapping[str, Any]) -> Iterator[str | Table]:
+def lines(results: Mapping[str, Any]) -> Iterator[str | Table]:
     """Yield the document of a plan."""
     yield from said(
-        found["measured"],
+        results["measured"],
         "one replica ({source}): at most {highest_rate:number} requests/s, concurrency {slots:,}",
         "unloaded request: {lone_p50_ms:number} ms (p99 {lone_p99_ms:number} ms); each new request "
         "delays running ones by {front_end_ms:number} ms",
     )
-    if not found["problem"]:
+    if not results["problem"]:
         yield from said(
-            found,
+            results,
             "{rate:number} requests/s with p99 within {p99_limit_ms:number} ms: "
             "{replicas:n replica} of {cores:n core}",
         )
     yield table(
-        found["outcomes"],
+        results["outcomes"],
         {
             "with": lambda row: _LOST[row["lost"]],
             "replicas": "{replicas}",
@@ -42,26 +42,26 @@ def lines(found: Mapping[str, Any]) -> Iterator[str | Table]:
         },
         "least busy: p99 ms if each request goes to the least busy replica",
     )
-    yield from _headroom(found)
-    yield from _check(found["check"]) if found["check"] else ["not compared with a server"]
-    yield from for_each(found["notes"], "note: {}")
-    yield from for_each(found["filled"], "filled {}")
+    yield from _headroom(results)
+    yield from _check(results["check"]) if results["check"] else ["not compared with a server"]
+    yield from for_each(results["notes"], "note: {}")
+    yield from for_each(results["filled"], "filled {}")
 
 
-def _headroom(found: Mapping[str, Any]) -> Iterator[str]:
-    if found["rate_of_one"]:
-        above = 100 * (found["highest_rate"] / found["rate"] - 1)
+def _headroom(results: Mapping[str, Any]) -> Iterator[str]:
+    if results["rate_of_one"]:
+        above = 100 * (results["highest_rate"] / results["rate"] - 1)
         yield from said(
-            found,
+            results,
             f"headroom: up to {{highest_rate:number}} requests/s are within the limit "
             f"({above:+.0f} %), {{rate_of_one:number}} per replica",
         )
-    needed = found["needed"]
+    needed = results["needed"]
     if needed["nothing"]:
         lost = (f"{needed[one] or 'no number'} with a {one} lost" for one in ("replica", "zone"))
-        yield f"replicas needed: {needed['nothing']}, {', '.join(lost)} (of {found['zones']})"
+        yield f"replicas needed: {needed['nothing']}, {', '.join(lost)} (of {results['zones']})"
     yield from said(
-        found,
+        results,
         "cost: {cost.hour:,.2f} per hour, {cost.month:,.0f} per month, {cost.million_calls:number} "
         "per million requests",
     )

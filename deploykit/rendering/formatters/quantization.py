@@ -59,18 +59,18 @@ def lines(result: Quantized) -> Iterator[str | Table]:
 
 def weight_lines(result: WeightsInt8) -> Iterator[str | Table]:
     """Yield a table of weights where some are kept in float32, and the outcome in words."""
-    kept = [weight for weight in result.weights if weight.why_float]
-    if kept:
+    retained = [weight for weight in result.weights if weight.why_float]
+    if retained:
         yield table(
             result.weights,
             {"weights": "{weight}", "in": _precision, "alone": "{sqnr_db:.1f} dB"},
             "alone: SQNR when only this weight is int8",
         )
-    yield from for_each(kept, "kept in float32: {weight} ({why_float})")
+    yield from for_each(retained, "kept in float32: {weight} ({why_float})")
     yield from for_each(result.notes, "note: {}")
-    if kept:
+    if retained:
         count = len(result.weights)
-        yield f"{count - len(kept)} of {count} weights are int8"
+        yield f"{count - len(retained)} of {count} weights are int8"
     if result.is_float:
         yield f"result: float32 ({result.reason})"
 

@@ -107,9 +107,9 @@ def _plan(document: Document) -> Iterator[str | Table]:
 
 def exported_lines(result: Exported) -> Iterator[str]:
     """Yield the signatures and the folder of the version."""
-    for name, each in sorted(result.signatures.items()):
-        yield f"{name} ({each.method_name})"
-        for side, infos in (("input", each.inputs), ("output", each.outputs)):
+    for name, item in sorted(result.signatures.items()):
+        yield f"{name} ({item.method_name})"
+        for side, infos in (("input", item.inputs), ("output", item.outputs)):
             for alias, tensor in sorted((alias, tensor_of(info)) for alias, info in infos.items()):
                 images = photos_in_words(tensor)
                 described = f"{tensor.dtype} {_sizes(sizes(tensor))}{images and ', '}{images}"

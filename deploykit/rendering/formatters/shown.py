@@ -64,7 +64,7 @@ def plain_of(value: object) -> str:
 
 def text_of(value: Any, **options: Any) -> Text:
     """Return the lines and tables of a value. LookupError: nothing draws its class."""
-    for kind in (each.__name__ for each in type(value).__mro__):
+    for kind in (item.__name__ for item in type(value).__mro__):
         if kind in DRAWN:
             module, _, name = DRAWN[kind].partition(":")
             function = getattr(importlib.import_module(f"deploykit.{module}"), name or "lines")

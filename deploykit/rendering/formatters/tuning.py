@@ -28,36 +28,40 @@ _TITLES = {
 }
 
 
-def lines(found: Recommendation) -> Iterator[str | Table]:
+def lines(recommendation: Recommendation) -> Iterator[str | Table]:
     """Yield the recommended settings, and what limits the search."""
-    yield _table(found)
-    if found.throughput is None:
-        lowest = min(summary(each).p99 for each in found.final.measurements)
+    yield _table(recommendation)
+    if recommendation.throughput is None:
+        lowest = min(summary(measurement).p99 for measurement in recommendation.final.measurements)
         yield (
-            f"no settings keep p99 within {found.latency_limit:g} ms; the lowest p99 here is "
+            f"no settings keep p99 within {recommendation.latency_limit:g} ms; "
+            "the lowest p99 here is "
             f"{lowest:.3g} ms"
         )
     for goal in GOALS:
-        chosen = getattr(found, goal)
-        if chosen is not None and chosen is not found.default:
+        chosen = getattr(recommendation, goal)
+        if chosen is not None and chosen is not recommendation.default:
             yield f"{_TITLES[goal]}: {chosen.settings}"
-            yield usage(found.model.source, chosen.settings)
-    if found.latency is found.throughput is found.default:
+            yield usage(recommendation.model.source, chosen.settings)
+    if recommendation.latency is recommendation.throughput is recommendation.default:
         yield "no difference: no settings are significantly faster than the defaults"
-    if found.undecided:
+    if recommendation.undecided:
         yield (
-            f"inconclusive: {'; '.join(found.undecided)}: allow more minutes (--budget) or use an "
+            f"inconclusive: {'; '.join(recommendation.undecided)}: allow more minutes "
+            "(--budget) or use an "
             "idle machine"
         )
-    yield from said(found, "{final.conditions.busy}; results on an idle machine are more precise")
-    yield from thread_lines(found.final)
-    yield from said(found, "unstable: {impossible}", "recommended: {settings}")
-    for name, given in found.kept.items():
+    yield from said(
+        recommendation, "{final.conditions.busy}; results on an idle machine are more precise"
+    )
+    yield from thread_lines(recommendation.final)
+    yield from said(recommendation, "unstable: {impossible}", "recommended: {settings}")
+    for name, given in recommendation.kept.items():
         yield f"not searched: {_SEARCHED[name]} ({', '.join(given)} is set)"
-    yield from for_each(found.lacking.items(), "not searched: {0}: {1}")
-    yield from for_each(found.trials, "failed: {settings}: {failure}")
-    if not found.complete:
-        yield f"the search used up its time after {len(found.trials)} trials (--budget)"
+    yield from for_each(recommendation.lacking.items(), "not searched: {0}: {1}")
+    yield from for_each(recommendation.trials, "failed: {settings}: {failure}")
+    if not recommendation.complete:
+        yield f"the search used up its time after {len(recommendation.trials)} trials (--budget)"
 
 
 def settings_lines(settings: RunConfig) -> list[str | Table]:
@@ -95,17 +99,19 @@ def options(settings: RunConfig) -> str:
     return "".join(said(settings, template)).strip()
 
 
-def _table(found: Recommendation) -> Table:
-    rows = {goal: getattr(found, goal) for goal in ("default", *GOALS)}
-    loaded = "".join(said(found, "[[, loaded machine{final.conditions.busy:.0s}]]"))
+def _table(recommendation: Recommendation) -> Table:
+    rows = {goal: getattr(recommendation, goal) for goal in ("default", *GOALS)}
+    loaded = "".join(said(recommendation, "[[, loaded machine{final.conditions.busy:.0s}]]"))
 
     def gain(row: Any) -> str | None:
         goal, _, chosen = row
         if goal == "default":
             return None
-        if chosen is found.default:
+        if chosen is recommendation.default:
             return "no improvement"
-        verdict = found.faster(chosen) if goal == "latency" else found.more(chosen)
+        verdict = (
+            recommendation.faster(chosen) if goal == "latency" else recommendation.more(chosen)
+        )
         kind = "" if verdict.significant else f", {verdict.kind}"
         ratio = (
             f"{{wall.value:.2f}}x ({100 * CONFIDENCE:g} % CI {{wall.low:.2f}}-{{wall.high:.2f}})"
@@ -126,13 +132,13 @@ def _table(found: Recommendation) -> Table:
     )
 
 
-def speedup_lines(found: Speedups) -> Iterator[str | Table]:
+def speedup_lines(speedups: Speedups) -> Iterator[str | Table]:
     """Yield a comparison for people."""
-    if found.is_first:
-        yield f"{found.a}: baseline written, nothing compared"
+    if speedups.is_first:
+        yield f"{speedups.a}: baseline written, nothing compared"
         return
     yield table(
-        found.pairs,
+        speedups.pairs,
         {
             "measurement": "{name}",
             "p50 a": lambda pair: f"{summary(pair.a).p50:.4g} ms",
@@ -140,14 +146,14 @@ def speedup_lines(found: Speedups) -> Iterator[str | Table]:
             "CPU a": "{a.cpu_ms:.4g} ms",
             "CPU b": "{b.cpu_ms:.4g} ms",
             "speed": "{ratio.value:.3f}x",
-            f"{100 * found.confidence:g} % CI": lambda pair: (
+            f"{100 * speedups.confidence:g} % CI": lambda pair: (
                 filled("{ratio.low:.3f}-{ratio.high:.3f}", pair)
                 if isfinite(pair.ratio.high)
                 else None
             ),
         },
     )
-    yield from for_each(found.pairs, "{name}: {judgement.verdict}")
-    yield from for_each(found.only_a, "only in a: {}")
-    yield from for_each(found.only_b, "only in b: {}")
-    yield from for_each(found.warnings, "warning: {}")
+    yield from for_each(speedups.pairs, "{name}: {judgement.verdict}")
+    yield from for_each(speedups.only_a, "only in a: {}")
+    yield from for_each(speedups.only_b, "only in b: {}")
+    yield from for_each(speedups.warnings, "warning: {}")

@@ -99,7 +99,7 @@ def bar_chart(
         row_axes(figure, axes, distinct([r.name for r in rows], TEXT, WIDTH - 12), (), row_height)
         axes.tick_params(axis="x", labelbottom=False)
         ends = [max(v or 0.0, high) for row in rows for v, high in zip(row.values, _highs(row))]  # noqa: B905
-        room = max(text_width(text, SMALL) for each in texts for text in each) + 16
+        room = max(text_width(text, SMALL) for item in texts for text in item) + 16
         longest = (most or max(ends)) or 1.0
         axes.set_xlim(0, longest * WIDTH / (WIDTH - room))
         for n, labels in enumerate(texts):
@@ -137,19 +137,19 @@ def _value_text(value: float | None, total: float, kind: str) -> str:
     return f"{amount(value, kind)}{share}"
 
 
-def ops(found: Profiled) -> Chart | None:
+def ops(profiled: Profiled) -> Chart | None:
     """Return the time of a call by op, with a bar for each profile; None: there is no profile."""
-    if isinstance(found, BenchmarkResult):
-        profiles = {name: document(each) for name, each in found.profiles.items()}
+    if isinstance(profiled, BenchmarkResult):
+        profiles = {name: document(item) for name, item in profiled.profiles.items()}
     else:
-        measured = found["measurements"]
-        profiles = {each["name"]: each["profile"] for each in measured if each.get("profile")}
+        measured = profiled["measurements"]
+        profiles = {item["name"]: item["profile"] for item in measured if item.get("profile")}
     times = {
-        name: {op["op"]: op["ms"] for op in each["ops"]}
-        for name, each in profiles.items() if each["ops"]
+        name: {op["op"]: op["ms"] for op in item["ops"]}
+        for name, item in profiles.items() if item["ops"]
     }  # fmt: skip
-    every = dict.fromkeys(op for each in times.values() for op in each)
-    rows = [BarRow(op, tuple(each.get(op) for each in times.values())) for op in every]
+    every = dict.fromkeys(op for time_ in times.values() for op in time_)
+    rows = [BarRow(op, tuple(time_.get(op) for time_ in times.values())) for op in every]
     if not rows:
         return None
     return bar_chart(most_and_rest(rows, "ops"), list(times), "ms", shares=True)
@@ -157,8 +157,8 @@ def ops(found: Profiled) -> Chart | None:
 
 def nodes(profile: Profile | Mapping[str, Any]) -> Chart | None:
     """Return the time of a call by node, of one profile or its document; None: it has none."""
-    found = document(profile) if isinstance(profile, Profile) else profile
-    rows = [BarRow(f"{each['name']} ({each['op']})", (each["ms"],)) for each in found["nodes"]]
+    result = document(profile) if isinstance(profile, Profile) else profile
+    rows = [BarRow(f"{item['name']} ({item['op']})", (item["ms"],)) for item in result["nodes"]]
     return bar_chart(most_and_rest(rows, "nodes"), [""], "ms", shares=True) if rows else None
 
 
@@ -185,14 +185,14 @@ def classes(accuracy: Mapping[str, Any]) -> Chart | None:
     None: there is nothing by class, or a value is below 0.
     """
     rows = []
-    for each in accuracy.get("by_class") or ():
-        scores = each["models"]
+    for item in accuracy.get("by_class") or ():
+        scores = item["models"]
         values = tuple(s["value"] if is_number(s.get("value")) else None for s in scores)
         bounds = tuple(
             (s["low"], s["high"]) if is_number(s.get("low")) and is_number(s.get("high")) else None
             for s in scores
         )
-        name = f"{each['label']} ({each['samples']} sample{'s' * (each['samples'] != 1)})"
+        name = f"{item['label']} ({item['samples']} sample{'s' * (item['samples'] != 1)})"
         rows.append(BarRow(name, values, bounds))
     flat = [value for row in rows for value in row.values if value is not None]
     if not rows or any(value < 0 for value in flat):
@@ -200,7 +200,7 @@ def classes(accuracy: Mapping[str, Any]) -> Chart | None:
     shown = sorted(rows, key=lambda row: 1.0 if row.values[-1] is None else row.values[-1])
     kind, most = ("share", 1.0) if all(value <= 1 for value in flat) else ("plain", None)
     notes = [f"The worst {_MOST_CLASSES} of {len(rows)} classes"] * (len(rows) > _MOST_CLASSES)
-    names = [each["name"] for each in accuracy["models"]]
+    names = [item["name"] for item in accuracy["models"]]
     return bar_chart(shown[:_MOST_CLASSES], names, kind, most=most, notes=notes)
 
 
@@ -218,7 +218,7 @@ class GainRow:
         """Return it of a document's `value`, `low` and `high`; None: there is no value."""
         if not isinstance(ratio, Mapping):
             return None
-        value, low, high = (ratio.get(each) for each in ("value", "low", "high"))
+        value, low, high = (ratio.get(name) for name in ("value", "low", "high"))
         if not is_number(value) or value <= 0:
             return None
         known = is_number(low) and is_number(high) and 0 < low <= high
@@ -229,7 +229,7 @@ class GainRow:
         """The ratio in words."""
         if self.low is None or self.high is None:
             return f"{number(self.value)} times (interval not known)"
-        value, low, high = (number(each) for each in (self.value, self.low, self.high))
+        value, low, high = (number(item) for item in (self.value, self.low, self.high))
         return f"{value} times" if low == high else f"{value} times ({low} to {high})"
 
     @property
@@ -240,13 +240,13 @@ class GainRow:
         return SERIES[1] if self.high is not None and self.high < 1 else MUTED
 
 
-def gain_rows(found: Profiled) -> list[GainRow]:
+def gain_rows(profiled: Profiled) -> list[GainRow]:
     """Return the ratios of a document, or of a benchmark's result."""
-    known = found.document() if isinstance(found, BenchmarkResult) else found
+    known = profiled.document() if isinstance(profiled, BenchmarkResult) else profiled
     named: list[tuple[str, object]] = []
-    for each in known.get("comparisons") or ():
-        named.append((f"{each['b']}: speed", each.get("ratio")))
-        named.append((f"{each['b']}: CPU time", each.get("cpu_ratio")))
+    for item in known.get("comparisons") or ():
+        named.append((f"{item['b']}: speed", item.get("ratio")))
+        named.append((f"{item['b']}: CPU time", item.get("cpu_ratio")))
     for goal in ("latency", "throughput"):
         choice = known.get(goal) if known.get("kind") == "tuned" else None
         if choice:
@@ -269,13 +269,13 @@ def gain_rows(found: Profiled) -> list[GainRow]:
     return [row for row in rows if row is not None]
 
 
-def gains(found: Profiled) -> Chart | None:
+def gains(profiled: Profiled) -> Chart | None:
     """Return ratios as bars from 1, with their intervals; None: there are none.
 
     `found` is a result of `deploykit.benchmark`, or a document of kind `benchmark`, `tuned` or
     `ship`, or of `Quantized`.
     """
-    every = gain_rows(found)
+    every = gain_rows(profiled)
     rows = every[:_MOST_RATIOS]
     if not rows:
         return None
@@ -289,7 +289,7 @@ def gains(found: Profiled) -> Chart | None:
         axes = figure.add_subplot()
         names = distinct([row.name for row in rows], TEXT, WIDTH - 12)
         row_axes(figure, axes, names, [row.text for row in rows], _RATIO_ROW)
-        ends = [near(each) for row in rows for each in (row.value, row.low, row.high)]
+        ends = [near(item) for row in rows for item in (row.value, row.low, row.high)]
         set_axis(axes, "x", limits([1.0, *ends]), "plain")
         row_grid(axes, 0.58)
         axes.vlines([1.0] * len(rows), [n + 0.58 for n in range(len(rows))],

@@ -80,14 +80,14 @@ class Chart:
         self.draw(figure).set_xlabel("\n".join(self._lines()), loc="left")
         if not self.legend:
             return
-        found = figure.legend(
+        result = figure.legend(
             [_mark(number, self.is_bars) for _, number in self.legend],
             [str(place) for place in range(len(self.legend))],
             loc="outside upper left" if self.is_bars else "outside lower left",
             frameon=False, handlelength=0.8, handletextpad=0.6, borderpad=0, labelspacing=0.35,
         )  # fmt: skip
         names = distinct([name for name, _ in self.legend], SMALL, WIDTH - _LEGEND_INDENT)
-        for text, name in zip(found.get_texts(), names, strict=True):
+        for text, name in zip(result.get_texts(), names, strict=True):
             text.set_text(name)  # matplotlib skips a label that starts with an underscore
 
     def _lines(self) -> list[str]:
@@ -124,9 +124,13 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width / _INCH, height / _INCH), layout="constrained")
 
 
-def benchmark_of(found: BenchmarkResult | Mapping[str, Any]) -> BenchmarkResult:
+def benchmark_of(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> BenchmarkResult:
     """Return a result of `benchmark`, or that of its document. GraphError: it is neither."""
-    return found if isinstance(found, BenchmarkResult) else result_of(found, "the document")
+    return (
+        benchmark_result
+        if isinstance(benchmark_result, BenchmarkResult)
+        else result_of(benchmark_result, "the document")
+    )
 
 
 def limits(values: Iterable[float], zero: bool = False, log: bool = True) -> tuple[float, float]:
@@ -213,15 +217,15 @@ def lay_out(figure: "Figure") -> None:
             ends.round(_DIGITS) for ends in (part.bbox_relative.p0, part.bbox_relative.p1)
         )
     for axes in figure.axes:
-        bounds = (round(each, _DIGITS) for each in axes.get_position().bounds)
+        bounds = (round(bound, _DIGITS) for bound in axes.get_position().bounds)
         axes.set_position(Bbox.from_bounds(*bounds))
-    for each in figure.findobj():
-        each.set_clip_on(False)
+    for item in figure.findobj():
+        item.set_clip_on(False)
     renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
     labels = [
-        (axes, each) for axes in figure.axes for each in axes.texts if each.get_gid() == _LABEL
+        (axes, text) for axes in figure.axes for text in axes.texts if text.get_gid() == _LABEL
     ]
-    taken: list[Bbox] = []
+    used: list[Bbox] = []
     for axes, label in labels:
         inside = axes.get_window_extent(renderer)
         lines = [line.get_transform().transform_path(line.get_path()) for line in axes.lines]
@@ -230,15 +234,15 @@ def lay_out(figure: "Figure") -> None:
             label.set(position=(x, y), ha=_ALIGN[x][0], va=_ALIGN[y][1])
             box = label.get_window_extent(renderer)
             corners = [box.min, box.max]
-            if inside.count_contains(corners) == len(corners) and not box.count_overlaps(taken):
+            if inside.count_contains(corners) == len(corners) and not box.count_overlaps(used):
                 crossed = sum(line.intersects_bbox(box.padded(2), filled=False) for line in lines)
                 free.append((crossed, rank, box))
         label.set_visible(bool(free))
         if free:
-            _, rank, box = min(free, key=lambda each: each[:2])
+            _, rank, box = min(free, key=lambda entry: entry[:2])
             x, y = _OFFSETS[rank]
             label.set(position=(x, y), ha=_ALIGN[x][0], va=_ALIGN[y][1])
-            taken.append(box)
+            used.append(box)
 
 
 def row_axes(
@@ -272,7 +276,7 @@ def row_axes(
 def row_grid(axes: "Axes", top: float) -> None:
     """Draw grid lines in the data of rows, which starts at this share of a row."""
     low, high = axes.get_xlim()
-    ticks = [each for each in axes.get_xticks() if low <= each <= high]
+    ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
     rows = range(round(axes.get_ylim()[0]))
     for_each = [(x, row + top, row + ROW_END) for row in rows for x in ticks]
     vertical_lines(axes, for_each, color=GRID, linewidth=0.8, zorder=0)

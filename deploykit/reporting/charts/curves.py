@@ -54,7 +54,7 @@ Curve = tuple[str, Sequence[CurvePoint]]
 
 def varied(measurements: Sequence[Measurement]) -> str:
     """Return what a curve can go along: `batch`, `calls in flight`, or nothing."""
-    if len({each.samples for each in measurements}) > 1:
+    if len({measurement.samples for measurement in measurements}) > 1:
         return "batch"
     return "calls in flight" if len({e.settings.concurrency for e in measurements}) > 1 else ""
 
@@ -62,11 +62,11 @@ def varied(measurements: Sequence[Measurement]) -> str:
 def curve_lines(measurements: Sequence[Measurement], along: str) -> list[CurveLine]:
     """Return the lines of a curve: one for each model and for each of the other settings."""
     groups: dict[tuple[str, RunConfig], list[Measurement]] = {}
-    for each in measurements:
-        rest = replace(each.settings, batch=None)
+    for measurement in measurements:
+        rest = replace(measurement.settings, batch=None)
         if along == "calls in flight":
             rest = replace(rest, concurrency=1)
-        groups.setdefault((each.model, rest), []).append(each)
+        groups.setdefault((measurement.model, rest), []).append(measurement)
     models = {model for model, _ in groups}
     short = {model: Path(model).name for model in models}
     if len(set(short.values())) < len(models):
@@ -75,25 +75,25 @@ def curve_lines(measurements: Sequence[Measurement], along: str) -> list[CurveLi
     return [
         CurveLine(
             ", ".join([short[model]] * (len(models) > 1) + [str(rest)] * several) or short[model],
-            tuple(sorted(group, key=lambda each: (each.samples, each.settings.concurrency))),
+            tuple(sorted(group, key=lambda item: (item.samples, item.settings.concurrency))),
         )
         for (model, rest), group in groups.items()
     ]
 
 
-def throughput(found: BenchmarkResult | Mapping[str, Any]) -> Chart:
+def throughput(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
     """Return throughput over latency, with a line for each model and each of the other settings.
 
     `found` is a result of `deploykit.benchmark`, or its document. GraphError: it is neither.
     """
-    measurements = benchmark_of(found).measurements
+    measurements = benchmark_of(benchmark_result).measurements
     along = varied(measurements)
     curves: list[Curve] = []
     for line in curve_lines(measurements, along):
         points = []
-        for each in line.measurements:
-            figures = summary(each)
-            count = each.samples if along == "batch" else each.settings.concurrency
+        for measurement in line.measurements:
+            figures = summary(measurement)
+            count = measurement.samples if along == "batch" else measurement.settings.concurrency
             label = str(count) if along else ""
             points.append(CurvePoint(label, figures.p50, figures.p99, figures.items_per_second))
         curves.append((line.name, points))
@@ -101,23 +101,23 @@ def throughput(found: BenchmarkResult | Mapping[str, Any]) -> Chart:
     return _curve_chart(curves, "Items a second", notes)
 
 
-def loads(found: Mapping[str, Any]) -> Chart | None:
+def loads(results: Mapping[str, Any]) -> Chart | None:
     """Return throughput over latency of a load test's document; None: no call was answered."""
     curves: dict[str, list[CurvePoint]] = {}
-    for each in sorted(found["loads"], key=lambda each: (each["callers"], each["rate"])):
-        if latency := each["latency_ms"]:
-            name = load_name(each["callers"], each["rate"])
-            point = CurvePoint(name, latency["p50"], latency["p99"], each["throughput"])
-            curves.setdefault(_LOADS["open" if each["rate"] else "closed"], []).append(point)
+    for item in sorted(results["loads"], key=lambda entry: (entry["callers"], entry["rate"])):
+        if latency := item["latency_ms"]:
+            name = load_name(item["callers"], item["rate"])
+            point = CurvePoint(name, latency["p50"], latency["p99"], item["throughput"])
+            curves.setdefault(_LOADS["open" if item["rate"] else "closed"], []).append(point)
     if not curves:
         return None
     notes = [_LATENCY]
-    if unanswered := sum(not each["latency_ms"] for each in found["loads"]):
-        notes.append(f"{unanswered} of {len(found['loads'])} loads had no answer")
-    if limited := sum(each["generator_limited"] for each in found["loads"]):
+    if unanswered := sum(not result["latency_ms"] for result in results["loads"]):
+        notes.append(f"{unanswered} of {len(results['loads'])} loads had no answer")
+    if limited := sum(result["generator_limited"] for result in results["loads"]):
         notes.append(f"at {limited} of the loads the generator was the limit, not the server")
-    if (limit := found.get("latency_limit_ms")) is not None:
-        rate = f"{found['highest_rate']:.4g} requests/s"
+    if (limit := results.get("latency_limit_ms")) is not None:
+        rate = f"{results['highest_rate']:.4g} requests/s"
         notes.append(f"99 % of requests are within {limit:g} ms up to {rate}")
     return _curve_chart(list(curves.items()), "Answers a second", notes)
 
@@ -156,42 +156,42 @@ def _draw_curve(axes: "Axes", points: Sequence[CurvePoint], number: int) -> None
               markeredgecolor=PAPER)  # fmt: skip
 
 
-def replicas(found: Mapping[str, Any]) -> Chart:
+def replicas(results: Mapping[str, Any]) -> Chart:
     """Return the p99 of a replica over its requests, and the planned ones, of a plan's document."""
-    curve, limit = found["curve"], float(found["p99_limit_ms"])
-    rates = [0.0, *(float(each["rate"]) for each in curve)]
-    times = [float(each[name]) for each in curve for name in ("p99_low_ms", "p99_high_ms")]
-    marked = [each for each in found["outcomes"] if each["p99_ms"] is not None]
-    check = found["check"]
+    curve, limit = results["curve"], float(results["p99_limit_ms"])
+    rates = [0.0, *(float(item["rate"]) for item in curve)]
+    times = [float(item[name]) for item in curve for name in ("p99_low_ms", "p99_high_ms")]
+    marked = [result for result in results["outcomes"] if result["p99_ms"] is not None]
+    check = results["check"]
     legend: list[tuple[str, int | None]] = [
         ("foreseen, with its range; dashes: the limit", 0), ("the planned rate", 1),
         *([("measured on one replica", 2)] if check else []),
-        *((f"{_outcome_name(each)}: too much load", None) for each in found["outcomes"]
-          if each["p99_ms"] is None and each["replicas"]),
+        *((f"{_outcome_name(result)}: too much load", None) for result in results["outcomes"]
+          if result["p99_ms"] is None and result["replicas"]),
     ]  # fmt: skip
 
     def draw(figure: "FigureLike") -> "Axes":
-        planned = [found["rate"] / each["replicas"] for each in marked]
+        planned = [results["rate"] / item["replicas"] for item in marked]
         scales = (
             ([*rates, *planned, *([check["rate"]] if check else [])], "count"),
-            ([*times, limit, *(each["p99_ms"] for each in marked),
+            ([*times, limit, *(item["p99_ms"] for item in marked),
               *([check["p99_ms"]] if check else [])], "ms"),
         )  # fmt: skip
         axes = new_plane(figure, scales, "p99 of a call", zero=True)
         colour = series_colour(0)
-        axes.fill_between(rates[1:], [each["p99_low_ms"] for each in curve],
-                          [each["p99_high_ms"] for each in curve], color=colour, alpha=0.4,
+        axes.fill_between(rates[1:], [item["p99_low_ms"] for item in curve],
+                          [item["p99_high_ms"] for item in curve], color=colour, alpha=0.4,
                           linewidth=0.4)  # fmt: skip
-        axes.plot(rates[1:], [each["p99_ms"] for each in curve], color=colour, linewidth=1.8,
+        axes.plot(rates[1:], [item["p99_ms"] for item in curve], color=colour, linewidth=1.8,
                   marker="o", markersize=6, markeredgecolor=PAPER)  # fmt: skip
         axes.axhline(limit, color=INK, linewidth=1, linestyle=(0, (3, 2)))
-        points = [*zip(planned, (each["p99_ms"] for each in marked), (1,) * 9, strict=False)]
+        points = [*zip(planned, (item["p99_ms"] for item in marked), (1,) * 9, strict=False)]
         points += [(check["rate"], check["p99_ms"], 2)] if check else []
         for rate, p99, number in points:
             axes.plot(rate, p99, color=series_colour(number), marker=MARKERS[number], markersize=9,
                       markeredgecolor=PAPER)  # fmt: skip
-        for rate, each in zip(planned, marked, strict=True):
-            add_label(axes, _outcome_name(each), rate, each["p99_ms"])
+        for rate, item in zip(planned, marked, strict=True):
+            add_label(axes, _outcome_name(item), rate, item["p99_ms"])
         return axes
 
     return Chart(PLANE, draw, ["Calls a second to each replica"], legend)

@@ -49,7 +49,7 @@ def _rules(colours: dict[str, str]) -> str:
 
 
 CSS = (
-    f":root{{{_rules({each: each for each in VARIABLES})}}}"
+    f":root{{{_rules({variable: variable for variable in VARIABLES})}}}"
     f"@media screen and (prefers-color-scheme:dark){{:root{{{_rules(_DARK)}}}}}"
 )
 """Rules that set the variables of charts, light and dark; paper is always light in print."""
@@ -83,43 +83,43 @@ def svg(figure: "Figure", label: str) -> str:
 def _elements(drawn: ElementTree.Element, prefix: str) -> Iterator[ElementTree.Element]:
     """Yield what matplotlib drew, without the groups around it; ids begin with the prefix."""
     ids: dict[str, str] = {}
-    for each in drawn.iter():
-        kind = each.tag.removeprefix(_SVG)
-        style = _style(each.attrib.get("style", ""))
+    for item in drawn.iter():
+        kind = item.tag.removeprefix(_SVG)
+        style = _style(item.attrib.get("style", ""))
         if kind not in ("path", "text", "use") or style == "fill:none":
             continue
-        found = ElementTree.Element(kind)
-        for name, value in each.attrib.items():
+        element = ElementTree.Element(kind)
+        for name, value in item.attrib.items():
             if name in ("d", "x", "y", "transform") and not value.startswith("rotate(-0 "):
-                found.set(name, _DIGITS.sub(r"\1", " ".join(value.split())))
+                element.set(name, _DIGITS.sub(r"\1", " ".join(value.split())))
         if style:
-            found.set("style", style)
+            element.set("style", style)
         if kind == "use":
-            found.set("href", f"#{ids[each.attrib[_HREF].removeprefix('#')]}")
+            element.set("href", f"#{ids[item.attrib[_HREF].removeprefix('#')]}")
         if kind == "text":
-            found.text = "".join(each.itertext())
-        if known := each.attrib.get("id"):  # of a marker, which is drawn where it is used
-            found.set("id", ids.setdefault(known, f"{prefix}-{len(ids)}"))
+            element.text = "".join(item.itertext())
+        if known := item.attrib.get("id"):  # of a marker, which is drawn where it is used
+            element.set("id", ids.setdefault(known, f"{prefix}-{len(ids)}"))
             defined = ElementTree.Element("defs")
-            defined.append(found)
+            defined.append(element)
             yield defined
         else:
-            yield found
+            yield element
 
 
 def _style(style: str) -> str:
     """Return a style without what the page sets or what is the default, with colour variables."""
     rules = (rule.partition(":") for rule in style.split(";"))
-    kept = {name.strip(): value.strip() for name, _, value in rules if name.strip() in _KEPT}
+    retained = {name.strip(): value.strip() for name, _, value in rules if name.strip() in _KEPT}
     if size := re.search(r"([0-9.]+)px", style):  # `font` has the family too
-        kept["font-size"] = f"{float(size[1]):g}px"
+        retained["font-size"] = f"{float(size[1]):g}px"
     for name, value in _DEFAULTS.items():
-        if kept.get(name) == value:
-            del kept[name]
+        if retained.get(name) == value:
+            del retained[name]
     return ";".join(
         f"{name}:" + (f"var({VARIABLES[value]},{value})" if value in VARIABLES
                       else _DIGITS.sub(r"\1", value))
-        for name, value in kept.items()
+        for name, value in retained.items()
     )  # fmt: skip
 
 

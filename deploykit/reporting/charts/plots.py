@@ -49,27 +49,27 @@ def plot(result: BenchmarkResult, file_name: str) -> bytes:
     return picture(title, machine_line(result), [left, right], file_name)
 
 
-def plot_loads(found: Mapping[str, Any], file_name: str) -> bytes:
+def plot_loads(results: Mapping[str, Any], file_name: str) -> bytes:
     """Return a picture of throughput over latency, with a point for each load.
 
     `found` is the document of a load test. GraphError: the name ends with neither .png nor .svg.
     """
-    drawn = loads(found)
+    drawn = loads(results)
     line = "" if drawn else "no call was answered"
-    title = f"{found['model']} at {found['address']}"
+    title = f"{results['model']} at {results['address']}"
     return picture(title, line, [[("", drawn)] if drawn else []], file_name)
 
 
-def plot_plan(found: Mapping[str, Any], file_name: str) -> bytes:
+def plot_plan(results: Mapping[str, Any], file_name: str) -> bytes:
     """Return a picture of p99 over the calls that each replica gets, and of the plan in it.
 
     `found` is the document of a plan. GraphError: the name ends with neither .png nor .svg.
     """
-    limit = f"p99 within {number(found['p99_limit_ms'])} ms"
-    count, cores = found["replicas"], found["cores"]
+    limit = f"p99 within {number(results['p99_limit_ms'])} ms"
+    count, cores = results["replicas"], results["cores"]
     answer = f"{count} replica{'s' * (count != 1)} of {cores} core{'s' * (cores != 1)}"
-    title = f"{found['model']}: {number(found['rate'])} calls/s with {limit}"
-    return picture(title, found["problem"] or answer, [[("", replicas(found))]], file_name)
+    title = f"{results['model']}: {number(results['rate'])} calls/s with {limit}"
+    return picture(title, results["problem"] or answer, [[("", replicas(results))]], file_name)
 
 
 def picture(title: str, line: str, columns: Sequence[Column], file_name: str) -> bytes:
@@ -81,7 +81,9 @@ def picture(title: str, line: str, columns: Sequence[Column], file_name: str) ->
     lines = [(title, _TITLE, INK), *([(line, SMALL, MUTED)] if line else [])]
     top = _TITLE_LINE * len(lines) + 10
     with in_style():
-        heights = [sum(_HEADING * bool(h) + chart.height for h, chart in each) for each in columns]
+        heights = [
+            sum(_HEADING * bool(h) + chart.height for h, chart in column) for column in columns
+        ]
         width = WIDTH * len(columns) + _GAP * (len(columns) - 1)
         height = top + max(*heights, 1.0)
         figure = new_figure(width, height)

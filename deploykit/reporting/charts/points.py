@@ -45,15 +45,15 @@ def roofline(profile: Profile | Mapping[str, Any]) -> Chart | None:
 
     `profile` is one of `deploykit.benchmark`, or its document. None: no node has operations.
     """
-    found = document(profile) if isinstance(profile, Profile) else profile
-    every, peak = counted_nodes(found), found["peak"]
+    result = document(profile) if isinstance(profile, Profile) else profile
+    every, peak = counted_nodes(result), result["peak"]
     nodes = every[:_MOST_NODES]
     if not nodes:
         return None
     reached = [node["flops"] / node["ms"] / 1e6 for node in nodes]
     dense = [node["flops"] / node["moved"] for node in nodes]
     ridge = peak["gflops"] / peak["gigabytes"]
-    total = sum(node["ms"] for node in found["nodes"])
+    total = sum(node["ms"] for node in result["nodes"])
     kinds = _kinds(nodes)
     left_out = len(every) - len(nodes)
     more = f"; {left_out} cheaper nodes are not shown" if left_out else ""
@@ -110,12 +110,12 @@ def layer_noise(quantized: Mapping[str, Any]) -> Chart | None:
     layers = [(number, layer) for number, layer in numbered if is_number(layer.get("sqnr_db"))]
     if not layers:
         return None
-    shown = sorted(layers, key=lambda each: each[1]["sqnr_db"])[:_MOST_LAYERS]
+    shown = sorted(layers, key=lambda item: item[1]["sqnr_db"])[:_MOST_LAYERS]
     left_out = len(layers) - len(shown)
     more = f"; {left_out} layers with less noise are not shown" if left_out else ""
     notes = ["Layer, in the order of execution", _NOISE_KEY + more]
     points = {
-        state: [(n, each["sqnr_db"]) for n, each in shown if each["computes_in"] == state]
+        state: [(n, item["sqnr_db"]) for n, item in shown if item["computes_in"] == state]
         for state in _STATES
     }
     legend: list[tuple[str, int | None]] = [

@@ -43,17 +43,17 @@ _WARM_UP_KEY = (
 )
 
 
-def latencies(found: BenchmarkResult | Mapping[str, Any]) -> Chart:
+def latencies(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
     """Return the latencies of a benchmark's measurements, each with p50, p99 and the slowest call.
 
     Those of one load, samples and concurrency, share an axis. `found` is a result of
     `deploykit.benchmark`, or its document. GraphError: it is neither.
     """
-    every = benchmark_of(found).measurements
+    every = benchmark_of(benchmark_result).measurements
     rows = every[:MOST_ROWS]
     groups: dict[tuple[int, int], list[int]] = {}
-    for place, each in enumerate(rows):
-        groups.setdefault((each.samples, each.settings.concurrency), []).append(place)
+    for place, entry in enumerate(rows):
+        groups.setdefault((entry.samples, entry.settings.concurrency), []).append(place)
     ends = [latency_limits([rows[place] for place in group]) for group in groups.values()]
     pairs = zip(groups.values(), ends, strict=True)
     beyond = any(max(rows[n].latencies_ms) > high for group, (_, high) in pairs for n in group)
@@ -61,7 +61,7 @@ def latencies(found: BenchmarkResult | Mapping[str, Any]) -> Chart:
     notes = _notes(key, len(rows), len(every))
 
     def draw(figure: "FigureLike") -> "Axes":
-        names = distinct([each.name for each in rows], TEXT, WIDTH - 12)
+        names = distinct([row.name for row in rows], TEXT, WIDTH - 12)
         colours = [series_colour(n) for n in _model_numbers(rows)]
         heights = [len(group) for group in groups.values()]
         several = figure.subplots(len(heights), height_ratios=heights, squeeze=False)[:, 0]
@@ -72,10 +72,10 @@ def latencies(found: BenchmarkResult | Mapping[str, Any]) -> Chart:
             row_grid(axes, _TOP)
             for place, n in enumerate(group):
                 _draw_latencies(axes, place, rows[n], colours[n], min(60, _BINS // len(rows)))
-            found = [(n, summary(rows[place])) for n, place in enumerate(group)]
-            lines = [(each.p50, n + _TOP, n + ROW_END) for n, each in found]
+            results = [(n, summary(rows[place])) for n, place in enumerate(group)]
+            lines = [(item.p50, n + _TOP, n + ROW_END) for n, item in results]
             vertical_lines(axes, lines, color=INK, linewidth=1.4)
-            lines = [(min(each.p99, span[1]), n + _TOP, n + ROW_END) for n, each in found]
+            lines = [(min(item.p99, span[1]), n + _TOP, n + ROW_END) for n, item in results]
             vertical_lines(axes, lines, color=INK, linewidth=1, linestyle=(0, (3, 2)))
         return several[-1]  # type: ignore[no-any-return]  # of an array
 
@@ -84,9 +84,9 @@ def latencies(found: BenchmarkResult | Mapping[str, Any]) -> Chart:
 
 def latency_limits(alike: Sequence[Measurement]) -> tuple[float, float]:
     """Return the limits of an axis, in ms; beyond it are single slow calls only."""
-    figures = [summary(each) for each in alike]
-    low = min(each.min for each in figures)
-    return limits([low, max(min(each.max, 2 * each.p99) for each in figures)])
+    figures = [summary(item) for item in alike]
+    low = min(figure.min for figure in figures)
+    return limits([low, max(min(figure.max, 2 * figure.p99) for figure in figures)])
 
 
 def _notes(key: str, shown: int, count: int) -> list[str]:
@@ -96,16 +96,18 @@ def _notes(key: str, shown: int, count: int) -> list[str]:
 def _model_numbers(rows: Sequence[Measurement]) -> list[int]:
     """Return the number of the line that each would belong to in a curve, for its colour."""
     lines = enumerate(curve_lines(rows, varied(rows)))
-    found = {id(each): number for number, line in lines for each in line.measurements}
-    return [found[id(each)] for each in rows]
+    results = {
+        id(measurement): number for number, line in lines for measurement in line.measurements
+    }
+    return [results[id(row)] for row in rows]
 
 
 def _latency_text(measurement: Measurement, high: float) -> str:
     figures = summary(measurement)
     calls = f"{figures.calls} call{'s' * (figures.calls != 1)}"
     beyond = sum(call > high for call in measurement.latencies_ms)
-    found = [f"{name} {amount(getattr(figures, name), 'ms')}" for name in ("p50", "p99", "max")]
-    return ", ".join([*found, calls, *([f"{beyond} beyond"] if beyond else [])])
+    results = [f"{name} {amount(getattr(figures, name), 'ms')}" for name in ("p50", "p99", "max")]
+    return ", ".join([*results, calls, *([f"{beyond} beyond"] if beyond else [])])
 
 
 def _draw_latencies(
@@ -128,24 +130,24 @@ def _draw_latencies(
     axes.hlines(bottom, low, high, color=MUTED, linewidth=0.6)
 
 
-def warm_ups(found: BenchmarkResult | Mapping[str, Any]) -> Chart:
+def warm_ups(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
     """Return the latencies of a benchmark's measurements before their steady state, over time.
 
     `found` is a result of `deploykit.benchmark`, or its document. GraphError: it is neither.
     """
-    every = benchmark_of(found).measurements
+    every = benchmark_of(benchmark_result).measurements
     rows = every[:MOST_ROWS]
     notes = _notes(_WARM_UP_KEY, len(rows), len(every))
 
     def draw(figure: "FigureLike") -> "Axes":
         axes = figure.add_subplot()
-        names = distinct([each.name for each in rows], TEXT, WIDTH - 12)
-        row_axes(figure, axes, names, [_warm_up_text(each) for each in rows], _ROW)
+        names = distinct([row.name for row in rows], TEXT, WIDTH - 12)
+        row_axes(figure, axes, names, [_warm_up_text(row) for row in rows], _ROW)
         longest = limits([0.0, *map(_warm_up_seconds, rows)], zero=True)[1]
         set_axis(axes, "x", (-0.02 * longest, longest), "seconds")
         row_grid(axes, _TOP)
-        for row, (each, number) in enumerate(zip(rows, _model_numbers(rows), strict=True)):
-            _draw_warm_up(axes, row, each, series_colour(number))
+        for row, (item, number) in enumerate(zip(rows, _model_numbers(rows), strict=True)):
+            _draw_warm_up(axes, row, item, series_colour(number))
         return axes
 
     return Chart(_ROW * len(rows) + LINE + 16, draw, notes)
@@ -169,7 +171,7 @@ def _draw_warm_up(axes: "Axes", row: int, measurement: Measurement, colour: str)
     p50, first = summary(measurement).p50, measurement.first_run_ms
     calls = np.asarray(measurement.warm_up_ms)
     times = np.cumsum(calls) / 1e3 / measurement.settings.concurrency
-    levels = [each for each in (p50, first, *calls) if each > 0]
+    levels = [call for call in (p50, first, *calls) if call > 0]
     low, high = min(levels) / 1.1, max(levels) * 1.1
 
     def up(latency: Any) -> Any:
@@ -178,9 +180,9 @@ def _draw_warm_up(axes: "Axes", row: int, measurement: Measurement, colour: str)
 
     axes.hlines(row + ROW_END, *axes.get_xlim(), color=MUTED, linewidth=0.6)
     axes.hlines(up(p50), *axes.get_xlim(), color=INK, linewidth=0.8, linestyle=(0, (3, 2)))
-    kept = _outline(calls)
-    axes.plot(times[kept], up(calls[kept]), color=colour, linewidth=1.2,
-              marker="o" if len(kept) == 1 else "", markersize=4)  # fmt: skip
+    retained = _outline(calls)
+    axes.plot(times[retained], up(calls[retained]), color=colour, linewidth=1.2,
+              marker="o" if len(retained) == 1 else "", markersize=4)  # fmt: skip
     if first > 0:
         axes.plot(0, up(first), color=colour, marker="D", markersize=5)
 
@@ -191,4 +193,4 @@ def _outline(values: "Array") -> list[int]:
         return list(range(len(values)))
     parts = np.array_split(np.arange(len(values)), _MOST_POINTS // 2)
     ends = ((p[values[p].argmin()], p[values[p].argmax()]) for p in parts)
-    return sorted({int(each) for pair in ends for each in pair})
+    return sorted({int(item) for pair in ends for item in pair})

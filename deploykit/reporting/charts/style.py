@@ -91,7 +91,7 @@ def series_colour(index: int) -> str:
 def unit_of(value: float, kind: str) -> tuple[float, str]:
     """Return the factor and the sign of the unit that suits a value."""
     units = UNITS[kind]
-    return max([each for each in units if each[0] <= abs(value) * 1.0001] or [units[0]])
+    return max([unit for unit in units if unit[0] <= abs(value) * 1.0001] or [units[0]])
 
 
 def amount(value: float, kind: str) -> str:
@@ -143,13 +143,13 @@ def shortened(text: str, size: float, width: float) -> str:
         return f"{text[: (letters + 1) // 2]}…{text[len(text) - letters // 2 :]}"
 
     fits = range(1, len(text))
-    kept = bisect_right(fits, width, key=lambda n: text_width(without_middle(n), size))
-    return without_middle(kept)
+    retained = bisect_right(fits, width, key=lambda n: text_width(without_middle(n), size))
+    return without_middle(retained)
 
 
 def distinct(names: Sequence[str], size: float, width: float) -> list[str]:
     """Return names of at most this width; with numbers where two would look the same."""
-    found = [shortened(name, size, width) for name in names]
-    if len(set(found)) == len(set(names)):
-        return found
+    results = [shortened(name, size, width) for name in names]
+    if len(set(results)) == len(set(names)):
+        return results
     return [shortened(f"{place}. {name}", size, width) for place, name in enumerate(names, 1)]

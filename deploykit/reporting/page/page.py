@@ -127,8 +127,8 @@ class Chapter:
     @property
     def title(self) -> str:
         """Its title, with its number where there are several."""
-        found = (self.part["name"].text if self.kind == "ship" else "") or self.kind_title
-        return f"{self.number}. {found}" if self.number else found
+        result = (self.part["name"].text if self.kind == "ship" else "") or self.kind_title
+        return f"{self.number}. {result}" if self.number else result
 
     @property
     def started(self) -> str:
@@ -146,7 +146,7 @@ class Chapter:
             return []
         if self.number:
             of = f"{of}, result {self.number}" if of else f"result {self.number}"
-        return [each for name in names for each in self.images(name, part.value, of)]
+        return [image for name in names for image in self.images(name, part.value, of)]
 
 
 def html_of(
@@ -166,19 +166,19 @@ def html_of(
     names = [*files, *["document"] * (len(documents) - len(files))]
     several = len(documents) > 1
     chapters = [
-        Chapter(kind_of(each, name), DocumentPart(each, "", shown(name, _LONGEST_FILE)),
+        Chapter(kind_of(item, name), DocumentPart(item, "", shown(name, _LONGEST_FILE)),
                 number if several else 0, images)
-        for number, (each, name) in enumerate(zip(documents, names, strict=True), 1)
+        for number, (item, name) in enumerate(zip(documents, names, strict=True), 1)
     ]  # fmt: skip
     few = chapters[:_MOST_CHAPTERS]
     level = 2 + several
     left = MOST_BYTES - _FRAME_BYTES * (len(few) + 1)
-    for each in few:
-        left = _write_sections(each, level, left, sum(len(other.sections) for other in few))
+    for item in few:
+        left = _write_sections(item, level, left, sum(len(other.sections) for other in few))
     return _environment().get_template("page.html.jinja").render(
         title=f"{len(chapters)} results" if several else shown(few[0].title),
         chapters=few,
-        left_out=[each.part.file for each in chapters[_MOST_CHAPTERS:]][:_MOST_CHAPTERS],
+        left_out=[chapter.part.file for chapter in chapters[_MOST_CHAPTERS:]][:_MOST_CHAPTERS],
         level=level,
         charts_css=CSS,
     )  # fmt: skip
@@ -198,10 +198,10 @@ def _write_sections(chapter: Chapter, level: int, left: int, before: int) -> int
         words = f"Left out, as the page would be too large; the figures are in {where}."
         html = re.sub(r">\n{2,}<", ">\n<", html.strip())
         forms = (html, _IMAGES.sub("", html), f'<p class="words doubt">{_safe(words)}</p>')
-        found = next((form for form in forms if len(form.encode()) <= left), forms[-1])
-        left -= len(found.encode())
+        result = next((form for form in forms if len(form.encode()) <= left), forms[-1])
+        left -= len(result.encode())
         anchor = f"s{before + len(chapter.sections) + 1}"
-        chapter.sections.append(Section(title, part, anchor, found))
+        chapter.sections.append(Section(title, part, anchor, result))
 
     macros: Any = _environment().get_template("sections.html.jinja").make_module({
         "add": add, "added": lambda: len(chapter.sections), "drawings": chapter.drawings,
@@ -238,10 +238,12 @@ def table_of(
     """
     shown_rows = part.head(most) if rows is None else rows
     cells = [[_cell(_expression(how)(it=row, **names)) for _, how in columns] for row in shown_rows]
-    kept = [n for n in range(len(columns)) if not n or any(row[n] not in _EMPTY for row in cells)]
+    retained = [
+        n for n in range(len(columns)) if not n or any(row[n] not in _EMPTY for row in cells)
+    ]
     return ShownTable(
-        tuple(columns[n][0] for n in kept),
-        tuple(tuple(row[n] for n in kept) for row in cells),
+        tuple(columns[n][0] for n in retained),
+        tuple(tuple(row[n] for n in retained) for row in cells),
         rest_of(part, len(cells), count),
     )
 
@@ -269,7 +271,7 @@ def _environment() -> "jinja2.Environment":
 
     import jinja2
 
-    found = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         extensions=["jinja2.ext.do"],
@@ -278,9 +280,9 @@ def _environment() -> "jinja2.Environment":
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    found.filters |= FILTERS
-    found.globals |= {"table_of": table_of, "rest_of": rest_of, "known_rows": _known_rows}
-    return found
+    environment.filters |= FILTERS
+    environment.globals |= {"table_of": table_of, "rest_of": rest_of, "known_rows": _known_rows}
+    return environment
 
 
 @cache
@@ -294,18 +296,18 @@ def kind_of(document: Any, file: str) -> str:
         raise GraphError("document-not-object", source=file)
     kind, command = document.get("kind"), document.get("command")
     if kind is not None:
-        number, wanted, what = document.get("format"), FORMAT, "format"
+        number, expected, what = document.get("format"), FORMAT, "format"
     elif command is not None:
-        number, wanted, what = document.get("schema"), _SCHEMA, "schema"
+        number, expected, what = document.get("schema"), _SCHEMA, "schema"
         kind = _COMMANDS.get(command, command) if isinstance(command, str) else command
     else:
         kind = _by_keys(document)
-        number = wanted = None
+        number = expected = None
         what = ""
     if not isinstance(kind, str) or kind not in KINDS:
         raise GraphError("report-kind-unknown", source=file, kind=kind, known=sorted(KINDS))
-    if number != wanted:
-        raise GraphError("document-format", source=file, what=what, got=number, known=wanted)
+    if number != expected:
+        raise GraphError("document-format", source=file, what=what, got=number, known=expected)
     return kind
 
 

@@ -47,7 +47,7 @@ def figure_cards(part: DocumentPart) -> tuple[Card, ...]:
 def _card(name: str, part: DocumentPart) -> Card:
     unit = part["unit"].text
     before, after = part["before"], part["after"]
-    values = [each["value"].number for each in (before, after)]
+    values = [item["value"].number for item in (before, after)]
     known = [value for value in values if value is not None]
     shown = known[-1] if known else None
     said = part["verdict"].text or ("" if known else "not measured")
@@ -68,14 +68,14 @@ def _bars(before: DocumentPart, after: DocumentPart, unit: str) -> Iterator[Valu
     """Yield both values beside each other; none where either is not known, or is negative."""
     parts = (("before", before), ("after", after))
     highs = [part[end].number for _, part in parts for end in ("value", "high")]
-    most = max((each for each in highs if each is not None), default=0.0)
+    most = max((high for high in highs if high is not None), default=0.0)
     for name, part in parts:
         value = part["value"].number
         if value is None:
             continue
         width, low, high = (
-            None if each is None or most <= 0 else min(100.0, max(0.0, 100 * each / most))
-            for each in (value, part["low"].number, part["high"].number)
+            None if item is None or most <= 0 else min(100.0, max(0.0, 100 * item / most))
+            for item in (value, part["low"].number, part["high"].number)
         )
         yield ValueBar(name, amount(value, unit), interval(part, unit), width or 0.0, low, high)
 
@@ -86,10 +86,10 @@ def _change(part: DocumentPart, unit: str) -> tuple[str, str]:
     value = ratio["value"].number
     if value is not None:
         low, high = ratio["low"].number, ratio["high"].number
-        found = f"{plain(value)} \N{MULTIPLICATION SIGN}"
+        result = f"{plain(value)} \N{MULTIPLICATION SIGN}"
         ends_of = interval(ratio)
         tone = _tone(value if low is None else low, value if high is None else high, 1.0)
-        return (f"{found} ({ends_of})" if ends_of else found), tone
+        return (f"{result} ({ends_of})" if ends_of else result), tone
     if change["value"].number is None:
         return "", ""
     low, high = (change[end].number for end in ("low", "high"))

@@ -78,10 +78,10 @@ class DocumentPart:
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
             return None
         try:
-            found = float(self.value)
+            result = float(self.value)
         except OverflowError:
             return None
-        return found if math.isfinite(found) else None
+        return result if math.isfinite(result) else None
 
     @property
     def text(self) -> str:
@@ -98,9 +98,9 @@ class DocumentPart:
             return "…"
         if isinstance(self.value, dict):
             few = self.entries()[:_FEW]
-            return shown(", ".join(f"{each.key} {each._words(levels - 1)}" for each in few))
+            return shown(", ".join(f"{item.key} {item._words(levels - 1)}" for item in few))
         if isinstance(self.value, list | tuple):
-            inner = [each._words(levels - 1) for each in self.head(_FEW)]
+            inner = [item._words(levels - 1) for item in self.head(_FEW)]
             return shown(", ".join(inner + ["…"] * (len(self) > _FEW)))
         if isinstance(self.value, bool):
             return "yes" if self.value else "no"
@@ -173,7 +173,7 @@ def span(low: float | None, high: float | None, unit: str = "") -> str:
     """Return an interval, or nothing where it is not known, or is a point."""
     if low is None or high is None or low == high:
         return ""
-    ends = [amount(each, unit) for each in (low, high)]
+    ends = [amount(item, unit) for item in (low, high)]
     last = ends[0].rpartition(" ")
     if last[0] and last[2] == ends[1].rpartition(" ")[2]:
         ends[0] = last[0]  # the unit is said once
@@ -205,7 +205,7 @@ def gain(part: DocumentPart) -> str:
     value, ends = part["value"].number, [part[end].number for end in ("low", "high")]
     if value is None:
         return NOTHING
-    known = [each for each in ends if each is not None]
+    known = [end for end in ends if end is not None]
     return _signed(value) + (f" ({' to '.join(map(_signed, known))})" if len(known) == 2 else "")
 
 
@@ -228,7 +228,7 @@ def _tally(texts: list[str]) -> str:
 
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
-    **{each.__name__: _of_number(each) for each in (plain, whole, amount, seconds)},
+    **{item.__name__: _of_number(item) for item in (plain, whole, amount, seconds)},
     "share": lambda part: amount(part.number, "share"),
     "volume": lambda part: amount(part.number, "bytes"),
     "interval": interval,
@@ -240,9 +240,9 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "span": lambda ends: span(*ends),
     "engine": lambda part: _ENGINES.get(part.text, part.text),
     "settings": lambda part: ", ".join(
-        f"{each.key.replace('_', ' ')} {each.words}" for each in part.entries()
+        f"{entry.key.replace('_', ' ')} {entry.words}" for entry in part.entries()
     ),
-    "texts": lambda part, key="": [(each[key] if key else each).text for each in part],
+    "texts": lambda part, key="": [(item[key] if key else item).text for item in part],
     "tally": _tally,
     "date": lambda part: date(part.text),
 }

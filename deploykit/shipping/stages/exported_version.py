@@ -35,19 +35,19 @@ def _export(shipment: Shipment) -> Outcome:
         options["manifests"] = Manifests(
             tuple(how.manifests), settings=_tuned(shipment), force=True
         )
-    found = None
+    result = None
     if _takes_photos(callee):
         try:
-            found = export(shipment.to_change(MODEL), shipment.folder, preprocess=KNOWN, **options)
+            result = export(shipment.to_change(MODEL), shipment.folder, preprocess=KNOWN, **options)
         except GraphError as error:
             why = f"callers send tensors and no photos: {error}"
-    if found is None:
-        found = export(shipment.to_change(MODEL), shipment.folder, **options)
-    found = _without_twin(found)
+    if result is None:
+        result = export(shipment.to_change(MODEL), shipment.folder, **options)
+    result = _without_twin(result)
     samples = shipment.arrays() if options["warmup"] is not None else None
-    fed = found.fed if samples is None else samples.fed
-    document = {**found.document(), "bytes": found.bytes, "fed": dict(fed)}
-    return Outcome(document, _written(shipment, found), why=why)
+    fed = result.fed if samples is None else samples.fed
+    document = {**result.document(), "bytes": result.bytes, "fed": dict(fed)}
+    return Outcome(document, _written(shipment, result), why=why)
 
 
 def _warmup(shipment: Shipment, callee: NamedModel) -> Any:
@@ -66,20 +66,20 @@ def _tuned(shipment: Shipment) -> RunConfig:
     return replace(load_tuned(path), engine=None) if path.exists() else RunConfig()
 
 
-def _without_twin(found: Exported) -> Exported:
+def _without_twin(exported: Exported) -> Exported:
     """Take the version back if an earlier one is the same, which a server may have loaded."""
-    written = digest_of_path(found.folder)
-    earlier = versions_in(found.folder.parent)
-    earlier.pop(found.version)
+    written = digest_of_path(exported.folder)
+    earlier = versions_in(exported.folder.parent)
+    earlier.pop(exported.version)
     number = next((n for n, folder in earlier.items() if digest_of_path(folder) == written), None)
     if number is None:
-        return found
-    shutil.rmtree(found.folder)
-    return replace(found, version=number, folder=found.folder.parent / str(number))
+        return exported
+    shutil.rmtree(exported.folder)
+    return replace(exported, version=number, folder=exported.folder.parent / str(number))
 
 
-def _written(shipment: Shipment, found: Exported) -> tuple[str, ...]:
-    paths = [found.folder, *found.manifests]
+def _written(shipment: Shipment, exported: Exported) -> tuple[str, ...]:
+    paths = [exported.folder, *exported.manifests]
     return tuple(str(path.relative_to(shipment.folder)) for path in paths)
 
 

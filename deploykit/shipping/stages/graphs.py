@@ -44,9 +44,9 @@ def _check(shipment: Shipment) -> Outcome:
     opened = None
     if not path_of(source) or _is_keras(source.model):  # it has no graph until it is frozen
         opened = open_model(source)
-    found = check(source if opened is None else opened.graph, allow_ops=how.allow_ops)
-    if found.error is not None:
-        raise found.error
+    result = check(source if opened is None else opened.graph, allow_ops=how.allow_ops)
+    if result.error is not None:
+        raise result.error
     graph, used = _compared(
         shipment,
         freeze,
@@ -56,7 +56,7 @@ def _check(shipment: Shipment) -> Outcome:
     )
     shipment.forget(FROZEN)
     model = graph.report.model
-    plain = found.document() | {
+    plain = result.document() | {
         "source": model.source,
         "sha256": model.sha256,
         "bytes": model.bytes,
@@ -118,8 +118,8 @@ def _calibrate(shipment: Shipment) -> Outcome:
     model, samples = shipment.opened(OPTIMIZED_FILE), shipment.samples("calibration")
     model.refuse_effects(shipment.how.allow_ops)
     with working("calibrate") as work, samples.named():
-        found, shipment.calibrated = calibrate_split(model.graph, samples, advance=work)
-    return Outcome({**found.document(), "fed": dict(samples.fed)})
+        result, shipment.calibrated = calibrate_split(model.graph, samples, advance=work)
+    return Outcome({**result.document(), "fed": dict(samples.fed)})
 
 
 def _quantize(shipment: Shipment) -> Outcome:

@@ -34,17 +34,17 @@ def _verify(shipment: Shipment) -> Outcome:
         options["input_range"] = how.input_range
     if shipment.in_8_bits:
         options["min_sqnr"] = RUN_BAR_DB  # the search held out samples, and kept more on these
-    found = verify(shipment.opened(FROZEN), shipment.opened(MODEL), **options)
-    if found.differs:
-        raise VerificationError("outputs-differ", source=shipment.path(MODEL), reason=found.reason)
-    document = found.document()
-    if not found.verified:
+    result = verify(shipment.opened(FROZEN), shipment.opened(MODEL), **options)
+    if result.differs:
+        raise VerificationError("outputs-differ", source=shipment.path(MODEL), reason=result.reason)
+    document = result.document()
+    if not result.verified:
         if not how.allow_unverified:
-            source, reason = shipment.path(MODEL), found.reason
+            source, reason = shipment.path(MODEL), result.reason
             raise by_calibration(
                 UnverifiedError("not-verified", source=source, reason=reason, advice=ADVICE)
             )
-        return Outcome(document, files, UNDECIDED, found.reason)
+        return Outcome(document, files, UNDECIDED, result.reason)
     return Outcome(document, files)
 
 
@@ -86,26 +86,26 @@ def _accuracy(shipment: Shipment) -> Outcome:
 
     how = shipment.how
     models = {AS_IT_CAME: shipment.opened(FROZEN), shipment.shipped_as: shipment.opened(MODEL)}
-    found = accuracy(
+    result = accuracy(
         models,
         shipment.samples("evaluation"),
         labels=how.labels,
         allow_ops=how.allow_ops,
     )
-    return Outcome(found.document())
+    return Outcome(result.document())
 
 
 def loses_too_much(shipment: Shipment) -> bool:
     """Say whether int8 that was chosen on earlier evaluation data loses too much on these."""
-    found, quantized = shipment.document("accuracy"), shipment.results["quantize"]
+    result, quantized = shipment.document("accuracy"), shipment.results["quantize"]
     is_searched = shipment.how.calibration is not None and shipment.in_8_bits
     is_new = quantized.kept and not shipment.results["accuracy"].kept
-    if not (found and is_searched and is_new) or shipment.document("quantize").get("stored_only"):
+    if not (result and is_searched and is_new) or shipment.document("quantize").get("stored_only"):
         return False
-    first, last = (found["models"][number].get("value") for number in (0, -1))
-    if found.get("metric") is None or first is None or last is None:
+    first, last = (result["models"][number].get("value") for number in (0, -1))
+    if result.get("metric") is None or first is None or last is None:
         return False
-    drop = last - first if found["metric"] in LOWER_IS_BETTER else first - last
+    drop = last - first if result["metric"] in LOWER_IS_BETTER else first - last
     return not float(drop) <= shipment.how.max_drop  # NaN loses too much
 
 

@@ -89,10 +89,10 @@ def _asked(
     if sample is None:
         return {**_NOT_ASKED, "request": said}
     began = time.monotonic()
-    found = predict(address, shipment.name, sample, signature=signature)
+    result = predict(address, shipment.name, sample, signature=signature)
     milliseconds = 1000 * (time.monotonic() - began)
     use = about(callee.graph).engine
-    tensors = {alias: callee.outputs[alias].name for alias in found.outputs
+    tensors = {alias: callee.outputs[alias].name for alias in result.outputs
                if alias in callee.outputs}  # fmt: skip
     own = call(
         "deploykit.transforms.engines.engine_session:run_once",
@@ -102,13 +102,13 @@ def _asked(
         {callee.inputs[alias].name: array for alias, array in sample.items()},
     )
     expected = dict(zip(tensors, own, strict=True))
-    if CLASSES in found.outputs and CLASSES not in callee.outputs and SCORES in expected:
-        expected[SCORES] = _best(expected[SCORES], found.outputs[SCORES].shape[-1])
-    difference = max((_difference(expected[a], found.outputs[a]) for a in tensors), default=None)
+    if CLASSES in result.outputs and CLASSES not in callee.outputs and SCORES in expected:
+        expected[SCORES] = _best(expected[SCORES], result.outputs[SCORES].shape[-1])
+    difference = max((_difference(expected[a], result.outputs[a]) for a in tensors), default=None)
     bar = CLOSE_8_BITS if shipment.in_8_bits else CLOSE
     return {
         "request": said,
-        "answer": _shown(found.document()["values"]),
+        "answer": _shown(result.document()["values"]),
         "milliseconds": round(milliseconds, 2),
         "agrees": None if difference is None else difference <= bar,
         "difference": difference,
@@ -119,13 +119,13 @@ def _asked(
 
 def _best(scores: Array, count: int) -> Array:
     """Return the highest scores of each sample, as a server gives them that names classes."""
-    found: Array = np.flip(np.sort(scores, axis=-1), axis=-1)[..., :count]
-    return found
+    array: Array = np.flip(np.sort(scores, axis=-1), axis=-1)[..., :count]
+    return array
 
 
 def _stored(shipment: Shipment, sample: Mapping[str, Array]) -> dict[str, Any]:
     """Write one sample to files, as the command line sends them; say how it names them."""
-    if any(each.dtype.kind not in "biuf" or each.nbytes > SAMPLE_BYTES for each in sample.values()):
+    if any(item.dtype.kind not in "biuf" or item.nbytes > SAMPLE_BYTES for item in sample.values()):
         return {"inputs": [], "files": []}
     files, inputs = [], []
     for number, (alias, array) in enumerate(sample.items()):
@@ -172,23 +172,23 @@ def _difference(expected: Array, got: Array) -> float:
         return float("inf")
     if expected.dtype.kind not in "fiuV":
         return 0.0 if np.array_equal(expected, got) else float("inf")
-    first, second = (each.astype(np.float64) for each in (expected, got))
+    first, second = (item.astype(np.float64) for item in (expected, got))
     if not np.array_equal(np.where(np.isfinite(first), 0, first),
                           np.where(np.isfinite(second), 0, second), equal_nan=True):  # fmt: skip
         return float("inf")  # NaN or Inf of one of them alone
-    first, second = (np.nan_to_num(each, posinf=0.0, neginf=0.0) for each in (first, second))
+    first, second = (np.nan_to_num(item, posinf=0.0, neginf=0.0) for item in (first, second))
     largest = max(float(np.abs(first).max(initial=0.0)), float(np.finfo(np.float32).tiny))
     return float(np.abs(first - second).max(initial=0.0)) / largest
 
 
 def _shown(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return types and shapes of an answer; of its values, the first few."""
-    found = {}
-    for alias, each in values.items():
-        rows = each["values"]
+    results = {}
+    for alias, item in values.items():
+        rows = item["values"]
         row = rows[0] if isinstance(rows, list) and rows else rows
-        found[alias] = {**each, "values": row[:10] if isinstance(row, list) else row}
-    return found
+        results[alias] = {**item, "values": row[:10] if isinstance(row, list) else row}
+    return results
 
 
 def _photo(shipment: Shipment, address: str) -> dict[str, Any]:
@@ -199,8 +199,8 @@ def _photo(shipment: Shipment, address: str) -> dict[str, Any]:
     path = next(filter(None, map(_photo_in, (how.evaluation, how.calibration))), None)
     if path is None:
         return {"photo": None}
-    found = predict(address, shipment.name, [str(path)])
-    best = found.classes[0][:3] if found.classes else None
+    result = predict(address, shipment.name, [str(path)])
+    best = result.classes[0][:3] if result.classes else None
     return {"photo": {"file": str(path), "classes": best}}
 
 

@@ -41,15 +41,15 @@ def _feeding(shipment: Shipment) -> dict[str, Any]:
 
 def _placement(shipment: Shipment) -> Outcome:
     how = shipment.how
-    found = placement(shipment.opened(MODEL), device=how.device, **_feeding(shipment))
-    return Outcome(found.document())
+    result = placement(shipment.opened(MODEL), device=how.device, **_feeding(shipment))
+    return Outcome(result.document())
 
 
 def _tune(shipment: Shipment) -> Outcome:
     how = shipment.how
     goal = "throughput" if how.goal == "throughput" else "latency"
     path = shipment.path(f"{TUNED}.part")
-    found = tune(
+    result = tune(
         shipment.opened(MODEL),
         goal=goal,
         budget=max(shipment.share, 0.3),
@@ -58,16 +58,16 @@ def _tune(shipment: Shipment) -> Outcome:
         **_feeding(shipment),
     )
     path.unlink()
-    document = shipment.in_output(found.document())
+    document = shipment.in_output(result.document())
     tuned = shipment.path(TUNED)
     tuned.unlink(missing_ok=True)
-    if _is_default(found.settings):
+    if _is_default(result.settings):
         why = "nothing is faster than the defaults for sure"
-        if found.undecided:
-            why += f"; {len(found.undecided)} of those tried may be, as times scatter too much"
-        return Outcome(document, (), UNDECIDED if found.undecided else DONE, why)
+        if result.undecided:
+            why += f"; {len(result.undecided)} of those tried may be, as times scatter too much"
+        return Outcome(document, (), UNDECIDED if result.undecided else DONE, why)
     try:
-        check_served(found.settings, TUNED, engines=ENGINES)
+        check_served(result.settings, TUNED, engines=ENGINES)
     except GraphError as error:
         return Outcome(document, why=f"not written for servers: {error}")
     write(tuned, [f"{json.dumps(document, indent=2, allow_nan=False)}\n".encode()], force=True)
@@ -91,20 +91,20 @@ def _benchmark(shipment: Shipment) -> Outcome:
     seconds = max(1.0, min(LONGEST, most))
 
     def measured() -> BenchmarkResult:
-        found = benchmark(
+        value = benchmark(
             models,
             settings,
             seconds=seconds,
             profile=_in_tensorflow(shipment),
             **_feeding(shipment),
         )
-        assert isinstance(found, BenchmarkResult)
-        return found
+        assert isinstance(value, BenchmarkResult)
+        return value
 
     again_minutes = (seconds + STARTING) * sum(map(len, settings.values())) / 60
-    found = less_loaded(measured, lambda: shipment.left > again_minutes + AFTER_MINUTES)
+    result = less_loaded(measured, lambda: shipment.left > again_minutes + AFTER_MINUTES)
     profiled = None if _in_tensorflow(shipment) else _profiled(shipment)
-    document: dict[str, Any] = {"models": found.document(), "profiled": profiled, "input": None}
+    document: dict[str, Any] = {"models": result.document(), "profiled": profiled, "input": None}
     why = _input(shipment, document)
     return Outcome(document, why=why)
 
@@ -113,12 +113,12 @@ def less_loaded(
     measured: Callable[[], BenchmarkResult], has_time: Callable[[], bool]
 ) -> BenchmarkResult:
     """Return a result; on a loaded machine the less loaded one of two, where there is time."""
-    found = measured()
-    if found.conditions is None or not found.conditions.busy or not has_time():
-        return found
+    result = measured()
+    if result.conditions is None or not result.conditions.busy or not has_time():
+        return result
     again = measured()
-    if again.conditions is None or again.conditions.foreign_cores > found.conditions.foreign_cores:
-        return found
+    if again.conditions is None or again.conditions.foreign_cores > result.conditions.foreign_cores:
+        return result
     return again
 
 
@@ -142,22 +142,22 @@ def _profiled(shipment: Shipment) -> dict[str, Any]:
     """Return where the time of the float graphs goes in TensorFlow, as no other engine tells it."""
     floats = {AS_IT_CAME: FROZEN, OPTIMIZED: OPTIMIZED_FILE}
     models = {name: shipment.opened(path) for name, path in floats.items()}
-    found = benchmark(
+    result = benchmark(
         models, engine=TENSORFLOW, seconds=PROFILE_SECONDS, profile=True, **_feeding(shipment)
     )
-    assert isinstance(found, BenchmarkResult)
-    return found.document()
+    assert isinstance(result, BenchmarkResult)
+    return result.document()
 
 
 def _input(shipment: Shipment, document: dict[str, Any]) -> str:
     """Measure the model behind files, fed and through tf.data; return why not, in words."""
     how = shipment.how
-    data = next((each for each in (how.evaluation, how.calibration) if is_folder(each)), None)
+    data = next((item for item in (how.evaluation, how.calibration) if is_folder(item)), None)
     if data is None:
         return "tf.data is not measured: the samples are arrays, and no files that it could read"
     is_ours = _in_tensorflow(shipment)
     try:
-        found = benchmark(
+        result = benchmark(
             shipment.opened(MODEL if is_ours else OPTIMIZED_FILE),
             data=data,
             preprocess=how.preprocess,
@@ -166,8 +166,8 @@ def _input(shipment: Shipment, document: dict[str, Any]) -> str:
         )
     except Error as error:
         return f"tf.data is not measured: {error}"
-    assert isinstance(found, InputResult)
-    document["input"] = found.document()
+    assert isinstance(result, InputResult)
+    document["input"] = result.document()
     return "" if is_ours else "fed and through tf.data, TensorFlow computes the optimized graph"
 
 

@@ -125,9 +125,9 @@ def compared_in(
     if feeds is None:
         return EngineCheck(not_compared=reason)
     with ExitStack() as stack:
-        found = [
-            stack.enter_context(closing(each))
-            for each in (
+        results = [
+            stack.enter_context(closing(item))
+            for item in (
                 _InChild("TensorFlow", _TENSORFLOW, graph),
                 _InChild("OpenVINO", _OPENVINO, graph, compiling),
             )
@@ -136,7 +136,7 @@ def compared_in(
         if float_graph is not None:
             floats = _InChild("TensorFlow", _TENSORFLOW, float_graph)
             stack.enter_context(closing(floats))
-        return compared(graph, (found[0], found[1]), feeds, bar_of(graph, compiling), floats)
+        return compared(graph, (results[0], results[1]), feeds, bar_of(graph, compiling), floats)
 
 
 def bar_of(graph: Graph, compiling: Compiling = DEFAULT) -> QualityBar:
@@ -173,7 +173,7 @@ def compared(
         return EngineCheck(not_compared=f"TensorFlow cannot run it on {left_out[0]}")
     behind = choices(graph).outputs
     bars: Bars = {name: _bar(graph, name, bar) for name in graph.outputs}
-    judged: Bars = {name: None if name in behind else each for name, each in bars.items()}
+    judged: Bars = {name: None if name in behind else item for name, item in bars.items()}
     takes_empty = True
     if cases[-1].is_row and (why := _not_empty(graph, engine, cases[-1], bars)):
         takes_empty = False
@@ -182,10 +182,10 @@ def compared(
     answered = list[Answered]()
     for case in cases:
         try:
-            found = case_of(graph, engine, case.feeds)
+            result = case_of(graph, engine, case.feeds)
         except Error as error:
             return _failed(error, case, bool(answered))
-        answered.append(Answered(case.batch, case.expected, found.expected))
+        answered.append(Answered(case.batch, case.expected, result.expected))
     said = departure(answered, bars)
     if said and behind:
         said = departure(answered, judged) or _around_choices(graph, runners, cases, bar)
@@ -205,10 +205,10 @@ def compared(
 def _not_empty(graph: Graph, engine: GraphRunner, case: EngineCase, bars: Bars) -> str:
     """Return why an engine cannot compute an empty batch, or an empty string."""
     try:
-        found = case_of(graph, engine, case.feeds)
+        result = case_of(graph, engine, case.feeds)
     except Error as error:
         return str(error)
-    return departure([Answered(0, case.expected, found.expected)], bars)
+    return departure([Answered(0, case.expected, result.expected)], bars)
 
 
 def _failed(error: Error, case: EngineCase, has_answered: bool) -> EngineCheck:
@@ -231,21 +231,21 @@ def _around_choices(
     bar: QualityBar,
 ) -> str:
     """Return where an engine departs in front of choices, or behind them from the same values."""
-    found = choices(graph)
-    behind = [name for name in graph.outputs if name in found.outputs]
+    result = choices(graph)
+    behind = [name for name in graph.outputs if name in result.outputs]
     for case in cases:
         if not case.batch:
             continue  # nothing to choose from
         try:
-            first, second = (each.run(found.tensors, case.feeds) for each in runners)
-            sides = [dict(zip(found.tensors, each, strict=True)) for each in (first, second)]
+            first, second = (runner.run(result.tensors, case.feeds) for runner in runners)
+            sides = [dict(zip(result.tensors, item, strict=True)) for item in (first, second)]
             said = departure(
                 [Answered(case.batch, sides[0], sides[1])],
-                {name: _bar(graph, name, bar) for name in found.tensors},
+                {name: _bar(graph, name, bar) for name in result.tensors},
             )
             fed = case.feeds | sides[0]
-            first, second = (each.run(behind, fed) for each in runners)
-            sides = [dict(zip(behind, each, strict=True)) for each in (first, second)]
+            first, second = (runner.run(behind, fed) for runner in runners)
+            sides = [dict(zip(behind, item, strict=True)) for item in (first, second)]
             said = said or departure(
                 [Answered(case.batch, sides[0], sides[1])],
                 dict.fromkeys(behind, FLOAT_BAR),
@@ -274,17 +274,17 @@ def _lost(
 ) -> str:
     """Return by how much an engine lies farther from the float graph than TensorFlow does."""
     sides: tuple[list[Answered], list[Answered]] = ([], [])
-    for case, each in zip(cases, answered, strict=True):
+    for case, item in zip(cases, answered, strict=True):
         if case.batch:
             expected = case_of(graph, floats, case.feeds).expected
-            sides[0].append(Answered(case.batch, expected, each.expected))
-            sides[1].append(Answered(case.batch, expected, each.found))
-    kept, found = (signal_to_noise(side, bars) for side in sides)
-    for name, db in found.items():
-        if db < min(kept[name] - MOST_LOST_DB, _ENOUGH_DB):
+            sides[0].append(Answered(case.batch, expected, item.expected))
+            sides[1].append(Answered(case.batch, expected, item.found))
+    retained, result = (signal_to_noise(side, bars) for side in sides)
+    for name, db in result.items():
+        if db < min(retained[name] - MOST_LOST_DB, _ENOUGH_DB):
             return (
                 f"output '{name}': {db:.1f} dB to the answers of the float model, where TensorFlow "
-                f"keeps {kept[name]:.1f} dB; at most {MOST_LOST_DB:g} dB may be lost"
+                f"keeps {retained[name]:.1f} dB; at most {MOST_LOST_DB:g} dB may be lost"
             )
     return ""
 
@@ -301,12 +301,12 @@ class _InChild:
     def run(self, fetches: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
         """Return the values of tensors; whatever ended the child is an Error."""
         try:
-            found: list[Array] = self._worker.ask("run", list(fetches), dict(feeds))
+            arrays: list[Array] = self._worker.ask("run", list(fetches), dict(feeds))
         except (CrashError, LimitError):
             self._worker.close()
             self._worker = self._started()
             raise
-        return found
+        return arrays
 
     def _started(self) -> Worker:
         """Start it with the system's own memory: OpenVINO dies of what is put in its place."""

@@ -88,12 +88,12 @@ def _of_samples(graph: Graph, samples: Dataset) -> EngineFeeds:
 
 def _batched(graph: Graph, feed: Mapping[str, Array], count: int) -> frozenset[str]:
     """Return the inputs whose first size is open, where all of them hold so many samples."""
-    found = set()
+    results = set()
     for tensor, array in feed.items():
         shape = type_and_shape(graph, tensor)[1]
         if (shape is None or (shape and shape[0] < 0)) and array.ndim and len(array) == count:
-            found.add(tensor)
-    return frozenset(found)
+            results.add(tensor)
+    return frozenset(results)
 
 
 def _sliced(feed: Mapping[str, Array], batched: frozenset[str], rows: slice) -> Feed:
@@ -105,9 +105,9 @@ def _sliced(feed: Mapping[str, Array], batched: frozenset[str], rows: slice) -> 
 
 def made_up_range(graph: Graph) -> tuple[float, float]:
     """Return the range of made-up floats: that of photos, where it is known."""
-    said = (wanted_from(each) for each in about(graph).photos.values() if each)
-    found = next((each.range for each in said if each is not None), SIGNED)
-    return found.low, found.high
+    said = (wanted_from(photo) for photo in about(graph).photos.values() if photo)
+    range_ = next((item.range for item in said if item is not None), SIGNED)
+    return range_.low, range_.high
 
 
 class GraphRunner(Protocol):
@@ -203,19 +203,19 @@ def differs_when_split(
 
     GraphError: TensorFlow cannot run the graph on them.
     """
-    model, outputs = [normal(each) for each in model], [normal(each) for each in outputs]
+    model, outputs = [normal(item) for item in model], [normal(output) for output in outputs]
     every = list(dict.fromkeys([*model, *outputs]))
-    behind = [each for each in every if each not in model]
+    behind = [item for item in every if item not in model]
     if not behind:
         return ""
     content = b"".join(graph.serialized())
     session = "deploykit.transforms.runtime.session:Session"
     with closing(Worker(session, content, runs="TensorFlow")) as worker:
-        for case in (each for each in cases if each.batch):
+        for case in (case for case in cases if case.batch):
             whole = dict(zip(every, worker.ask("run", every, dict(case.feeds)), strict=True))
             given = {name: whole[name] for name in model}
-            found: list[Array] = worker.ask("run", behind, given)
-            for name, array in zip(behind, found, strict=True):
+            arrays: list[Array] = worker.ask("run", behind, given)
+            for name, array in zip(behind, arrays, strict=True):
                 floats = array.dtype.kind in "fc"
                 if not np.array_equal(array, whole[name], equal_nan=floats):
                     return f"'{name}' at batch {case.batch} depends on more than the model's output"

@@ -38,9 +38,10 @@ def unfit(graph: Graph) -> str:
     for name, op in ops_of(graph):
         if _DRAWS.fullmatch(op):
             return f"node '{name}' ({op}) draws random numbers, so no two engines give the same"
-    if (found := _product(graph)) is not None:
+    if (result := _product(graph)) is not None:
         return (
-            f"node '{found.name}' ({found.op}) multiplies {found.attr('T')} that depend on what is "
+            f"node '{result.name}' ({result.op}) multiplies {result.attr('T')} that depend on "
+            "what is "
             "fed, but OpenVINO computes whole numbers in 32 bits"
         )
     return ""

@@ -60,7 +60,7 @@ def choices(graph: Graph) -> Choices:
     computed = live & graph.descendants(map(producer_name, graph.inputs), control=False)
     depths = conditional_depths(graph)
     behind = graph.descendants(_roots(graph, computed, depths), control=False) & live
-    outputs = frozenset(each for each in graph.outputs if producer_name(each) in behind)
+    outputs = frozenset(output for output in graph.outputs if producer_name(output) in behind)
     fed = {normal(tensor) for tensor in graph.inputs}
     edges: dict[tuple[str, int], str] = {}
     waiting = list(behind)
@@ -85,16 +85,16 @@ def paired_choices(reference: Graph, result: Graph) -> tuple[list[tuple[str, str
 
     Both are empty where a result does not make its choices with the same nodes.
     """
-    found = choices(reference)
+    value = choices(reference)
     pairs: dict[str, str] = {}
-    for (name, place), tensor in found.edges.items():
+    for (name, place), tensor in value.edges.items():
         if name in result and result[name].op == reference[name].op:
             other = normal(result[name].data_inputs[place])
             if _type(result, other) == _type(reference, tensor):
                 pairs.setdefault(tensor, other)
-    if set(pairs) != set(found.tensors):
+    if set(pairs) != set(value.tensors):
         return [], frozenset()
-    return list(pairs.items()), found.outputs
+    return list(pairs.items()), value.outputs
 
 
 def _type(graph: Graph, tensor: str) -> str | None:

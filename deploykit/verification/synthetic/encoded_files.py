@@ -91,16 +91,16 @@ def wav(random: "np.random.Generator", samples: int = SOUND, channels: int = 1) 
 
 def example(features: Mapping[str, Array]) -> bytes:
     """Return a tf.train.Example with values by name: strings, whole numbers or floats."""
-    found = Example()
+    result = Example()
     for name, array in features.items():
-        feature, values = found.features.feature[name], array.ravel().tolist()
+        feature, values = result.features.feature[name], array.ravel().tolist()
         if array.dtype.kind == "O":
             feature.bytes_list.value.extend(values)
         elif array.dtype.kind == "f":
             feature.float_list.value.extend(values)
         else:
             feature.int64_list.value.extend(values)
-    content: bytes = found.SerializeToString(deterministic=True)
+    content: bytes = result.SerializeToString(deterministic=True)
     return content
 
 

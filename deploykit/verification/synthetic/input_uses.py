@@ -149,7 +149,7 @@ def sparse_triples(node: Node) -> Iterator[tuple[int, int | None, int]]:
     """
     ports = input_ports(node, op_defs()[node.op])
     indices, values, shapes = (
-        [port for name, found in ports.items() if name in names for port in found]
+        [port for name, result in ports.items() if name in names for port in result]
         for names in (_INDICES, _VALUES, _SHAPES)
     )
     if len(indices) == len(shapes):
@@ -191,9 +191,9 @@ def _results(node: Node, port: int) -> Iterator[str]:
     """Yield the outputs of a node that hold the values which it reads in a place."""
     if node.op not in _PASSING:
         return
-    taken, given = _PASSING[node.op]
+    used, given = _PASSING[node.op]
     last = len(node.data_inputs) - 1
-    if port not in taken or (node.op == "ConcatV2" and port == last):
+    if port not in used or (node.op == "ConcatV2" and port == last):
         return
     if node.op == "IdentityN":
         yield tensor_name(node.name, port)

@@ -71,63 +71,63 @@ _COMPARING = frozenset({"Greater", "GreaterEqual", "Less", "LessEqual"})
 
 def limits(reading: list[Use], sizes: Sizes) -> Allowed:
     """Return the limits of a tensor by what reads it."""
-    found = Allowed()
+    allowed = Allowed()
     for use in reading:
         try:
-            found = _limited(use, found, sizes)
+            allowed = _limited(use, allowed, sizes)
         except (Error, ArithmeticError, IndexError, TypeError, ValueError):
             continue  # a node that TensorFlow would refuse
-    return found
+    return allowed
 
 
-def whole_numbers(shape: tuple[int, ...], found: Allowed, random: "np.random.Generator") -> Array:
+def whole_numbers(shape: tuple[int, ...], allowed: Allowed, random: "np.random.Generator") -> Array:
     """Return numbers of this shape within limits."""
-    if found.order == "shape":
+    if allowed.order == "shape":
         return np.where(np.arange(int(np.prod(shape))).reshape(shape) == 0, -1, 1)
-    if found.order == "splits" and len(shape) == 1:  # of as many values
+    if allowed.order == "splits" and len(shape) == 1:  # of as many values
         return np.linspace(0, shape[0], shape[0]).round().astype(np.int64)
-    if found.order == "rows" and len(shape) == 2 and shape[1]:
-        side = max(found.high + 1, int(np.ceil(shape[0] ** (1 / shape[1]))))
-        sides = *(side,) * (shape[1] - 1), min(found.last or side, side)
+    if allowed.order == "rows" and len(shape) == 2 and shape[1]:
+        side = max(allowed.high + 1, int(np.ceil(shape[0] ** (1 / shape[1]))))
+        sides = *(side,) * (shape[1] - 1), min(allowed.last or side, side)
         places = np.linspace(0, np.prod(sides) - 1, shape[0]).astype(np.int64)
         rows: Array = np.stack(np.unravel_index(places, sides), axis=-1)
         return rows
-    values = random.integers(found.low, found.high, shape, endpoint=True)
-    if found.last and values.ndim == 1:
-        values[-1] = found.last
-    return np.sort(values, axis=0) if found.order and values.ndim else values
+    values = random.integers(allowed.low, allowed.high, shape, endpoint=True)
+    if allowed.last and values.ndim == 1:
+        values[-1] = allowed.last
+    return np.sort(values, axis=0) if allowed.order and values.ndim else values
 
 
-def _limited(use: Use, found: Allowed, sizes: Sizes) -> Allowed:
+def _limited(use: Use, allowed: Allowed, sizes: Sizes) -> Allowed:
     node, port, op = use.node, use.port, use.node.op
     is_last = port == len(node.data_inputs) - 1
     plain = _PLAIN.get((op, port)) or (_PLAIN.get((op, -1)) if is_last else None)
     if plain is not None:
-        return found.within(*plain)
+        return allowed.within(*plain)
     if op == "Reshape" and port == 1:
         is_one = any(step.op in ("Pack", "ConcatV2") for step in use.steps())
-        return found.within(SIDE, SIDE) if is_one else found.within(0, SHORT, "shape")
+        return allowed.within(SIDE, SIDE) if is_one else allowed.within(0, SHORT, "shape")
     if op in _COMPARING:
-        return _compared(use, found, sizes)
+        return _compared(use, allowed, sizes)
     if _is_row_splits(use):
-        return replace(found.within(0, LARGEST), order="splits")
+        return replace(allowed.within(0, LARGEST), order="splits")
     if (op, port) in _LENGTHS:
         place, axis = _LENGTHS[op, port]
         size = _size(use, place, node.attr("seq_dim", axis), sizes)
-        return found.within(1, SHORT if size is None else size)
+        return allowed.within(1, SHORT if size is None else size)
     if op.startswith("Segment") and port == 1:
-        return found.within(0, SHORT, "sorted")
+        return allowed.within(0, SHORT, "sorted")
     if op.startswith("SparseSegment") and port:
         rows = _size(use, 0, 0, sizes)
         high = SHORT if port == 2 or rows is None else rows - 1
-        return found.within(0, high, "sorted" if port == 2 else "")
+        return allowed.within(0, high, "sorted" if port == 2 else "")
     if reads_sparse(node):
-        found = _sparse(use, found, sizes)
+        allowed = _sparse(use, allowed, sizes)
     rows = _rows(use, sizes)
-    return found if rows is None else _shifted(use, found, rows)
+    return allowed if rows is None else _shifted(use, allowed, rows)
 
 
-def _shifted(use: Use, found: Allowed, rows: int) -> Allowed:
+def _shifted(use: Use, allowed: Allowed, rows: int) -> Allowed:
     """Return limits so that numbers that are added to constants on the way are below `rows`."""
     low, high = 0, rows - 1
     for node in use.steps():
@@ -138,7 +138,7 @@ def _shifted(use: Use, found: Allowed, rows: int) -> Allowed:
             if node.op == "Sub":
                 least, most = -most, -least
             low, high = low - least, high - most
-    return found.within(low, max(low, high))
+    return allowed.within(low, max(low, high))
 
 
 def _rows(use: Use, sizes: Sizes) -> int | None:
@@ -167,44 +167,44 @@ def _rows(use: Use, sizes: Sizes) -> int | None:
     return None
 
 
-def _compared(use: Use, found: Allowed, sizes: Sizes) -> Allowed:
+def _compared(use: Use, allowed: Allowed, sizes: Sizes) -> Allowed:
     """Return limits for numbers that are compared with the places of a sequence."""
     other = use.node.data_inputs[1 - use.port]
     scope, tensor = use.scope.resolved(other)
     if other[:1] == "@":  # the body of a loop, which counts
-        return found.within(1, SHORT)
+        return allowed.within(1, SHORT)
     for _ in range(4):
         if producer_name(tensor) not in scope.graph:
-            return found
+            return allowed
         node = scope.graph.producer(tensor)
         constant = scope.constant(tensor)
         if node.op in _IN_A_LOOP:
-            return found.within(1, SHORT)
+            return allowed.within(1, SHORT)
         if constant is not None:
             value = constant.value.reshape(-1)
             is_count = value.size > 1 and np.array_equal(value, np.arange(value.size))
-            return found.within(1, value.size) if is_count else found
+            return allowed.within(1, value.size) if is_count else allowed
         if node.op == "Range":
             size = (sizes(node.name) or (-1,))[0] if scope.caller is None else -1
-            return found.within(1, size if size > 0 else SHORT)
+            return allowed.within(1, size if size > 0 else SHORT)
         if node.op not in ("Cast", "ExpandDims", "Identity", "Reshape", "Tile"):
-            return found
+            return allowed
         tensor = node.data_inputs[0]
-    return found
+    return allowed
 
 
-def _sparse(use: Use, found: Allowed, sizes: Sizes) -> Allowed:
+def _sparse(use: Use, allowed: Allowed, sizes: Sizes) -> Allowed:
     """Return limits for the indices of values in a sparse tensor, or for its dense shape."""
     for indices, _, shape in sparse_triples(use.node):
         if use.port not in (indices, shape):
             continue
-        found = replace(found, last=found.last or _last_axis(use, sizes))
+        allowed = replace(allowed, last=allowed.last or _last_axis(use, sizes))
         if use.port == shape:
-            return found.within(SIDE, SIDE)
+            return allowed.within(SIDE, SIDE)
         constant = use.constant(shape)
         side = SIDE if constant is None else int(constant.value.min())
-        return replace(found.within(0, min(side, SIDE) - 1), order="rows")
-    return found
+        return replace(allowed.within(0, min(side, SIDE) - 1), order="rows")
+    return allowed
 
 
 def _last_axis(use: Use, sizes: Sizes) -> int:

@@ -91,8 +91,8 @@ class OpenSizes:
                     self._found.pop(name, None)
         for parts, whole in reversed(self._sums):
             self._share([self._root(part) for part in parts], self._root(whole))
-        for sizes, wanted in self._products:
-            self._divide([self._root(size) for size in sizes], wanted)
+        for sizes, expected in self._products:
+            self._divide([self._root(size) for size in sizes], expected)
 
     def shapes(self, batch: int, other: int) -> dict[str, Shape]:
         """Return a shape for each input, the first axis of `batch`, where nothing says more.
@@ -137,14 +137,14 @@ class OpenSizes:
 
     def _shape(self, tensor: str, rank: int | None = None) -> Shape | None:
         """Return a tensor's shape; an input of unknown rank gets the rank that a reader needs."""
-        found = self._found.get(tensor)
-        if isinstance(found, str):
-            if self._inputs[found] is None and rank is not None:
-                self._inputs[found] = tuple(self._new() for _ in range(rank))
-            found = self._inputs[found]
-        if found is None:
-            found = self._known.shape(tensor)
-        return None if found is None else tuple(map(self._root, found))
+        value = self._found.get(tensor)
+        if isinstance(value, str):
+            if self._inputs[value] is None and rank is not None:
+                self._inputs[value] = tuple(self._new() for _ in range(rank))
+            value = self._inputs[value]
+        if value is None:
+            value = self._known.shape(tensor)
+        return None if value is None else tuple(map(self._root, value))
 
     def _visit(self, node: Node) -> None:
         name, op, tensors = node.name, node.op, node.data_inputs
@@ -199,8 +199,8 @@ class OpenSizes:
     def _product(self, node: Node) -> None:
         shapes = [self._shape(tensor) for tensor in node.data_inputs[:2]]
         ranks = [None if s is None else len(s) for s in shapes]
-        wanted = 2 if node.op == "MatMul" else ranks[0] or ranks[1] or 2
-        a, b = (self._shape(tensor, wanted) for tensor in node.data_inputs[:2])
+        expected = 2 if node.op == "MatMul" else ranks[0] or ranks[1] or 2
+        a, b = (self._shape(tensor, expected) for tensor in node.data_inputs[:2])
         if not a or not b:
             return
         turned = [
@@ -242,11 +242,11 @@ class OpenSizes:
         rank = len(shapes[0])
         axis = range(rank)[int(constant.value)]
         ranked = [s for tensor in parts if (s := self._shape(tensor, rank)) and len(s) == rank]
-        for each in ranked:
+        for entry in ranked:
             for at in range(rank):
                 if at != axis:
-                    self._equal(ranked[0][at], each[at])
-        joined = [self._root(each[axis]) for each in ranked]
+                    self._equal(ranked[0][at], entry[at])
+        joined = [self._root(item[axis]) for item in ranked]
         result = [*map(self._root, ranked[0])]
         if len(ranked) < len(parts) or -1 in joined:
             result[axis] = -1
@@ -287,21 +287,21 @@ class OpenSizes:
     def _share(self, parts: Sequence[int], whole: int) -> None:
         """Bind the open parts of a size, all alike, where the whole is known."""
         is_open = [part for part in parts if part < -1]
-        each, rest = divmod(whole - sum(part for part in parts if part >= 0), len(is_open) or 1)
-        if whole >= 0 and each > 0 and not rest:
+        item, rest = divmod(whole - sum(part for part in parts if part >= 0), len(is_open) or 1)
+        if whole >= 0 and item > 0 and not rest:
             for part in is_open:
-                self._equal(part, each)
+                self._equal(part, item)
 
-    def _divide(self, sizes: Sequence[int], wanted: int) -> None:
+    def _divide(self, sizes: Sequence[int], expected: int) -> None:
         """Bind what is open so that there are so many elements, equal sizes where several are."""
         is_open = [size for size in sizes if size < -1]
         rest = math.prod(size for size in sizes if size >= 0)
-        if not is_open or -1 in sizes or not rest or wanted % rest:
+        if not is_open or -1 in sizes or not rest or expected % rest:
             return
-        each = round((wanted // rest) ** (1 / len(is_open)))
-        if each ** len(is_open) * rest == wanted:
+        item = round((expected // rest) ** (1 / len(is_open)))
+        if item ** len(is_open) * rest == expected:
             for size in is_open:
-                self._equal(size, each)
+                self._equal(size, item)
 
     def _ranked(self, node: Node) -> None:
         """Give an input whose rank nothing told before the least that a reader takes."""
@@ -323,7 +323,7 @@ class OpenSizes:
         if node.op == "Transpose" and constants[1] is not None:
             shapes[0] = self._shape(node.data_inputs[0], constants[1].value.size)
         values = [
-            each.value if each is not None and place and each.value.dtype.kind == "i" else None
-            for place, each in enumerate(constants)
+            item.value if item is not None and place and item.value.dtype.kind == "i" else None
+            for place, item in enumerate(constants)
         ]
         self._found[node.name] = RULES[node.op](node, shapes, values)

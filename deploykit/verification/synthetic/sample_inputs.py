@@ -94,9 +94,9 @@ def made_up_shapes(
     graph: Graph, shapes: Shaped, other: Graph | None = None
 ) -> dict[str, tuple[int, ...]]:
     """Return a shape for each input of a graph; `made_up_feeds` says from what."""
-    wanted = asked_for(graph, shapes)
+    expected = asked_for(graph, shapes)
     pairs = paired_inputs(graph, other) if other is not None else None
-    known = {t: wanted.get(t, _declared(graph, t)) for t in graph.inputs}
+    known = {t: expected.get(t, _declared(graph, t)) for t in graph.inputs}
     if other is not None and pairs:
         theirs = OpenSizes(other, {t: _declared(other, t) for t in pairs.values()}).found()
         for tensor, its in pairs.items():
@@ -113,13 +113,13 @@ def made_up_shapes(
 def _longest_frame(graph: Graph) -> int:
     """Return how many samples of a signal the longest Fourier transform reads; 0: there is none."""
     lengths = [graph.constant(n.data_inputs[1]) for n in graph if n.op in ("IRFFT", "RFFT")]
-    return max((int(each.value.max()) for each in lengths if each is not None), default=0)
+    return max((int(length.value.max()) for length in lengths if length is not None), default=0)
 
 
 def asked_for(graph: Graph, shapes: Shaped) -> dict[str, tuple[int, ...]]:
     """Return sizes by input. GraphError: a name is no input's, or sizes contradict the graph's."""
     inputs = {tensor.removesuffix(":0"): tensor for tensor in graph.inputs}
-    found = {}
+    results = {}
     for name, given in shapes.items():
         tensor = inputs.get(name.removesuffix(":0"))
         if tensor is None:
@@ -132,8 +132,8 @@ def asked_for(graph: Graph, shapes: Shaped) -> dict[str, tuple[int, ...]]:
             raise GraphError(
                 "input-size-fixed", name=name, shape=listed(declared, "?"), got=listed(given, "?")
             )
-        found[tensor] = tuple(given)
-    return found
+        results[tensor] = tuple(given)
+    return results
 
 
 def listed(sizes: Sequence[int], unknown: str) -> str:
@@ -179,9 +179,9 @@ class MadeUp:
         reading = [] if self._inside > 1 else list(uses(graph, tensor))
         if dtype.kind == "O":
             self._inside += 1  # what is inside of an Example may hold no further one
-            found = strings(shape, meaning(reading, self._of), random)
+            result = strings(shape, meaning(reading, self._of), random)
             self._inside -= 1
-            return found
+            return result
         bound = limits(reading, self._shape_of)
         if dtype.kind in "iu":
             keys = _keys(reading)

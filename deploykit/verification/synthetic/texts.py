@@ -78,8 +78,8 @@ def meaning(uses: Sequence[Use], values: Values) -> Meaning:
 def _separator(split: Change) -> bytes:
     """Return what a StringSplit cuts at; the older op takes each character of it."""
     constant = split.constant(1)
-    found = b" " if constant is None else bytes(constant.value.reshape(-1)[0])
-    return found[:1] if split.node.op == "StringSplit" else found or b" "
+    result = b" " if constant is None else bytes(constant.value.reshape(-1)[0])
+    return result[:1] if split.node.op == "StringSplit" else result or b" "
 
 
 def _width(use: Use, uses: Sequence[Use]) -> int:
@@ -87,16 +87,16 @@ def _width(use: Use, uses: Sequence[Use]) -> int:
     if use.node.op != "StringToNumber":
         return 0
     after = uses_of(use.scope.graph, tensor_name(use.node.name, 0))
-    cut = (each for each in uses if any(n.op.startswith("StringSplit") for n in each.steps()))
-    for each in (*after, *cut):
-        constant = each.constant(1) if each.port == 0 else None
+    cut = (use for use in uses if any(n.op.startswith("StringSplit") for n in use.steps()))
+    for item in (*after, *cut):
+        constant = item.constant(1) if item.port == 0 else None
         if constant is None:
             continue
-        if each.node.op == "Reshape":
+        if item.node.op == "Reshape":
             sizes = constant.value.reshape(-1)
             return int(np.prod(sizes[sizes > 0]))
-        if each.is_first_factor:
-            return constant.shape[each.rows_axis]
+        if item.is_first_factor:
+            return constant.shape[item.rows_axis]
     return 4
 
 
@@ -222,7 +222,7 @@ def _line(use: Use, values: Values) -> bytes:
     for place, (column, type_) in enumerate(zip(chosen, types, strict=False)):
         (value,) = _found(use.scope, tensor_name(node.name, place), type_, (1,), values).tolist()
         columns[column] = value.decode(errors="replace") if type_ == "string" else str(value)
-    text = [json.dumps(each) if set(each) & set(',"\n') else each for each in columns]
+    text = [json.dumps(column) if set(column) & set(',"\n') else column for column in columns]
     return str(node.attr("field_delim", ",")).join(text).encode()
 
 
@@ -260,14 +260,14 @@ def _sparse(use: Use) -> list[tuple[str, str, str, tuple[int, ...]]]:
     """Return the features with any number of values, of which there are two each."""
     node = use.node
     outputs = output_ports(node, op_defs()[node.op])
-    found: list[tuple[str, str, str, tuple[int, ...]]] = []
+    names: list[tuple[str, str, str, tuple[int, ...]]] = []
     for kind, attr, output in (("sparse", "sparse_types", "sparse_values"),
                                ("ragged", "ragged_value_types", "ragged_values")):  # fmt: skip
         types = node.attr(attr) or []
         ports = outputs.get(output, range(0))
         for key, port, type_ in zip(_keys(use, kind), ports, types, strict=False):
-            found.append((key, tensor_name(node.name, port), type_, (2,)))
-    return found
+            names.append((key, tensor_name(node.name, port), type_, (2,)))
+    return names
 
 
 def _keys(use: Use, kind: str) -> list[str]:

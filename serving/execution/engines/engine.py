@@ -136,11 +136,11 @@ class Deadlines:
         with self._changed:
             while True:
                 now, self._wakes = time.monotonic(), math.inf
-                for each in self._all:
-                    if each.due <= now:
-                        each.over = True
-                        each.end()
-                    self._wakes = min(self._wakes, max(each.due, now + _AGAIN))
+                for item in self._all:
+                    if item.due <= now:
+                        item.over = True
+                        item.end()
+                    self._wakes = min(self._wakes, max(item.due, now + _AGAIN))
                 rest = self._wakes - now
                 self._changed.wait(None if rest == math.inf else min(rest, threading.TIMEOUT_MAX))
 

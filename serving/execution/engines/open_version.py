@@ -45,39 +45,43 @@ def open_version(folder: Path, name: str, version: int, loading: Loading) -> Ser
     meta = read_meta_graph(folder)
     signatures = signatures_of(meta)
     engines: dict[str, Engine] = {}
-    if (found := _openvino(folder, signatures, loading)) is not None:
-        engines |= {name: found for name in found.signatures if name in signatures}
-    left = {each: signatures[each] for each in signatures if each not in engines}
+    if (result := _openvino(folder, signatures, loading)) is not None:
+        engines |= {name: result for name in result.signatures if name in signatures}
+    left = {
+        signature: signatures[signature] for signature in signatures if signature not in engines
+    }
     if left and engines and not is_installed(TENSORFLOW):
         words = "%s: TensorFlow is not installed, so signatures that need it are refused: %s"
         logger.warning(words, folder, ", ".join(left))
         engines |= dict.fromkeys(left, MissingEngine())
-        for signature, each in left.items():
-            signatures[signature] = replace(each, unavailable=reason())
+        for signature, item in left.items():
+            signatures[signature] = replace(item, unavailable=reason())
         left = {}
     if not left:
-        parts = BatchParts(signatures, (), [n for n, each in engines.items() if each.spreads])
+        parts = BatchParts(signatures, (), [n for n, item in engines.items() if item.spreads])
         return Servable(folder, name, version, signatures, engines, QuickCalls(meta), parts)
     try:
         start_tensorflow()
         check_safe(meta, folder, loading.allow_ops)
         traits = Traits.of(meta, left)
-        models = {} if found is None else {name: found.signature(name) for name in found.signatures}
+        models = (
+            {} if result is None else {name: result.signature(name) for name in result.signatures}
+        )
         split = split_signatures(meta, left, models)
-        whole = {name: each for name, each in left.items() if name not in split}
+        whole = {name: item for name, item in left.items() if name not in split}
         apart = _unmixed(meta, whole, traits) if loading.slots > 1 else ()
         quick = QuickCalls(meta, traits.photos)
         del meta  # it holds the weights, and so does a session
         engine = TensorFlowEngine(folder, left, traits, loading)
     except BaseException:
-        if found is not None:
-            found.close()
+        if result is not None:
+            result.close()
         raise
     engines |= dict.fromkeys(whole, engine)
-    if found is not None:
-        engines |= dict.fromkeys(split, SplitEngine(left, split, found, engine))
+    if result is not None:
+        engines |= dict.fromkeys(split, SplitEngine(left, split, result, engine))
         logger.info("%s: %s", folder, _who(engines, split))
-    spread = [name for name, each in engines.items() if each.spreads]
+    spread = [name for name, item in engines.items() if item.spreads]
     parts = BatchParts(signatures, apart, spread)
     return Servable(folder, name, version, signatures, engines, quick, parts)
 
@@ -87,8 +91,8 @@ def _unmixed(
 ) -> frozenset[str]:
     """Return the signatures that mix no rows, and whose inputs come in the shape they have."""
     return unmixed(meta, {
-        name: each for name, each in signatures.items()
-        if traits.any_shape.isdisjoint(tensor.name for tensor in each.inputs.values())
+        name: item for name, item in signatures.items()
+        if traits.any_shape.isdisjoint(tensor.name for tensor in item.inputs.values())
     })  # fmt: skip
 
 
@@ -140,13 +144,13 @@ def _openvino(
 
 def _check_same(folder: Path, content: EngineFolder, signatures: Mapping[str, Signature]) -> None:
     """Raise GraphError where what lies beside a version is called otherwise than the version."""
-    for name, each in content.signatures.items():
+    for name, item in content.signatures.items():
         if name == MODEL:  # its tensors are looked for in the graph
             continue
         ours = signatures.get(name)
         if ours is None:
             raise GraphError("engine-signature-missing", source=folder, folder=FOLDER, name=name)
-        for mine, other in ((ours.inputs, each.inputs), (ours.outputs, each.outputs)):
+        for mine, other in ((ours.inputs, item.inputs), (ours.outputs, item.outputs)):
             if {alias: _kind(tensor) for alias, tensor in mine.items()} != {
                 alias: _kind(tensor) for alias, tensor in other.items()
             }:
@@ -169,8 +173,8 @@ def _who(engines: Mapping[str, Engine], split: Collection[str]) -> str:
     by_engine: dict[str, list[str]] = {}
     for signature, engine in sorted(engines.items()):
         by_engine.setdefault(engine.name, []).append(f"'{signature}'")
-    found = [f"{name} runs {', '.join(names)}" for name, names in sorted(by_engine.items())]
+    results = [f"{name} runs {', '.join(names)}" for name, names in sorted(by_engine.items())]
     if split:
         names = ", ".join(f"'{name}'" for name in sorted(split))
-        found.append(f"{TENSORFLOW} runs the pre- and postprocessing of {names}")
-    return "; ".join(found)
+        results.append(f"{TENSORFLOW} runs the pre- and postprocessing of {names}")
+    return "; ".join(results)

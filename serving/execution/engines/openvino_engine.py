@@ -105,9 +105,9 @@ class KeptGraphs:
     ) -> OpenVinoModel:
         """Return a graph that is kept. KeyError: it is not. GraphError: OpenVINO refuses it."""
         key = self._key(part, outputs, compiling)
-        if (found := self._cache.get(key)) is None:
+        if (value := self._cache.get(key)) is None:
             raise KeyError(key)
-        return OpenVinoModel(part, fed, outputs, compiling, found)
+        return OpenVinoModel(part, fed, outputs, compiling, value)
 
     def compile(
         self, part: bytes, fed: Mapping[str, str], outputs: Sequence[str], compiling: Compiling
@@ -135,11 +135,11 @@ class _CompiledGraph:
         make: Make,
     ) -> None:
         ranks = {}
-        for each in signatures[0].inputs.values():
-            if each.shape is None:
-                raise GraphError("openvino-unknown-rank", name=each.name)
-            ranks[each.name] = each.dtype, len(each.shape)
-        outputs = {tensor.name for each in signatures for tensor in each.outputs.values()}
+        for input_ in signatures[0].inputs.values():
+            if input_.shape is None:
+                raise GraphError("openvino-unknown-rank", name=input_.name)
+            ranks[input_.name] = input_.dtype, len(input_.shape)
+        outputs = {tensor.name for signature in signatures for tensor in signature.outputs.values()}
         self._outputs = {name: place for place, name in enumerate(sorted(outputs))}
         part, fed = cut(graph_def, ranks, list(self._outputs))
         self._model = make(part, fed, list(self._outputs), compiling)
@@ -151,14 +151,14 @@ class _CompiledGraph:
         arrays = {signature.inputs[alias].name: array for alias, array in feeds.items()}
         deadline = Deadline(seconds)
         try:
-            found = self._model.run(arrays, None if seconds is None else deadline.watch)
+            result = self._model.run(arrays, None if seconds is None else deadline.watch)
         except GraphError as error:
             if deadline.over:
                 raise ServingError("DEADLINE_EXCEEDED", "deadline-during-run") from None
             code = "RESOURCE_EXHAUSTED" if lacks_memory(error) else "INVALID_ARGUMENT"
             raise ServingError.of(code, error) from None
         return {
-            alias: found[self._outputs[tensor.name]] for alias, tensor in signature.outputs.items()
+            alias: result[self._outputs[tensor.name]] for alias, tensor in signature.outputs.items()
         }
 
 
@@ -168,9 +168,9 @@ def _compiled(content: EngineFolder, compiling: Compiling, make: Make) -> dict[s
     for name, signature in content.signatures.items():
         fed = frozenset(tensor.name for tensor in signature.inputs.values())
         alike.setdefault(fed, []).append(name)
-    graph_def, found = GraphDef.FromString(content.graph_def), dict[str, _CompiledGraph]()
+    graph_def, result = GraphDef.FromString(content.graph_def), dict[str, _CompiledGraph]()
     for names in alike.values():
         signatures = [content.signatures[name] for name in names]
         graph = _CompiledGraph(graph_def, signatures, compiling, make)
-        found |= dict.fromkeys(names, graph)
-    return found
+        result |= dict.fromkeys(names, graph)
+    return result

@@ -35,15 +35,15 @@ def split_signatures(
     """
     if not signatures or not models:
         return {}
-    graph, found = Graph.from_graph_def(meta.graph_def), dict[str, str]()
+    graph, result = Graph.from_graph_def(meta.graph_def), dict[str, str]()
     for name, signature in signatures.items():
         sides = [_names(side.values()) for side in (signature.inputs, signature.outputs)]
-        for model, each in models.items():
-            ends = [_names(side.values()) for side in (each.inputs, each.outputs)]
+        for model, item in models.items():
+            ends = [_names(side.values()) for side in (item.inputs, item.outputs)]
             if is_cut(graph, *sides, *ends):
-                found[name] = model
+                result[name] = model
                 break
-    return found
+    return result
 
 
 class SplitEngine:
@@ -78,18 +78,18 @@ class SplitEngine:
         chosen, (name, model) = self._signatures[signature], self._models[signature]
         left = _Clock(None if slot == HERE else seconds).left
         known = {normal(chosen.inputs[alias].name): array for alias, array in feeds.items()}
-        wanted = [each for each in _names(model.inputs.values()) if each not in known]
-        if wanted:
-            values = self._outer.before(signature, feeds, wanted, left(), slot)
-            known |= dict(zip(wanted, values, strict=True))
+        expected = [name for name in _names(model.inputs.values()) if name not in known]
+        if expected:
+            values = self._outer.before(signature, feeds, expected, left(), slot)
+            known |= dict(zip(expected, values, strict=True))
         given = {alias: known[normal(tensor.name)] for alias, tensor in model.inputs.items()}
-        found = self._model(name, model, given, left(), slot)
-        known = {normal(tensor.name): found[alias] for alias, tensor in model.outputs.items()}
+        result = self._model(name, model, given, left(), slot)
+        known = {normal(tensor.name): result[alias] for alias, tensor in model.outputs.items()}
         tensors = {alias: normal(chosen.outputs[alias].name) for alias in outputs}
-        wanted = [each for each in _names(chosen.outputs.values()) if each not in known]
-        if any(tensor in wanted for tensor in tensors.values()):
-            values = self._outer.after(signature, known, wanted, left(), slot)
-            known |= dict(zip(wanted, values, strict=True))
+        expected = [name for name in _names(chosen.outputs.values()) if name not in known]
+        if any(tensor in expected for tensor in tensors.values()):
+            values = self._outer.after(signature, known, expected, left(), slot)
+            known |= dict(zip(expected, values, strict=True))
         return {alias: known[tensor] for alias, tensor in tensors.items()}
 
     def _model(
@@ -100,13 +100,14 @@ class SplitEngine:
         seconds: float | None,
         slot: int,
     ) -> dict[str, Array]:
-        inputs = {alias: _tensor(each) for alias, each in model.inputs.items()}
+        inputs = {alias: _tensor(item) for alias, item in model.inputs.items()}
         row = one_row(inputs, feeds) if self._inner.needs_rows else None
-        found = self._inner.compute(name, row or feeds, list(model.outputs), seconds, slot)
+        result = self._inner.compute(name, row or feeds, list(model.outputs), seconds, slot)
         if row is None:
-            return found
+            return result
         return {
-            alias: without_row(_tensor(each), found[alias]) for alias, each in model.outputs.items()
+            alias: without_row(_tensor(item), result[alias])
+            for alias, item in model.outputs.items()
         }
 
     def close(self) -> None:
@@ -137,4 +138,4 @@ def _tensor(tensor: EngineTensor) -> Tensor:
 
 def _names(tensors: Iterable[Tensor | EngineTensor]) -> list[str]:
     """Return the names of tensors in their normal form, each once."""
-    return list(dict.fromkeys(normal(each.name) for each in tensors))
+    return list(dict.fromkeys(normal(tensor.name) for tensor in tensors))

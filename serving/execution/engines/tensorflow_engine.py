@@ -95,8 +95,8 @@ class TensorFlowEngine:
             }
             self._ready = {
                 node: graph.get_tensor_by_name(f"{node}:0")._as_tf_output()
-                for taken in self._photos.values()
-                for nodes in taken.values()
+                for used in self._photos.values()
+                for nodes in used.values()
                 for node in nodes
             }
         except (self._op_error, ValueError, KeyError, TypeError, RuntimeError, OSError) as error:
@@ -131,14 +131,14 @@ class TensorFlowEngine:
         self,
         signature: str,
         feeds: Mapping[str, Array],
-        wanted: Sequence[str],
+        expected: Sequence[str],
         seconds: float | None,
         slot: int,
     ) -> list[Array]:
         """Return tensors of the graph that a signature computes from its inputs, as `compute`."""
         inputs = self._signatures[signature].inputs
         fed = {self._tensors[inputs[alias].name]: array for alias, array in feeds.items()}
-        fetches = [self._tensor(each) for each in wanted]
+        fetches = [self._tensor(item) for item in expected]
         key = f"{signature} before its model"
         return self._run(key, fed, fetches, seconds, slot, (signature, feeds))
 
@@ -146,13 +146,13 @@ class TensorFlowEngine:
         self,
         signature: str,
         given: Mapping[str, Array],
-        wanted: Sequence[str],
+        expected: Sequence[str],
         seconds: float | None,
         slot: int,
     ) -> list[Array]:
         """Return tensors of the graph that depend on others, which are given, as `compute`."""
         fed = {self._tensor(name): array for name, array in given.items()}
-        fetches = [self._tensor(each) for each in wanted]
+        fetches = [self._tensor(item) for item in expected]
         return self._run(f"{signature} after its model", fed, fetches, seconds, slot)
 
     def _tensor(self, name: str) -> Any:
@@ -239,13 +239,13 @@ class TensorFlowEngine:
         self, signature: str, outputs: Sequence[str], every: tuple[str, ...]
     ) -> tuple[str, ...]:
         """Return what is fetched for the outputs: these, or all when there are too many choices."""
-        wanted = tuple(sorted(set(outputs)))
-        key = (signature, *wanted)
-        if wanted != every and key not in self._executors:
+        expected = tuple(sorted(set(outputs)))
+        key = (signature, *expected)
+        if expected != every and key not in self._executors:
             if len(self._executors) >= MAX_EXECUTORS:
                 return every
             self._executors.add(key)
-        return wanted
+        return expected
 
 
 def _config(loading: Loading, kind: Any) -> Any:

@@ -35,16 +35,16 @@ def engine_of(folder: Path, content: EngineFolder, loading: Loading) -> OpenVino
     """
     start = time.monotonic()
     cache = CompiledCache.of_user()
-    kept = None
+    retained = None
     if cache is not None:
         with contextlib.suppress(FileError):
-            kept = KeptGraphs(cache, folder / FOLDER / MANIFEST, loading)
-    if kept is not None and (found := _kept(content, loading, kept)) is not None:
+            retained = KeptGraphs(cache, folder / FOLDER / MANIFEST, loading)
+    if retained is not None and (result := _kept(content, loading, retained)) is not None:
         words = "%s: OpenVINO %s, compiled and tried at an earlier start; it took %.1f s"
-        logger.info(words, folder, found.version, time.monotonic() - start)
-        return found
+        logger.info(words, folder, result.version, time.monotonic() - start)
+        return result
     mebibytes = call(f"{__name__}:tried", str(folder), loading, runs="OpenVINO")
-    make = OpenVinoModel if kept is None else kept.compile
+    make = OpenVinoModel if retained is None else retained.compile
     engine = OpenVinoEngine(content, loading, make)
     seconds = time.monotonic() - start
     words = "%s: OpenVINO %s gives TensorFlow's answers here; it took %.0f MiB and %.1f s to try"
@@ -52,11 +52,11 @@ def engine_of(folder: Path, content: EngineFolder, loading: Loading) -> OpenVino
     return engine
 
 
-def _kept(content: EngineFolder, loading: Loading, kept: KeptGraphs) -> OpenVinoEngine | None:
+def _kept(content: EngineFolder, loading: Loading, retained: KeptGraphs) -> OpenVinoEngine | None:
     """Return an engine of graphs that an earlier start kept; None: not all can be loaded."""
     try:
-        with kept.guarded():
-            return OpenVinoEngine(content, loading, kept.load)
+        with retained.guarded():
+            return OpenVinoEngine(content, loading, retained.load)
     except (KeyError, GraphError):
         return None
 
@@ -77,7 +77,12 @@ def tried(folder: str, loading: Loading) -> float:
     before = psutil.Process().memory_info().rss
     engine = OpenVinoEngine(content, loading)
     for name in content.signatures:
-        compare(engine, content, name, [each for each in content.answers if each.signature == name])
+        compare(
+            engine,
+            content,
+            name,
+            [answer for answer in content.answers if answer.signature == name],
+        )
     return float(psutil.Process().memory_info().rss - before) / (1 << 20)
 
 
@@ -86,14 +91,14 @@ def compare(
 ) -> None:
     """Raise GraphError where an engine departs from TensorFlow's answers for a signature."""
     answered = []
-    for each in answers:
-        outputs = list(each.expected)
+    for answer in answers:
+        outputs = list(answer.expected)
         try:
-            found = engine.compute(name, each.feeds, outputs, None, HERE)
+            result = engine.compute(name, answer.feeds, outputs, None, HERE)
         except ServingError as error:
             raise GraphError(
-                "engine-fails-at-batch", name=name, batch=each.batch, reason=error
+                "engine-fails-at-batch", name=name, batch=answer.batch, reason=error
             ) from None
-        answered.append(Answered(each.batch, each.expected, found))
+        answered.append(Answered(answer.batch, answer.expected, result))
     if fault := departure(answered, content.bars[name]):
         raise GraphError("engine-departs", name=name, reason=fault)

@@ -59,8 +59,8 @@ def grid_of(graph: Graph, node: Node) -> FakeQuantGrid | str:
         return f"the range of fake-quant '{node.name}' is empty"
     if (low > 0).any() or (high < 0).any():
         place = int(np.argmax(((low > 0) | (high < 0)).reshape(-1)))
-        found = f"{low.reshape(-1)[place]:g} to {high.reshape(-1)[place]:g}"
-        return f"the range of fake-quant '{node.name}' is {found}, which does not contain zero"
+        result = f"{low.reshape(-1)[place]:g} to {high.reshape(-1)[place]:g}"
+        return f"the range of fake-quant '{node.name}' is {result}, which does not contain zero"
     first, last = np.float32(is_narrow), np.float32(CODES)
     step = np.where(is_zero, np.float32(1), (high - low) / (last - first))
     if (step < np.finfo(np.float32).tiny).any():

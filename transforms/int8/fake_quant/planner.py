@@ -46,8 +46,10 @@ def _with_constant_range(graph: Graph, node: Node) -> None:
     ]
     inputs = (*node.data_inputs, *ends, *node.control_inputs)
     new = Node(node.name, VARS, inputs, device=node.device)
-    kept = {name: node.attrs[name] for name in ("num_bits", "narrow_range") if name in node.attrs}
-    graph.replace(node, new.with_attrs(**kept))
+    retained = {
+        name: node.attrs[name] for name in ("num_bits", "narrow_range") if name in node.attrs
+    }
+    graph.replace(node, new.with_attrs(**retained))
 
 
 def _raised(graph: Graph, node: Node) -> list[str]:
@@ -81,11 +83,13 @@ def _is_made_by_layer(graph: Graph, tensor: str, reader: Node) -> bool:
             return True
         if node.op in _MOVED_OVER:
             inputs = node.data_inputs[:-1] if node.op == "ConcatV2" else node.data_inputs[:1]
-            return any(_is_made_by_layer(graph, each, node) for each in inputs)
+            return any(_is_made_by_layer(graph, input_, node) for input_ in inputs)
         if node.op not in _IN_CHAINS:
             return False
         if node.op in ("Add", "AddV2"):
-            return any(_is_made_by_layer(graph, each, node) for each in node.data_inputs)
+            return any(
+                _is_made_by_layer(graph, data_input, node) for data_input in node.data_inputs
+            )
         tensor, reader = node.data_inputs[0], node
 
 
@@ -165,9 +169,9 @@ class FakeQuantPlanner(Planner):
             return f"the range of fake-quant '{tensor}' ends at zero"
         return replace(form, offset=0.0, top=top)
 
-    def form_of_product(self, found: Chain) -> Form | None:
+    def form_of_product(self, chain: Chain) -> Form | None:
         """Return the codes in which a MatMul gives its result to others, or None for floats."""
-        last = found.nodes[-1]
+        last = chain.nodes[-1]
         if last.op not in OPS or not self._is_multiplied(last.name):
             return None
         form = form_of_tensor(self.graph, last)
@@ -200,7 +204,7 @@ class FakeQuantPlanner(Planner):
             if node.op in ("ConcatV2", "Pack"):
                 inputs = node.data_inputs[: -1 if node.op == "ConcatV2" else None]
                 first, *others = map(self._form_through, inputs)
-                return first if all(each == first for each in others) else None
+                return first if all(other == first for other in others) else None
             if node.op in ("Split", "SplitV"):
                 tensor = node.data_inputs[1 if node.op == "Split" else 0]
             elif node.op in _MOVING:
@@ -221,16 +225,16 @@ class FakeQuantPlanner(Planner):
 
     def _chain(self, layer: Node, can_add: Callable[[str, str], bool] | None = None) -> Chain:
         """Return what the kernel of a layer computes, with the fake-quant behind it."""
-        found = super()._chain(layer, can_add)
-        last = found.nodes[-1]
+        result = super()._chain(layer, can_add)
+        last = result.nodes[-1]
         readers = self.graph.readers(last.name)
         if len(readers) != 1 or readers[0].op not in OPS:
-            return found
+            return result
         if readers[0].data_inputs[0] != last.name or needed_elsewhere(self.graph, [last, *readers]):
-            return found
-        longer = replace(found, nodes=(*found.nodes, readers[0]))
+            return result
+        longer = replace(result, nodes=(*result.nodes, readers[0]))
         if layer.op == "MatMul" and self.form_of_product(longer) is None:
-            return found
+            return result
         return longer
 
     def _take_passing(self, node: Node) -> None:

@@ -40,11 +40,11 @@ def take_weights(graph: Graph) -> StatedWeights:
         const = graph.constant(node.data_inputs[0])
         if const is None:
             continue
-        found = _rounded(graph, node, const.value)
-        if isinstance(found, str):
-            refused[node.name] = found
+        result = _rounded(graph, node, const.value)
+        if isinstance(result, str):
+            refused[node.name] = result
         else:
-            values[node.name], steps[node.name] = found
+            values[node.name], steps[node.name] = result
     codes = _codes(_with_constants(graph, values), _with_constants(graph, steps), values)
     for name, value in values.items():
         const = Node.constant(name, value, device=graph[name].device)
@@ -97,13 +97,13 @@ def _with_constants(graph: Graph, values: Mapping[str, Array]) -> Graph:
     return work
 
 
-def _codes(rounded: Graph, steps: Graph, taken: Iterable[str]) -> list[Array]:
+def _codes(rounded: Graph, steps: Graph, used: Iterable[str]) -> list[Array]:
     """Return the codes of all constants that are made of fake-quants and read by other nodes.
 
     Between a fake-quant and its reader, ops may move the weights (Reshape, Transpose).
     """
     constants, scales = Constants(rounded, PURE_OPS), Constants(steps, PURE_OPS)
-    made = rounded.descendants(taken, control=False)
+    made = rounded.descendants(used, control=False)
     read = dict.fromkeys(
         tensor
         for node in rounded
@@ -112,14 +112,14 @@ def _codes(rounded: Graph, steps: Graph, taken: Iterable[str]) -> list[Array]:
         if producer_name(tensor) in made and producer_name(tensor) in constants
     )
     values, apart = constants.values(read), scales.values(read)
-    found = []
+    results = []
     for tensor in values.keys() & apart.keys():
         with np.errstate(all="ignore"):
             multiples = values[tensor] / apart[tensor]
         codes = np.rint(multiples)
         if np.isfinite(codes).all() and (np.abs(multiples - codes) < _NEAR).all():
-            found.append(codes.astype(np.int8))
-    return found
+            results.append(codes.astype(np.int8))
+    return results
 
 
 def _shaped(codes: Array, shape: tuple[int, ...]) -> list[Array]:
