@@ -59,6 +59,14 @@ def test_a_function_of_another_module_is_a_step_among_others(module):
     assert ops(graph)["Relu6"] == 1, "the graph that was given stays as it is"
 
 
+def test_modules_are_imported_by_former_names_too(module):
+    former = IMPORTS.replace("transforms.ir.", "transforms.core.").replace(".common.", ".core.")
+    graph = build(net, ["x"], ["y"])
+    sys.modules.pop("deploykit.transforms.core", None)
+    with pytest.warns(DeprecationWarning, match="deploykit.transforms.ir.pattern"):
+        assert ops(transform(graph, f"{module(former + RELU)}:swap"))["Relu"] == 1
+
+
 def test_it_may_lie_in_a_package(module, tmp_path):
     name = module("")
     (tmp_path / f"{name}.py").unlink()
