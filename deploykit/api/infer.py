@@ -11,7 +11,7 @@ from deploykit.batch_inference.infer_plan import planned
 from deploykit.batch_inference.infer_run import STEPS, Inferred, carried_out
 from deploykit.batch_inference.infer_task import InferOptions
 from deploykit.batch_inference.process_backend import Backend, ProcessBackend
-from deploykit.batch_inference.ray_backend import check_ray, ray_cluster
+from deploykit.batch_inference.ray_cluster import check_ray, ray_cluster
 from deploykit.batch_inference.results_folder import results_folder
 from deploykit.importers.open_model import open_model
 from deploykit.importers.signature import source_of

@@ -9,8 +9,8 @@ from contextlib import closing
 
 import pytest
 
-from deploykit.batch_inference import ray_backend
-from deploykit.batch_inference.ray_backend import ADDRESS, check_ray
+from deploykit.batch_inference import ray_cluster
+from deploykit.batch_inference.ray_cluster import ADDRESS, check_ray
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.batch_inference.killing import (
     EVER,
@@ -82,7 +82,7 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch):
 
 @pytest.mark.parametrize("listens", [True, False])
 def test_where_no_cluster_answers_that_is_said_soon(monkeypatch, listens):
-    monkeypatch.setattr(ray_backend, "_SECONDS", 0.5)
+    monkeypatch.setattr(ray_cluster, "_SECONDS", 0.5)
     with closing(socket.socket()) as other:
         other.bind(("127.0.0.1", 0))
         if listens:
@@ -91,7 +91,7 @@ def test_where_no_cluster_answers_that_is_said_soon(monkeypatch, listens):
         begin = time.monotonic()
         with (
             raises(GraphError, "ray-head-missing", source=address),
-            ray_backend.ray_cluster(address, 1),
+            ray_cluster.ray_cluster(address, 1),
         ):
             pass
         assert time.monotonic() - begin < EVER

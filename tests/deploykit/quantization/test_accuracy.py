@@ -305,14 +305,14 @@ def test_the_document_is_plain():
 
 def test_every_fourth_sample_is_held_out():
     data = {"x": X, "labels": np.arange(21), "names": np.array(["a", "b"])}
-    calibrating, held_out, note = Dataset.of(classifier(), data).split()
+    calibrating, held_out, note, _ = Dataset.of(classifier(), data).split()
     assert list(held_out.labels) == [3, 7, 11, 15, 19]
     assert sorted([*held_out.labels, *calibrating.labels]) == list(range(21))
     np.testing.assert_array_equal(held_out.arrays["x"], X[3::4])
     np.testing.assert_array_equal(calibrating.arrays["x"], X[calibrating.labels])
     assert note == ""
     few = {"x": X[:7]}
-    calibrating, held_out, note = Dataset.of(classifier(), few).split()
+    calibrating, held_out, note, _ = Dataset.of(classifier(), few).split()
     assert calibrating.count == held_out.count == 7
     assert note == Containing("7 samples")
     assert Dataset.of(classifier(), {"x": X[:8]}).split().note == ""
