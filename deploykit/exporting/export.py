@@ -180,10 +180,7 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
         files[STEPS] = [f"{json.dumps(document(declared), indent=2)}\n".encode()]
         fed = {**fed, **photos.fed}
     folder = write_version(base, name, files, how.version, check_loads)
-    number, total = (
-        int(folder.name),
-        sum(len(piece) for pieces in files.values() for piece in pieces),
-    )
+    number, total = int(folder.name), sum(len(p) for pieces in files.values() for p in pieces)
     manifests = how.manifests
     beside = manifests.write(base, number) if manifests.kinds or manifests.batching else ()
     return Exported(opened, folder, name, number, signatures, len(result), total, beside, fed, part)

@@ -326,7 +326,7 @@ def python_path() -> str:
     A folder of installed packages is found anyway, behind Python's own modules. In PYTHONPATH it
     would go before them, and an old backport in it, such as `dataclasses`, would take their place.
     """
-    root = str(Path(__file__).parents[4])
+    root = str(Path(__file__).parents[3])
     given = os.environ.get("PYTHONPATH", "")
     results = [*given.split(os.pathsep), *site.getsitepackages(), site.getusersitepackages()]
     return given if root in results else os.pathsep.join(filter(None, [root, given]))

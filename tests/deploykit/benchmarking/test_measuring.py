@@ -112,7 +112,7 @@ def test_turns_are_short_and_many(asked):
 
 
 def test_every_session_has_one_turn_in_a_block(asked):
-    a, b = benchmark({"a": dense(), "b": dense()}, seconds=2).measurements
+    a, b = benchmark({"a": dense(), "b": dense()}, seconds=8).measurements
     whole = max(turn.block for turn in a.turns)
     count = len({turn.session for turn in a.turns})
     assert 8 <= count <= MOST_SESSIONS
@@ -127,7 +127,7 @@ def test_every_session_has_one_turn_in_a_block(asked):
 def test_it_ends_once_all_is_decided(asked):
     """Made-up calls all take the same time; of a model alone, nothing is to be decided."""
     a, _ = benchmark({"a": dense(), "b": dense()}, seconds=4).measurements
-    assert 0.9 < sum(a.rounds_seconds) < 1.5
+    assert 0.4 <= sum(a.rounds_seconds) < 0.9  # a tenth of the time, and the block that was begun
     (alone,) = benchmark({"a": dense()}, seconds=4).measurements
     assert 3 < sum(alone.rounds_seconds) < 4.1
 
@@ -143,7 +143,7 @@ def test_long_calls_get_fewer_sessions_and_turns_of_one_call(asked, monkeypatch)
 def test_an_interruption_keeps_what_was_measured(asked):
     def interrupt(name, count):
         seen.append(name)
-        if seen.count("turns") == 4:
+        if seen.count("turns") == 2:
             raise KeyboardInterrupt
 
     seen: list[str] = []
