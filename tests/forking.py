@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deploykit.system import machine
-from deploykit.transforms.runtime import child_process
+from deploykit.transforms.runtime import child_main
 
 # What children do most, beside TensorFlow.
 _IMPORTED = (
@@ -166,7 +166,7 @@ def _be_child(request: bytes, questions: int, answers: int, log: int) -> None:
     os.environ.update(environment)
     tempfile.tempdir = None  # the parent may have looked for it elsewhere
     try:
-        child_process._serve(questions, answers)
+        child_main.serve(questions, answers)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()

@@ -46,7 +46,7 @@ node { name: "z" op: "AddV2" input: "p" input: "y" attr { key: "T" value { type:
 SCRIPT = """
 import importlib.metadata, json, sys
 import deploykit
-from deploykit.transforms.core.running import child
+from deploykit.transforms.runtime import child_process as child
 
 print(json.dumps({
     "file": deploykit.__file__,

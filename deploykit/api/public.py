@@ -113,6 +113,7 @@ def _documented(text: str | None, signature: inspect.Signature) -> str:
     }  # fmt: skip
     for entry in re.split(r"\n(?= {4}\w)", said):
         entries[entry.strip().partition(":")[0]] = entry
+    title = title or ("\n\nArgs:\n" if any(entries) else "")
     args = "\n".join(entries[name] for name in signature.parameters if name in entries)
     return f"{head}{title}{args}{gap}{rest}"
 

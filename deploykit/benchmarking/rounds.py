@@ -19,7 +19,7 @@ from deploykit.benchmarking.inputs import BenchmarkInputs
 from deploykit.benchmarking.measurement import Job, Measurement
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.run_config import SECONDS, BenchmarkOptions, RunConfig
-from deploykit.benchmarking.speed_verdict import undecided_beside_the_first
+from deploykit.benchmarking.speed_verdict import LOOKS, undecided_beside_the_first
 from deploykit.benchmarking.system_load import Sampler, Watch
 from deploykit.benchmarking.worker_sessions import MOST_SESSIONS, Contestant, Course, Seat, Seating
 from deploykit.importers.open_model import OpenedModel
@@ -35,8 +35,6 @@ GPU_TURN = 1.0  # a driver tells what a GPU did for periods of up to a second
 LONG_CALL = 0.1  # seconds, from which on a call before the timed ones costs more than it tells
 SLICES = 20  # of the time, after which progress is told
 TURNS_EACH = 4  # that a session has at least where calls are counted
-LOOKS = (0.1, 0.25, 0.5)
-"""After these shares of the time it is asked what is decided."""
 Undecided = Callable[[Sequence[Measurement]], Collection[int]]
 """Returns the places of the measurements of which more time would tell more."""
 
@@ -84,7 +82,7 @@ class Play:
                 every = self._seating.courses
                 left = self._undecided([item.measurement() for item in every])
                 courses = [item for n, item in enumerate(every) if n in left and item in courses]
-                if not courses:
+                if len(courses) < min(2, len(every)):  # nobody is left to compare it with
                     return
 
     def for_calls(self, runs: int, rounds: int, watch: Watch) -> None:

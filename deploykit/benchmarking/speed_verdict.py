@@ -29,8 +29,10 @@ NARROW = 0.05
 """An interval that reaches further from 1 does not show that there is no difference."""
 DECIDED = 0.02
 """No difference above this is enough of an answer to stop."""
-LOOK_CONFIDENCE = 1 - (1 - CONFIDENCE) / 15
-"""What is decided early has to be clearer, as one who looks three times errs three times."""
+LOOKS = (0.1, 0.25, 0.5)
+"""After these shares of its time, a benchmark looks whether its comparisons are conclusive."""
+LOOK_CONFIDENCE = 1 - (1 - CONFIDENCE) / (5 * len(LOOKS))
+"""Of the interval at a look: all looks together are wrong a fifth as often as the last verdict."""
 FASTER, SLOWER, ALIKE, UNDECIDED = "faster", "slower", "no difference", "undecided"
 
 Figure = Callable[["Measurement"], Sequence[float]]

@@ -162,7 +162,7 @@ def resave(folder: str, path: str, tags: list[str], name: str) -> Resaved:
 def write_function(folder: str, traced: Any, retained: Any) -> Resaved:
     """Write a traced function as a SavedModel.
 
-    `kept` are the variables and tables that it reads, or what holds them.
+    `retained` are the variables and tables that it reads, or what holds them.
     """
     import tensorflow as tf
 

@@ -30,8 +30,8 @@ def place_of(graph: Graph, tensor: str) -> tuple[str, str] | None:
 def read_checkpoint(prefix: str, expected: dict[T, tuple[str, str]]) -> dict[T, Array]:
     """Return tensors of a checkpoint by what they are wanted for; this is done in a child process.
 
-    `wanted` gives for each its key in the checkpoint, and which part of the tensor it is: empty for
-    all of it, or sizes and a `start,length` or `-` for each axis, as in `10 4 0,5:-`.
+    `expected` gives for each its key in the checkpoint, and which part of the tensor it is: empty
+    for all of it, or sizes and a `start,length` or `-` for each axis, as in `10 4 0,5:-`.
     GraphError: the checkpoint cannot be read, or lacks one of the keys. FileError: a file is none.
     """
     parts = start_tensorflow()

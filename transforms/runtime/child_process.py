@@ -6,8 +6,6 @@ data, and is run here. This limits accidents; it is no sandbox.
 """
 
 import contextlib
-import gc
-import importlib
 import os
 import pickle
 import re
@@ -17,22 +15,18 @@ import site
 import subprocess
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from deploykit.transforms.common.errors import (
-    BugError,
     CrashError,
     Error,
     LimitError,
-    lacks_memory,
     says_no_memory,
 )
-from deploykit.transforms.engines.packages import missing_package
-from deploykit.transforms.runtime import memory as free_memory
 from deploykit.transforms.runtime import process_limits
 
 
@@ -83,10 +77,10 @@ class ResourceLimits:
 
 limits = ResourceLimits()
 
-_CREATING = 3  # parts of a message that asks for something new: what, of what, and limits
 _STACK = re.compile(r"\*\*\* |@ +0x")
 _STAMP = re.compile(r"^[IWEF]\d{4} \S+ +\d+ ")  # severity, time and thread of a line of the log
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+_MAIN = "deploykit.transforms.runtime.child_main"
 _START = "deploykit.transforms.runtime.tensorflow_start"  # of no use to the parent
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}  # whichever the user shows: a GPU is asked for
 
@@ -117,21 +111,23 @@ def reused_children() -> Iterator[None]:
 
     So TensorFlow, whose import takes seconds, is imported less often. A child with settings that
     are `forced` serves once, unless it is `kept`, and so does one that failed: nothing measured
-    depends on earlier work. A block within another one ends the children that it added.
+    depends on earlier work. A block within another one ends the children that it added. Each
+    thread has blocks of its own.
     """
-    global _idle
-    outer, before = _idle, [*(_idle or ())]
-    _idle = [*before]
+    outer = _idle.get()
+    before = [*(outer or ())]
+    inner = [*before]
+    token = _idle.set(inner)
     try:
         yield
     finally:
-        result, _idle = _idle, outer
-        retained = [item for item in result if any(item is other for other in before)]
+        _idle.reset(token)
+        retained = [child for child in inner if any(child is other for other in before)]
         if outer is not None:
             outer[:] = retained
-        for entry in result:
-            if not any(entry is other for other in retained):
-                entry.end()
+        for child in inner:
+            if not any(child is other for other in retained):
+                child.end()
 
 
 @contextlib.contextmanager
@@ -141,10 +137,11 @@ def started_ahead() -> Iterator[None]:
     It does so while this process still reads its files.
     """
     with reused_children():
-        assert _idle is not None
-        _idle.append(_Child.started(_environment({}, {})))
+        child, children = _Child.started(_environment({}, {})), _idle.get()
+        assert children is not None
+        children.append(child)
         started = replace(limits, memory=process_limits.default_cap())
-        _idle[-1].send((f"{_START}:start_tensorflow", (), started))
+        child.send((f"{_START}:start_tensorflow", (), started))
         yield
 
 
@@ -160,6 +157,10 @@ class _Child:
     """What it writes to standard error."""
     shows_log: bool
     """Whether it writes to this process's standard error instead."""
+    folder: str
+    """The current folder when it started."""
+    is_dropping: bool = False
+    """Whether it has still to say that it dropped what it held."""
 
     @classmethod
     def started(cls, environment: Mapping[str, str]) -> "_Child":
@@ -171,7 +172,7 @@ class _Child:
         numbers = map(str, (*ends, os.getpid()))
         process = process_limits.start(
             lambda: subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, *numbers],
+                [sys.executable, "-P", "-m", _MAIN, *numbers],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr if limits.show_log else subprocess.DEVNULL,
@@ -183,19 +184,41 @@ class _Child:
         for end in ends:
             os.close(end)
         questions, answers = os.fdopen(write_questions, "wb"), os.fdopen(read_answers, "rb")
-        return cls(process, environment, questions, answers, log, limits.show_log)
+        return cls(process, environment, questions, answers, log, limits.show_log, _folder())
 
     @classmethod
     def idle(cls, environment: Mapping[str, str]) -> "_Child | None":
         """Return one of `reused_children` that has this environment, if there is one."""
-        for item in _idle or ():
-            if (item.environment, item.shows_log) == (environment, limits.show_log):
-                assert _idle is not None
-                _idle.remove(item)
-                item.log.seek(0)
-                item.log.truncate()
-                return item
+        children = _idle.get() or []
+        needed = environment, limits.show_log, _folder()
+        for child in [*children]:
+            if (child.environment, child.shows_log, child.folder) == needed:
+                children.remove(child)
+                if child.is_free():
+                    child.log.seek(0)
+                    child.log.truncate()
+                    return child
+                child.end()  # earlier work ended it, or keeps it busy: later work must not suffer
         return None
+
+    def drop(self) -> None:
+        """Let it drop what it holds, and say so."""
+        self.send(_NOTHING)
+        self.send(None)
+        self.is_dropping = True
+
+    def is_free(self) -> bool:
+        """Say whether it lives and has dropped what it held."""
+        if self.is_dropping:
+            self.is_dropping = False
+            patience = min(_TEARDOWN, limits.seconds)
+            if not select.select([self.answers], [], [], patience)[0]:
+                return False
+            try:
+                pickle.load(self.answers)
+            except (EOFError, pickle.UnpicklingError):
+                return False
+        return not select.select([self.answers], [], [], 0)[0]  # unasked, it only says its end
 
     def send(self, message: Any) -> None:
         """Send what is to be created or answered; that it died, its answer will say."""
@@ -214,7 +237,17 @@ class _Child:
 
 
 _NOTHING = ("builtins:dict", (), limits)  # for a child to create
-_idle: list[_Child] | None = None  # None: each child ends when its work is done
+_TEARDOWN = 5.0  # seconds for a child to drop what it holds
+_idle: ContextVar[list[_Child] | None] = ContextVar("_idle", default=None)
+"""The children to reuse. None: each child ends when its work is done."""
+
+
+def _folder() -> str:
+    """Return the current folder; empty: it was removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
 
 
 class Worker:
@@ -247,7 +280,11 @@ class Worker:
         result = None if self._serves_once else _Child.idle(environment)
         self._child = result or _Child.started(environment)
         memory = process_limits.default_cap() if limits.memory is None else limits.memory
-        self._child.send((kind, arguments, replace(limits, memory=memory)))
+        try:
+            self._child.send((kind, arguments, replace(limits, memory=memory)))
+        except BaseException:  # such as a Ctrl-C: nobody else would end it
+            self._child.end()
+            raise
 
     @property
     def pid(self) -> int:
@@ -271,11 +308,12 @@ class Worker:
         if self._is_closed:
             return
         self._is_closed = True
-        if _idle is None or self._serves_once or not self._is_ready:
+        children = _idle.get()
+        if children is None or self._serves_once or not self._is_ready:
             self._child.end()
         else:
-            self._child.send(_NOTHING)  # it drops what it holds
-            _idle.append(self._child)
+            self._child.drop()
+            children.append(self._child)
 
     def _ask(self, message: Any) -> Any:
         self._is_ready = False
@@ -330,59 +368,3 @@ def python_path() -> str:
     given = os.environ.get("PYTHONPATH", "")
     results = [*given.split(os.pathsep), *site.getsitepackages(), site.getusersitepackages()]
     return given if root in results else os.pathsep.join(filter(None, [root, given]))
-
-
-def _serve(questions: int, answers: int) -> None:
-    """Create what each message of three names, and answer the others, until there are no more."""
-    created: tuple[str, Any] = "value", None
-    with (
-        open(questions, "rb") as inbox,
-        open(answers, "wb") as outbox,
-        contextlib.suppress(EOFError),
-    ):
-        while True:  # until whoever asks is gone
-            message = pickle.load(inbox)
-            if message is not None and len(message) == _CREATING:
-                kind, arguments, given = message
-                process_limits.lift_cap(given.memory)
-                process_limits.bound_internal_runs(given.internal)
-                if created[1] is not None:  # two would take more memory than one
-                    created = "value", None
-                    gc.collect()  # sessions and their graphs refer to each other
-                    free_memory.give_back()
-                created = _outcome(lambda: _named(kind)(*arguments))  # noqa: B023
-                continue
-            answer = created
-            if message is not None and created[0] == "value":
-                method, arguments = message
-                answer = _outcome(lambda: getattr(created[1], method)(*arguments))  # noqa: B023
-            pickle.dump(answer, outbox, protocol=5)
-            outbox.flush()
-
-
-def _named(name: str) -> Any:
-    module, attribute = name.split(":")
-    return getattr(importlib.import_module(module), attribute)
-
-
-def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:
-    try:
-        return "value", act()
-    except Error as error:
-        return "error", error
-    except Exception as error:  # whatever the user can act on is an Error
-        if isinstance(error, ImportError) and (missing := missing_package(error)) is not None:
-            return "error", missing
-        if lacks_memory(error):
-            return "error", LimitError("memory-cap-reached")
-        bug = BugError("child-bug", kind=type(error).__name__, reason=error)
-        bug.add_note(traceback.format_exc())
-        return "error", bug
-
-
-if __name__ == "__main__":
-    _questions, _answers, _parent = map(int, sys.argv[1:])
-    process_limits.end_with_parent(_parent)
-    with contextlib.suppress(Exception):  # of a broken TensorFlow, of which the work will tell
-        importlib.import_module(_START).expect_sessions()
-    _serve(_questions, _answers)

@@ -106,13 +106,13 @@ def bar_chart(
             down = (_NAME + _STEP * (n + 0.5)) / row_height
             values = [row.values[n] or 0.0 for row in rows]
             bounds = [_interval(row, n) for row in rows]
-            errors = [[v - low for v, (low, _) in zip(values, bounds, strict=True)],
-                      [high - v for v, (_, high) in zip(values, bounds, strict=True)]]  # fmt: skip
+            below = [max(0.0, v - low) for v, (low, _) in zip(values, bounds, strict=True)]
+            above = [max(0.0, high - v) for v, (_, high) in zip(values, bounds, strict=True)]
             colour = series_colour(n)
             bars = axes.barh(
                 [place + down for place in range(len(rows))], values, 9 / row_height, color=colour,
                 edgecolor=colour, linewidth=[0.8 * (r.values[n] is not None) for r in rows],
-                xerr=errors if any(row.intervals for row in rows) else None, ecolor=INK,
+                xerr=[below, above] if any(row.intervals for row in rows) else None, ecolor=INK,
             )  # fmt: skip
             axes.bar_label(bars, labels, padding=4, fontsize=SMALL, color=MUTED)
         return axes
@@ -272,8 +272,8 @@ def gain_rows(profiled: Profiled) -> list[GainRow]:
 def gains(profiled: Profiled) -> Chart | None:
     """Return ratios as bars from 1, with their intervals; None: there are none.
 
-    `found` is a result of `deploykit.benchmark`, or a document of kind `benchmark`, `tuned` or
-    `ship`, or of `Quantized`.
+    `profiled` is a result of `deploykit.benchmark`, or a document of kind `benchmark`, `tuned`
+    or `ship`, or of `Quantized`.
     """
     every = gain_rows(profiled)
     rows = every[:_MOST_RATIOS]

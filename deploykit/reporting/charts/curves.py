@@ -84,7 +84,8 @@ def curve_lines(measurements: Sequence[Measurement], along: str) -> list[CurveLi
 def throughput(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
     """Return throughput over latency, with a line for each model and each of the other settings.
 
-    `found` is a result of `deploykit.benchmark`, or its document. GraphError: it is neither.
+    `benchmark_result` is a result of `deploykit.benchmark`, or its document. GraphError: it is
+    neither.
     """
     measurements = benchmark_of(benchmark_result).measurements
     along = varied(measurements)

@@ -52,7 +52,8 @@ def plot(result: BenchmarkResult, file_name: str) -> bytes:
 def plot_loads(results: Mapping[str, Any], file_name: str) -> bytes:
     """Return a picture of throughput over latency, with a point for each load.
 
-    `found` is the document of a load test. GraphError: the name ends with neither .png nor .svg.
+    `results` is the document of a load test. GraphError: the name ends with neither .png nor
+    .svg.
     """
     drawn = loads(results)
     line = "" if drawn else "no call was answered"
@@ -63,7 +64,7 @@ def plot_loads(results: Mapping[str, Any], file_name: str) -> bytes:
 def plot_plan(results: Mapping[str, Any], file_name: str) -> bytes:
     """Return a picture of p99 over the calls that each replica gets, and of the plan in it.
 
-    `found` is the document of a plan. GraphError: the name ends with neither .png nor .svg.
+    `results` is the document of a plan. GraphError: the name ends with neither .png nor .svg.
     """
     limit = f"p99 within {number(results['p99_limit_ms'])} ms"
     count, cores = results["replicas"], results["cores"]

@@ -46,7 +46,7 @@ _WARM_UP_KEY = (
 def latencies(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
     """Return the latencies of a benchmark's measurements, each with p50, p99 and the slowest call.
 
-    Those of one load, samples and concurrency, share an axis. `found` is a result of
+    Those of one load, samples and concurrency, share an axis. `benchmark_result` is a result of
     `deploykit.benchmark`, or its document. GraphError: it is neither.
     """
     every = benchmark_of(benchmark_result).measurements
@@ -133,7 +133,8 @@ def _draw_latencies(
 def warm_ups(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
     """Return the latencies of a benchmark's measurements before their steady state, over time.
 
-    `found` is a result of `deploykit.benchmark`, or its document. GraphError: it is neither.
+    `benchmark_result` is a result of `deploykit.benchmark`, or its document. GraphError: it is
+    neither.
     """
     every = benchmark_of(benchmark_result).measurements
     rows = every[:MOST_ROWS]

@@ -153,7 +153,7 @@ def _quantize(shipment: Shipment) -> Outcome:
 
 def _with_int8_layers(shipment: Shipment) -> Graph:
     """Return the model with int8 layers, or in float32 where that is right, once it is written."""
-    how, model = shipment.how, shipment.opened(OPTIMIZED_FILE)
+    how, model = shipment.how, shipment.to_change(OPTIMIZED_FILE)
     is_calibrated = how.calibration is not None
     options = QuantizeOptions(
         engine=how.engine,

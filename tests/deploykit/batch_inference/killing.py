@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from deploykit.transforms.runtime import child_process
+from deploykit.transforms.runtime import child_main
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # clusters listen on loopback alone
 
@@ -94,7 +94,7 @@ def processes(*words: str) -> Iterator[psutil.Process]:
                 yield each
 
 
-ACTOR, WORKER = "ray::PartActor", f"-m {child_process.__name__} "
+ACTOR, WORKER = "ray::PartActor", f"-m {child_main.__name__} "
 
 
 @contextlib.contextmanager

@@ -5,8 +5,10 @@ import os
 import signal
 import site
 import sys
+import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -291,7 +293,7 @@ def test_a_child_is_reused_in_the_same_environment_alone():
         assert counted(env={"DEPLOYKIT_TEST": "1"})[0] != first[0]
         assert counted(fails=True) == (first[0], 3)
         assert counted()[0] != first[0]
-    assert child_process._idle is None
+    assert child_process._idle.get() is None
 
 
 def test_a_child_with_forced_variables_is_reused_where_that_is_said():
@@ -341,6 +343,45 @@ def test_a_reused_child_frees_what_it_held():
                 assert worker.ask("others") == [False] * number
 
 
+class Ending:
+    """An object that ends its process once it is dropped."""
+
+    def __del__(self):
+        os._exit(3)
+
+
+class Lasting:
+    """An object that takes long to be dropped."""
+
+    def __del__(self):
+        time.sleep(60)
+
+
+@pytest.mark.parametrize("kind", ["Ending", "Lasting"])
+def test_later_work_does_not_suffer_from_what_earlier_work_left(monkeypatch, kind):
+    monkeypatch.setattr(child_process, "_TEARDOWN", 0.5)
+    with child_process.reused_children():
+        with contextlib.closing(child_process.Worker(f"{HERE}:{kind}")) as worker:
+            worker.ask("__sizeof__")
+        assert counted()[1] == 1
+
+
+def test_threads_reuse_children_of_their_own():
+    barrier = threading.Barrier(2)
+
+    def work(number):
+        with child_process.reused_children():
+            barrier.wait()
+            first, second = counted(), counted()
+            barrier.wait()
+            return first[0] == second[0], first[0]
+
+    with ThreadPoolExecutor(2) as pool:
+        (reused_a, a), (reused_b, b) = pool.map(work, range(2))
+    assert (reused_a, reused_b) == (True, True)
+    assert a != b
+
+
 def writes_to_its_log():
     os.write(2, b"F0000 00:00:1.2 3 b.cc:5] earlier work")
 
@@ -356,22 +397,22 @@ def test_the_first_work_takes_a_child_that_was_started_ahead():
     nodes = [Node.constant("c", np.array([1, 2], np.float32))]
     graph_def = b"".join(Graph(nodes).serialized())
     with child_process.started_ahead():
-        number = child_process._idle[0].process.pid
+        number = child_process._idle.get()[0].process.pid
         found = [child_process.call(f"{HERE}:where_a_graph_runs", graph_def) for _ in range(2)]
         assert found == [(number, False)] * 2
         with child_process.reused_children():
             assert counted()[0] == number
         assert counted()[0] == number
-    assert child_process._idle is None
+    assert child_process._idle.get() is None
 
 
 @pytest.mark.usefixtures("started_children")
 @pytest.mark.parametrize("more", [{"env": {"DEPLOYKIT_TEST": "1"}}, {"forced": {}}, {}])
 def test_a_child_that_was_started_ahead_ends_where_it_is_not_taken(monkeypatch, more):
     with child_process.started_ahead():
-        unused = child_process._idle[0].process
+        unused = child_process._idle.get()[0].process
         if not more:
             monkeypatch.setattr(child_process.limits, "show_log", True)
         assert counted(**more)[0] != unused.pid
-        assert child_process._idle[0].process is unused
+        assert child_process._idle.get()[0].process is unused
     assert unused.returncode == -signal.SIGKILL

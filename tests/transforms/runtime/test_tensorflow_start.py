@@ -92,7 +92,7 @@ def test_plugins_are_loaded_by_tensorflow_itself(tmp_path):
 def test_modules_that_a_release_moved_are_found_after_a_full_import():
     program = START.replace(
         "parts = start",
-        "from deploykit.transforms.core.running import tensorflow_start as starting\n"
+        "from deploykit.transforms.runtime import tensorflow_start as starting\n"
         "modules, calls = starting._modules, []\n"
         "def once():\n"
         "    calls.append(1)\n"
