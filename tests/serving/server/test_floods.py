@@ -58,7 +58,7 @@ def test_a_flood_of_calls_that_never_send_their_request(served, rate, count):
         finally:
             end.set()
             thread.join()
-    assert good >= 0.99 * count
+    assert good >= count - max(1, count // 100)
 
 
 @pytest.mark.slow
