@@ -5,15 +5,15 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from deploykit.api.comparison import VerifyOptions as VerifyOptions
-from deploykit.api.inspection import Diagnosis as Diagnosis
+from deploykit.api.convert_records import Compression
+from deploykit.api.convert_records import OnError
+from deploykit.api.convert_records import RecordOptions as RecordOptions
 from deploykit.api.inspection import Differences as Differences
 from deploykit.api.inspection import Inspection as Inspection
-from deploykit.api.inspection import TransformList as TransformList
+from deploykit.api.installation import Diagnosis as Diagnosis
+from deploykit.api.installation import TransformList as TransformList
 from deploykit.api.label import ImageLabels as ImageLabels
 from deploykit.api.plan import ReplicaPlan as ReplicaPlan
-from deploykit.api.records import Compression
-from deploykit.api.records import OnError
-from deploykit.api.records import RecordOptions as RecordOptions
 from deploykit.api.records import RecordsInspection as RecordsInspection
 from deploykit.api.records import RecordsVerification as RecordsVerification
 from deploykit.api.requests import LoadTest as LoadTest
@@ -48,9 +48,9 @@ from deploykit.exporting.export import Exported as Exported
 from deploykit.exporting.manifests import ManifestKind
 from deploykit.importers.graph_files import load_graph as load_graph
 from deploykit.importers.graph_files import save_graph as save_graph
+from deploykit.importers.model_source import ModelSource as ModelSource
 from deploykit.importers.open_model import OpenedModel as OpenedModel
 from deploykit.importers.open_model import open_model as open_model
-from deploykit.importers.signature import ModelSource as ModelSource
 from deploykit.inspection.engine_placement import EnginePlacement as EnginePlacement
 from deploykit.inspection.placement import Placement as Placement
 from deploykit.pipelines.rewrite import Rewriting as Rewriting

@@ -391,6 +391,19 @@ def test_help_and_typos_start_neither_tensorflow_nor_numpy(arguments):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import deploykit.cli.supervisor",
+        "import deploykit; deploykit.doctor; deploykit.list_transforms",
+    ],
+)
+def test_what_needs_no_arrays_does_not_import_numpy(code):
+    """The process that watches a command keeps for the whole command what it has imported."""
+    code += "; import sys; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 @functools.cache
 def names_in(path):
     """Return what a module defines, imports, or names."""

@@ -13,8 +13,8 @@ from deploykit.batch_inference.infer_task import InferOptions
 from deploykit.batch_inference.process_backend import Backend, ProcessBackend
 from deploykit.batch_inference.ray_cluster import check_ray, ray_cluster
 from deploykit.batch_inference.results_folder import results_folder
+from deploykit.importers.model_source import source_of
 from deploykit.importers.open_model import open_model
-from deploykit.importers.signature import source_of
 from deploykit.rendering.progress import working
 from deploykit.system.machine import usable_cores
 from deploykit.transforms.common.errors import GraphError

@@ -18,8 +18,8 @@ from deploykit.client.label_image import (
 from deploykit.data.pipeline import say
 from deploykit.data.preprocessing import Preprocessing, declared_for, preprocessing_of
 from deploykit.importers.metadata_file import sidecar_path
+from deploykit.importers.model_source import source_of
 from deploykit.importers.open_model import OpenedModel, open_model
-from deploykit.importers.signature import source_of
 from deploykit.rendering.progress import working
 from deploykit.storage.image_files import labels_from
 from deploykit.transforms.common.documents import AsHtml, Hidden

@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass, is_dataclass, replace
 from typing import Any, TypeVar
 
 from deploykit.api.arguments import check_arguments
-from deploykit.importers.signature import ModelSource, source_of
+from deploykit.importers.model_source import ModelSource, source_of
 from deploykit.storage.parameters import former_names, option_fields, renamed, with_options
 from deploykit.transforms.common.flag import alternatives, declared
 

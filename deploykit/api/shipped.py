@@ -136,7 +136,7 @@ def check_served_models(tuned: str | os.PathLike[str], models: Iterable[ModelSet
 def _files_sha256(folder: str) -> str:
     """Return the SHA-256 of a SavedModel's files as `tune` knows it; empty: it has none."""
     from deploykit.importers.model_files import ModelFiles
-    from deploykit.importers.signature import ModelSource
+    from deploykit.importers.model_source import ModelSource
 
     try:
         return ModelFiles(ModelSource(folder)).sha256

@@ -14,8 +14,8 @@ from deploykit.benchmarking.tuning.recommendation import Recommendation, check_s
 from deploykit.benchmarking.tuning.search_space import TuneOptions
 from deploykit.benchmarking.tuning.tuning import tune_model
 from deploykit.data.samples import read_feeding
+from deploykit.importers.model_source import source_of
 from deploykit.importers.open_model import open_model, path_of
-from deploykit.importers.signature import source_of
 from deploykit.rendering.progress import working
 from deploykit.serving.execution.request_inputs import may_share
 from deploykit.serving.lifecycle.model_config import ModelSettings

@@ -14,9 +14,9 @@ from deploykit.importers.freeze import naming_errors
 from deploykit.importers.graph_files import graph_bytes, load_graph
 from deploykit.importers.model_files import ModelFiles
 from deploykit.importers.model_path import Location
+from deploykit.importers.model_source import Interface, ModelSource, source_of
 from deploykit.importers.open_model import open_model, path_of
 from deploykit.importers.saved_models import meta_graph_bytes
-from deploykit.importers.signature import Interface, ModelSource, source_of
 from deploykit.inspection.soundness import GraphFacts, graph_facts, meta_graph_facts
 from deploykit.rendering.progress import working
 from deploykit.storage.files import read_bytes

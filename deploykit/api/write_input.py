@@ -9,8 +9,8 @@ from deploykit.data.data import open_data
 from deploykit.data.input_benchmark import pipeline_for
 from deploykit.data.pipeline import PLAIN, InputPipelineOptions, Pipeline
 from deploykit.data.pipeline_code import written
+from deploykit.importers.model_source import ModelSource, source_of
 from deploykit.importers.open_model import open_model, path_of
-from deploykit.importers.signature import ModelSource, source_of
 from deploykit.rendering.progress import working
 from deploykit.storage.files import check_output, write
 from deploykit.transforms.common.documents import AsHtml, Written

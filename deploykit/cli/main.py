@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from deploykit import __version__
-from deploykit.cli import completion, failures
-from deploykit.cli import output as standard_output
+from deploykit.cli import completion, failures, standard_output
 from deploykit.cli.progress import watcher
 from deploykit.rendering.progress import watch_with
 from deploykit.transforms.common.messages import log_to_stderr

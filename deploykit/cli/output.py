@@ -1,7 +1,5 @@
 """Standard output of a command: a table for people, or one JSON document for programs."""
 
-import contextlib
-import io
 import json
 import os
 import shutil
@@ -9,13 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TextIO, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from deploykit.cli.common_options import standard_output_is_taken
 from deploykit.cli.failures import note_document
 from deploykit.rendering.tables import drawn
 from deploykit.transforms.common.documents import Flat, Hidden, document, written
-from deploykit.transforms.common.errors import Error, FileError, cannot_be
+from deploykit.transforms.common.errors import Error
 from deploykit.transforms.common.messages import escaped
 
 if TYPE_CHECKING:
@@ -23,82 +21,6 @@ if TYPE_CHECKING:
     from deploykit.pipelines.rewrite import Rewriting
     from deploykit.rendering.tables import Table
     from deploykit.transforms.ir.graph import Graph
-
-
-class StandardOutput:
-    """A text stream that keeps the first error of a write, and then discards what is printed.
-
-    So a command always runs to its end, and its own error decides the exit status.
-    """
-
-    buffer = None  # click and libraries would write bytes past this stream
-
-    def __init__(self, stream: TextIO | None) -> None:
-        """Take the stream; None: standard output is closed."""
-        self._stream = io.StringIO() if stream is None else stream
-        self._is_closed = stream is None
-        self._is_stopped = False
-        self.error: FileError | None = None
-        """Why the output could not be written. None: it was, or its reader has closed it."""
-
-    def write(self, text: str) -> int:
-        """Write a text; characters that the encoding lacks are replaced."""
-        if text and self._is_closed:
-            self._stop(OSError("it is closed"))
-        try:
-            return len(text) if self._is_stopped else self._stream.write(text)
-        except UnicodeEncodeError:
-            plain = text.translate({ord("─"): "-", ord("…"): "~"})
-            encoding = self._stream.encoding or "ascii"  # that of the error may be `charmap`
-            return self.write(plain.encode(encoding, "backslashreplace").decode(encoding))
-        except OSError as error:
-            self._stop(error)
-            return len(text)
-
-    def flush(self) -> None:
-        """Write what is buffered."""
-        try:
-            self._stream.flush()
-        except OSError as error:
-            self._stop(error)
-
-    def __getattr__(self, name: str) -> Any:
-        """Return any other attribute of the stream."""
-        return getattr(self._stream, name)
-
-    def _stop(self, error: OSError) -> None:
-        """Discard what is buffered, and all that follows."""
-        if not self._is_stopped and not isinstance(error, BrokenPipeError):
-            self.error = cannot_be("written", "standard output", error)
-        self._is_stopped = True
-        with contextlib.suppress(OSError):  # a stream of a test has no descriptor
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            try:
-                os.dup2(nowhere, self._stream.fileno())
-            finally:
-                os.close(nowhere)
-
-
-@contextlib.contextmanager
-def replaced() -> Iterator[StandardOutput]:
-    """Put a StandardOutput in the place of sys.stdout."""
-    stream = sys.stdout
-    output = StandardOutput(stream)
-    sys.stdout = cast(TextIO, output)
-    try:
-        yield output
-    finally:
-        output.flush()
-        sys.stdout = stream
-
-
-def open_missing() -> None:
-    """Open /dev/null as each standard stream that is closed: no file gets its descriptor."""
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
 
 
 SCHEMA = 1  # of what is printed; it grows where a key goes or means something else

@@ -1,14 +1,20 @@
-"""Flags as TensorFlow Serving takes them: --flag=value, --flag, --noflag; some do nothing here."""
+"""Flags as TensorFlow Serving takes them (--flag=value, --flag, --noflag), and the environment."""
 
 import logging
+import os
+import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from deploykit.cli.failures import see_help
 from deploykit.cli.project_file import WithProjectFile
 from deploykit.cli.value_types import PathName, TrueOrFalse
-from deploykit.transforms.common.errors import Error, nearest
+from deploykit.transforms.common.errors import Error, PipelineError, nearest
+
+if TYPE_CHECKING:
+    from deploykit.benchmarking.run_config import RunConfig
 
 logger = logging.getLogger("deploykit")
 
@@ -108,3 +114,30 @@ def _warn(name: str, value: str) -> None:
     held, reason = WITHOUT_EFFECT[name]
     if held == VALUE or value.lower() != held:
         logger.warning("--%s has no effect here: %s", name, reason)
+
+
+_STARTED_ANEW = "DEPLOYKIT_STARTED_ANEW"
+
+
+def prepare_environment(tuned: "RunConfig", show_log: bool) -> None:
+    """Set the variables that TensorFlow and gRPC read when they start; what the user set wins.
+
+    Those of the C library it has read already: with them, the program is started once more. Once,
+    as the loader takes them from a program that may do more than its user.
+    """
+    from deploykit.benchmarking.run_config import KEEP_MEMORY
+    from deploykit.benchmarking.tuning.recommendation import to_set
+    from deploykit.system.allocators import PRELOAD, TUNABLES
+
+    is_second = os.environ.pop(_STARTED_ANEW, None) is not None
+    expected = to_set(tuned, os.environ)
+    os.environ.update(expected)
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "NONE"}
+    ours = {"TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": "1"} | ({} if show_log else quiet)
+    for name, value in ours.items():
+        os.environ.setdefault(name, value)
+    if expected.keys() & {*KEEP_MEMORY, PRELOAD, TUNABLES} and not is_second:
+        try:
+            os.execve(sys.executable, sys.orig_argv, {**os.environ, _STARTED_ANEW: "1"})
+        except OSError as error:
+            raise PipelineError("restart-failed", reason=error) from None

@@ -1,4 +1,9 @@
-"""A command in a process of its own with limits, and the environment of `deploykit serve`."""
+"""A command in a process of its own, with limits, that ends when this process ends.
+
+A model or a data file may come from anywhere, and what reads it may take all memory, never end, or
+die. So the process that the user starts reads nothing: it waits for one that does, ends it with all
+that it has started, tidies up, and always ends with an exit status that has a meaning.
+"""
 
 import contextlib
 import mmap
@@ -14,35 +19,7 @@ from typing import NoReturn
 
 import click
 
-from deploykit.benchmarking.run_config import KEEP_MEMORY, RunConfig
-from deploykit.benchmarking.tuning.recommendation import to_set
-from deploykit.system.allocators import PRELOAD, TUNABLES
-from deploykit.transforms.common.errors import PipelineError
 from deploykit.transforms.untrusted.file_locks import locked
-
-_READ_AT_START = {*KEEP_MEMORY, PRELOAD, TUNABLES}
-_STARTED_ANEW = "DEPLOYKIT_STARTED_ANEW"
-
-
-def prepare_environment(tuned: RunConfig, show_log: bool) -> None:
-    """Set the variables that TensorFlow and gRPC read when they start; what the user set wins.
-
-    Those of the C library it has read already: with them, the program is started once more. Once,
-    as the loader takes them from a program that may do more than its user.
-    """
-    is_second = os.environ.pop(_STARTED_ANEW, None) is not None
-    expected = to_set(tuned, os.environ)
-    os.environ.update(expected)
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "NONE"}
-    ours = {"TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": "1"} | ({} if show_log else quiet)
-    for name, value in ours.items():
-        os.environ.setdefault(name, value)
-    if expected.keys() & _READ_AT_START and not is_second:
-        try:
-            os.execve(sys.executable, sys.orig_argv, {**os.environ, _STARTED_ANEW: "1"})
-        except OSError as error:
-            raise PipelineError("restart-failed", reason=error) from None
-
 
 _PREFIX = "deploykit-run-"  # no other temporary folder is called so
 _GRACE = 1.5  # seconds in which a command that is to end may tidy up by itself

@@ -20,8 +20,8 @@ from deploykit.exporting.signatures import LABELS, signatures_for
 from deploykit.exporting.warm_up import KNOWN, Dataset, aliases_of, samples_for, warm_up
 from deploykit.importers.metadata_file import about
 from deploykit.importers.model_path import locate
+from deploykit.importers.model_source import ModelSource
 from deploykit.importers.open_model import OpenedModel
-from deploykit.importers.signature import ModelSource
 from deploykit.serving.protocol.signatures import CLASSES, PREDICT, TENSORS, described, sizes
 from deploykit.serving.saved_model.proto import saved_model
 from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP

@@ -13,9 +13,9 @@ from deploykit.importers.meta_graphs import (
 )
 from deploykit.importers.metadata_file import SignatureNames
 from deploykit.importers.model_files import ModelFiles
+from deploykit.importers.model_source import Interface, ModelSource
 from deploykit.importers.open_model import OpenedModel, open_files, open_model
 from deploykit.importers.saved_models import function_to_load
-from deploykit.importers.signature import Interface, ModelSource
 from deploykit.serving.protocol.signatures import DEFAULT, PREDICT, Tensor, tensor_of
 from deploykit.serving.saved_model.proto import tensors_of
 from deploykit.transforms.common.errors import GraphError, naming, nearest

@@ -11,9 +11,9 @@ from deploykit.importers.initializers import Initialisers
 from deploykit.importers.keras.keras_files import read_keras
 from deploykit.importers.meta_graphs import answering_graph, whole_graph
 from deploykit.importers.model_files import ModelFiles
+from deploykit.importers.model_source import ModelSource
 from deploykit.importers.resaving import Resaved, read_again, saved_again
 from deploykit.importers.saved_models import function_to_load
-from deploykit.importers.signature import ModelSource
 from deploykit.importers.training_switches import is_training_switch, tell_what_hides_batch_norms
 from deploykit.importers.updates import settle_updates
 from deploykit.importers.xla_convolutions import mark_convolutions, rewrite_convolutions

@@ -9,8 +9,8 @@ from typing import Any
 from deploykit.importers.freeze import freeze_files, freeze_written
 from deploykit.importers.keras.keras_files import package_of, write_model
 from deploykit.importers.model_files import ModelFiles
+from deploykit.importers.model_source import ModelSource
 from deploykit.importers.resaving import write_function
-from deploykit.importers.signature import ModelSource
 from deploykit.transforms.common.errors import failed
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.tensorflow_start import quiet

@@ -12,8 +12,8 @@ from deploykit.importers.initializers import Initialisers
 from deploykit.importers.meta_graphs import read_meta_graph, signature_sides, whole_graph
 from deploykit.importers.metadata_file import SignatureNames
 from deploykit.importers.model_path import Location, locate
+from deploykit.importers.model_source import ModelSource
 from deploykit.importers.saved_models import parse_saved_model
-from deploykit.importers.signature import ModelSource
 from deploykit.importers.training_switches import has_boolean_placeholder
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.common.errors import GraphError, naming

@@ -18,15 +18,9 @@ from deploykit.importers.meta_graphs import (
 )
 from deploykit.importers.metadata_file import About, SignatureNames, about
 from deploykit.importers.model_files import ModelFiles, Original, initial_effects, original_of
+from deploykit.importers.model_source import Interface, ModelSource, source_of
 from deploykit.importers.saved_models import function_to_load
-from deploykit.importers.signature import (
-    Interface,
-    ModelSource,
-    check_outputs,
-    guess_inputs,
-    guess_outputs,
-    source_of,
-)
+from deploykit.importers.signature import check_outputs, guess_inputs, guess_outputs
 from deploykit.importers.unknown_ops import leave_out_unknown_ops
 from deploykit.storage.parameters import with_options
 from deploykit.storage.resume_file import digest

@@ -12,8 +12,8 @@ from typing import Any
 from deploykit.importers.checkpoints import Checkpoint
 from deploykit.importers.initializers import Initialisers
 from deploykit.importers.meta_graphs import DEFAULT_SIGNATURE, answering_graph, whole_graph
+from deploykit.importers.model_source import Interface
 from deploykit.importers.saved_models import parse_saved_model
-from deploykit.importers.signature import Interface
 from deploykit.importers.xla_convolutions import mark_convolutions
 from deploykit.transforms.add_default_attributes import add_default_attributes
 from deploykit.transforms.common.errors import FileError, GraphError, failed

@@ -1,13 +1,10 @@
 """The inputs and outputs of a model: as requested, or derived from its graph."""
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from deploykit.transforms.common.errors import GraphError, nearest
-from deploykit.transforms.common.flag import Flag
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, producer_name, split
 from deploykit.transforms.ir.ops import (
@@ -144,73 +141,3 @@ def _answers(node: Node) -> bool:
 
 def _scope(node: Node) -> str:
     return node.name.split("/")[0].rstrip("_0123456789")
-
-
-@dataclass(frozen=True)
-class Interface:
-    """Names of tensors that are fed and fetched; tags and signature of a SavedModel.
-
-    What is empty or None defaults to the model's own: the graph for serving, its default
-    signature, and that signature's inputs and outputs.
-    """
-
-    inputs: Sequence[str] = ()
-    outputs: Sequence[str] = ()
-    tags: Sequence[str] = ()
-    signature: str | None = None
-
-    def put_on(self, graph: "Graph") -> "Graph":
-        """Give a graph the inputs and outputs that are named; it keeps its own otherwise."""
-        check_outputs(graph, self.outputs, graph.outputs)
-        graph.inputs = tuple(self.inputs) or graph.inputs
-        graph.outputs = tuple(self.outputs) or graph.outputs
-        graph.check()
-        return graph
-
-
-@dataclass(frozen=True)
-class ModelSource:
-    """A model, and what its user says of it. Every function that takes a model takes this too.
-
-    `deploykit.ModelSource("model.ckpt", outputs=["scores"])` is what `deploykit ... model.ckpt
-    --outputs scores` means.
-    """
-
-    HEADING: ClassVar = "Model"
-
-    model: Any
-    """A path, or a live model: whatever `open_model` takes."""
-    inputs: Annotated[
-        Sequence[str], Flag(format="names", hidden="--input_layer --input-layer")
-    ] = ()
-    """Tensors to feed [default: those of the signature, or the placeholders]."""
-    outputs: Annotated[
-        Sequence[str], Flag(format="names", hidden="--output_layer --output-layer")
-    ] = ()
-    """Tensors to compute [default: those of the signature, or the nodes that no other node reads].
-    A constant or variable that no other node reads is kept if it is named here."""
-    tags: Annotated[Sequence[str], Flag(format="tags")] = ()
-    """Tags that select a graph of a SavedModel with several graphs; "" selects the graph without
-    tags [default: serve, or the only graph]."""
-    signature: Annotated[str | None, Flag(metavar="NAME")] = None
-    """Signature of the model [default: serving_default, or the only one]."""
-    pins: Annotated[Mapping[str, str], Flag("--pin", format="pin")] = field(default_factory=dict)
-    """Replace a placeholder by this constant; may be repeated."""
-    graph: Annotated[str | Path | None, Flag(format="path")] = None
-    """The GraphDef of a checkpoint without a .meta file, or the JSON file of a Keras model whose
-    weights are in an .h5 file."""
-
-    @property
-    def interface(self) -> Interface:
-        """The part of the model that is meant."""
-        return Interface(tuple(self.inputs), tuple(self.outputs), tuple(self.tags), self.signature)
-
-    @classmethod
-    def of(cls, model: Any, interface: Interface) -> "ModelSource":
-        """Return a part of a model."""
-        return cls(model, interface.inputs, interface.outputs, interface.tags, interface.signature)
-
-
-def source_of(model: Any) -> ModelSource:
-    """Return a model as a `ModelSource`, which it may be."""
-    return model if isinstance(model, ModelSource) else ModelSource(model)

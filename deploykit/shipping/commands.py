@@ -6,8 +6,8 @@ from dataclasses import fields
 from typing import Any
 
 from deploykit.exporting.export import default_name
+from deploykit.importers.model_source import ModelSource
 from deploykit.importers.open_model import path_of
-from deploykit.importers.signature import ModelSource
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import Shipment
 from deploykit.transforms.common.messages import shell_command, shell_word

@@ -12,8 +12,8 @@ from deploykit.data.preprocessing import preprocessing_of
 from deploykit.exporting.named_model import callee_of_graph
 from deploykit.exporting.signatures import signatures_for
 from deploykit.importers.metadata_file import about
+from deploykit.importers.model_source import ModelSource
 from deploykit.importers.open_model import path_of
-from deploykit.importers.signature import ModelSource
 from deploykit.shipping.kept import digest_of, files_of
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import FROZEN, Purpose, Shipment

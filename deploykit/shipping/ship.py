@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from deploykit.api.public import Command, public
 from deploykit.data.samples import open_samples
 from deploykit.exporting.export import default_name
+from deploykit.importers.model_source import ModelSource, source_of
 from deploykit.importers.open_model import open_model, path_of
-from deploykit.importers.signature import ModelSource, source_of
 from deploykit.rendering.progress import Work, working
 from deploykit.serving.saved_model.write_version import check_name
 from deploykit.shipping import ship_folder as own

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from deploykit.api.exporting import report
+from deploykit.api.report import report
 from deploykit.rendering.formatters.shipped import precision_line, verdict_of
 from deploykit.shipping.shipment import LABELS, PREPROCESS
 from deploykit.shipping.shipped import FOLDER

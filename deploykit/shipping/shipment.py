@@ -9,8 +9,8 @@ from typing import Any, Literal
 from deploykit.data.data import is_arrays
 from deploykit.data.samples import open_samples
 from deploykit.importers.metadata_file import About
+from deploykit.importers.model_source import ModelSource
 from deploykit.importers.open_model import OpenedModel, open_model
-from deploykit.importers.signature import ModelSource
 from deploykit.quantization.calibration import KnownRanges
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipped import DONE, FOLDER, UNDECIDED, Outcome, StageResult

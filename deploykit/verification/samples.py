@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from deploykit.importers.model_source import ModelSource
 from deploykit.importers.open_model import OpenedModel
-from deploykit.importers.signature import ModelSource
 from deploykit.storage.tables import column
 from deploykit.transforms.common.documents import Documented
 from deploykit.transforms.common.errors import GraphError, counts_differ, naming

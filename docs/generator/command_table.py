@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args, get_origin
 import deploykit
 from deploykit.api.public import Command
 from deploykit.cli.presenters import graphs, measuring, serving
-from deploykit.importers.signature import ModelSource
+from deploykit.importers.model_source import ModelSource
 from deploykit.storage.parameters import option_fields
 from deploykit.transforms.common.flag import Flag, alternatives, declared
 from docs.generator.markdown import docstring, raw_docstring

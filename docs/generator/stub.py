@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import deploykit
-from deploykit.importers.signature import ModelSource
+from deploykit.importers.model_source import ModelSource
 from deploykit.storage.parameters import option_fields
 from docs.generator.signatures import declared_fields, parsed
 

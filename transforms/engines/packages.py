@@ -5,7 +5,6 @@ import importlib.util
 import re
 import sys
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from deploykit.transforms.common.errors import MissingPackageError
@@ -57,6 +56,8 @@ def _wheel_in(folder: Path) -> Wheel:
         header = folder / "include/tensorflow/core/public/version.h"
         numbers = _NUMBER.findall(header.read_text()) if header.exists() else ()
         return Wheel(PACKAGE, ".".join(numbers) or "0.0")
+    from importlib import metadata  # takes long, and only this needs it
+
     wheel = metadata.Distribution.at(parents[-1])
     return Wheel(wheel.metadata["Name"], wheel.version)
 

@@ -100,7 +100,7 @@ def tune(call: Invocation) -> None:
 
 def report(call: Invocation) -> None:
     """Name the page."""
-    from deploykit.api.exporting import default_page
+    from deploykit.api.report import default_page
     from deploykit.rendering.templates import size
 
     results = [*call.values["results"]]

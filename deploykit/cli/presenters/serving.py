@@ -78,7 +78,7 @@ def serve(
         raise click.UsageError("--use_alts_credentials works between machines of Google alone; use "
                                "--ssl_config_file")  # fmt: skip
     from deploykit.api.shipped import tuned_of
-    from deploykit.cli.supervisor import prepare_environment
+    from deploykit.cli.serving_flags import prepare_environment
     from deploykit.transforms.runtime.child_process import limits
 
     prepare_environment(tuned_of(call.values["base_dir"], call.values["tuned"]), limits.show_log)

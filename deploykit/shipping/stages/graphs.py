@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from deploykit.api.comparison import VerifyOptions
+from deploykit.api.freeze import freeze
 from deploykit.api.quantize import quantize_model
-from deploykit.api.rewriting import freeze, optimize
+from deploykit.api.rewriting import optimize
 from deploykit.api.verification import check
 from deploykit.importers.open_model import open_model, path_of
 from deploykit.pipelines.int8 import has_fake_quants

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from deploykit.api.benchmarking import benchmark
-from deploykit.api.inspection import placement
+from deploykit.api.placement import placement
 from deploykit.api.tuning import tune
 from deploykit.benchmarking.results import BenchmarkResult, load_tuned
 from deploykit.benchmarking.run_config import RunConfig

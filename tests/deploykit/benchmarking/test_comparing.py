@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from deploykit.api.benchmarking import compare
+from deploykit.api.compare import compare
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.benchmarking.made_up import in_turns, measurement, result, times

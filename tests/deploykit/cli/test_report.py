@@ -67,7 +67,7 @@ def test_an_encoding_without_our_line():
     code = (
         "import sys; sys.stdout.reconfigure(encoding='ascii');"
         "from deploykit.cli.output import Report, show;"
-        "from deploykit.cli.output import StandardOutput;"
+        "from deploykit.cli.standard_output import StandardOutput;"
         "sys.stdout = StandardOutput(sys.stdout);"
         "show(Report('freeze', '\\u00e9' + 'x' * 80), False)"
     )

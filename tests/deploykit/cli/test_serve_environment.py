@@ -5,8 +5,8 @@ import os
 import pytest
 
 from deploykit.benchmarking.run_config import KEEP_MEMORY, RunConfig
-from deploykit.cli import supervisor
-from deploykit.cli.supervisor import prepare_environment
+from deploykit.cli import serving_flags
+from deploykit.cli.serving_flags import prepare_environment
 from deploykit.system import allocators
 
 
@@ -14,10 +14,10 @@ from deploykit.system import allocators
 def starts(monkeypatch):
     """The environments with which the program was started anew, none of which takes effect."""
     found: list[dict[str, str]] = []
-    monkeypatch.setattr(supervisor.os, "environ", dict(os.environ))
+    monkeypatch.setattr(serving_flags.os, "environ", dict(os.environ))
     for name in (*KEEP_MEMORY, "LD_PRELOAD", "GLIBC_TUNABLES"):
         os.environ.pop(name, None)
-    monkeypatch.setattr(supervisor.os, "execve", lambda path, words, env: found.append(env))
+    monkeypatch.setattr(serving_flags.os, "execve", lambda path, words, env: found.append(env))
     monkeypatch.setattr(allocators, "library_here", lambda: "/lib/libtcmalloc.so.4")
     return found
 

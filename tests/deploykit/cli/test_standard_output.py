@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from deploykit.cli import main
-from deploykit.cli.output import StandardOutput
+from deploykit.cli.standard_output import StandardOutput
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
@@ -111,7 +111,7 @@ def test_sys_stdout_is_put_back():
 
 def test_a_file_never_takes_the_descriptor_of_a_closed_stream():
     code = (
-        "import os; from deploykit.cli.output import open_missing; open_missing();"
+        "import os; from deploykit.cli.standard_output import open_missing; open_missing();"
         "raise SystemExit(os.open(os.devnull, os.O_RDONLY))"
     )
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}

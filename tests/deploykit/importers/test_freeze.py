@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.api.rewriting import freeze
+from deploykit.api.freeze import freeze
 from deploykit.transforms.common.errors import GraphError, RefusedError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import call

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from deploykit.api.inspection import placement
+from deploykit.api.placement import placement
 from deploykit.inspection import placement as module
 from deploykit.inspection.step_stats import _in_order as in_order
 from deploykit.inspection.step_stats import look, satisfies
@@ -384,7 +384,7 @@ def test_a_model_that_writes_files_is_not_run(deploykit, tmp_path):
 
 
 def test_an_existing_file_is_refused_before_anything_runs(deploykit, tmp_path, monkeypatch):
-    monkeypatch.setattr("deploykit.api.inspection.find_placement", None)
+    monkeypatch.setattr("deploykit.api.placement.find_placement", None)
     path = written(two_devices(), tmp_path)
     for out in (path, tmp_path / "there.json"):
         out.touch()

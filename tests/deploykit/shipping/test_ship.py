@@ -9,7 +9,7 @@ import pytest
 
 import deploykit as api
 from deploykit.exporting.manifests import KINDS
-from deploykit.importers.signature import ModelSource
+from deploykit.importers.model_source import ModelSource
 from deploykit.rendering.formatters.shipped import lines
 from deploykit.shipping.given import inputs_of
 from deploykit.shipping.ship import _in_memory

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploykit.importers.signature import ModelSource
+from deploykit.importers.model_source import ModelSource
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import FROZEN, OPTIMIZED_FILE, Shipment
 from deploykit.shipping.stages.graphs import CALIBRATE, CHECK, OPTIMIZE, QUANTIZE

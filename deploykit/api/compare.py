@@ -1,0 +1,84 @@
+"""compare."""
+
+import os
+from typing import Annotated
+
+from deploykit.api.public import Command, public
+from deploykit.benchmarking.comparing import History, Speedups, find_speedups
+from deploykit.benchmarking.results import BenchmarkResult, load_result
+from deploykit.benchmarking.run_config import CONFIDENCE
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.flag import Flag
+
+
+@public(Command(heading="Comparison", requires=(), has_limits=False))
+def compare(
+    a: Annotated[BenchmarkResult | str | os.PathLike[str], Flag(metavar="A.json")],
+    b: Annotated[BenchmarkResult | str | os.PathLike[str] | None, Flag(metavar="[B.json]")] = None,
+    *,
+    baseline: Annotated[str | os.PathLike[str] | None, Flag(metavar="FILE.json")] = None,
+    confidence: Annotated[float, Flag(metavar="P", at_least=0.5, at_most=0.9999)] = CONFIDENCE,
+    fail_below: Annotated[float | None, Flag(metavar="RATIO", above=0)] = None,
+) -> Speedups:
+    """Compare the results of two benchmarks, or one with a baseline.
+
+    The speed is the median latency of A divided by that of B: above 1, B is faster. Measurements
+    are paired by name and settings. If no pair matches, the only two with the same settings are
+    compared, or the only two at all.
+
+    The verdict is shown below the table. "slower": B takes more CPU time per call, or more than 10
+    % more wall time. "faster": B is more than 10 % faster in wall time. A machine varies by about
+    10 % from hour to hour. Models that are interleaved in one `deploykit benchmark` need no such
+    margin.
+
+    `fail_below` 0.95 fails only if the whole interval is below 0.95: 0.9 with the interval 0.8 to
+    1.0 passes, 0.9 with 0.86 to 0.94 fails. With `baseline`, a result that fails is not added.
+
+    Args:
+        a: a result of `deploykit.benchmark`, or the JSON file that its command writes.
+        b: likewise.
+        baseline: Compare A with the earlier results of this machine in this file, and add A to it.
+            The first result creates the file.
+        confidence: Confidence of the intervals, from 0.5 to 0.9999.
+        fail_below: Exit with 5 if B is significantly slower than this, or if nothing was compared.
+            The first result of a new `baseline` passes.
+
+    `check(0.95)` of what is returned raises VerificationError where b is slower than that for sure,
+    or nothing was compared; the first result of a new baseline passes.
+    FileError: a file cannot be read or written. GraphError: it is no result, or nothing has a
+    partner.
+
+    Commands:
+        deploykit compare before.json after.json --fail-below 0.95
+        deploykit compare today.json --baseline baseline.json
+
+    Example:
+        >>> result = deploykit.benchmark("fashion.keras", runs=100)
+        >>> [pair.ratio.value for pair in deploykit.compare(result, result).pairs]
+        [1.0]
+    """
+    if (b is None) == (baseline is None):
+        raise GraphError("compare-two-results")
+    names = tuple("ab"[i] if isinstance(item, BenchmarkResult) or item is None else os.fspath(item)
+                  for i, item in enumerate((a, b)))  # fmt: skip
+    first = _read(a)
+    if b is not None:
+        return find_speedups(first, _read(b), confidence, (names[0], names[1]))
+    assert baseline is not None
+    history = History.read(baseline)
+    earlier = history.like(first)
+    if earlier is not None:
+        speedups = find_speedups(earlier, first, confidence, (history.path, names[0]))
+    else:
+        only = tuple(measurement.name for measurement in first.measurements)
+        is_new = not history.documents
+        said = f"{history.path} had no result of this machine, so {names[0]} is its first"
+        warnings = () if is_new else (said,)
+        speedups = Speedups(history.path, names[0], confidence, (), (), only, warnings, is_new)
+    if fail_below is None or not speedups.slower_than(fail_below):
+        history.add(first)
+    return speedups
+
+
+def _read(result: BenchmarkResult | str | os.PathLike[str]) -> BenchmarkResult:
+    return result if isinstance(result, BenchmarkResult) else load_result(result)

@@ -1,0 +1,124 @@
+"""freeze."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from deploykit.api.comparison import DEFAULT, VerifyOptions
+from deploykit.api.public import Command, public
+from deploykit.data.preprocessing import declared_for
+from deploykit.data.samples import open_samples
+from deploykit.importers.metadata_file import About, about
+from deploykit.importers.model_source import source_of
+from deploykit.importers.open_model import OpenedModel, open_model
+from deploykit.pipelines.live_keras import Feed, checked_against_live, live_feeds, live_model
+from deploykit.pipelines.rewrite import OutputFiles, Rewriting
+from deploykit.rendering.progress import Work, working
+from deploykit.storage.image_files import read_labels
+from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.flag import FORCE, Flag, output_flag
+from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.child_process import reused_children
+from deploykit.verification.samples import LabelsLike, ModelLike, PathLike, PreprocessLike
+from deploykit.verification.verify import Verification
+
+
+@public(Command(heading="Model metadata", runs_graph=True, writes_result=False), interface=())
+def freeze(
+    model: ModelLike,
+    how: VerifyOptions = DEFAULT,
+    *,
+    preprocess: Annotated[PreprocessLike | None, Flag(metavar="FILE.json|LO..HI")] = None,
+    labels: LabelsLike | None = None,
+    output: Annotated[PathLike | None, output_flag(".frozen.pb")] = None,
+    force: Annotated[bool, FORCE] = False,
+) -> Graph:
+    """Turn the variables of a model into constants.
+
+    MODEL is a SavedModel folder, a checkpoint prefix with its .meta file (or `graph`), a .keras or
+    .h5 file, or a frozen graph (.pb, .pbtxt). Functions are inlined, and lookup tables are stored
+    in the graph. A boolean placeholder with a name like is_training becomes false, unless it is an
+    input.
+
+    deploykit loads and runs the new file once, and compares it with the graph as it was read.
+    Nothing is written if they differ, or if they could not be compared.
+
+    Args:
+        model: whatever `open_model` takes.
+        how: on which inputs the written file is compared with the model.
+        preprocess: Preprocessing of the model's data, in the form that calibrate and benchmark
+            take. It is stored in the model metadata file, where other commands find it.
+        labels: File with the class names, one per line. They are stored in the model metadata file,
+            where deploykit label finds them.
+        output: a `.pb` file to write too.
+
+    FileError: a file is missing, unreadable or cannot be written. GraphError: the model is not
+    sound, or has no such tags or signature. RefusedError: it holds code, or acts on files or
+    processes when it is run. VerificationError: the written file computes something else, or
+    nothing could be compared.
+
+    Commands:
+        deploykit freeze models/fashion/fashion.keras -o fashion.pb
+        deploykit freeze models/fashion/tf1/model.ckpt -o checkpoint.pb
+
+    Example:
+        >>> graph = deploykit.freeze("fashion.keras", output="frozen.pb")
+        >>> graph.inputs, graph.outputs
+        (('images',), ('probabilities',))
+    """
+    source = source_of(model)
+    target = OutputFiles(output, force)
+    target.check(source)
+    with working("freeze") as work, reused_children():
+        opened = open_model(source)
+        opened.refuse_effects(how.allow_ops)
+        graph = opened.frozen.copy()
+        graph.about = _told(graph, preprocess, labels)
+        if output is None:
+            graph.report = Rewriting(opened, opened.nodes, nodes_out=len(graph))
+            return graph
+        if how.data is not None:
+            how = replace(how, preprocess=preprocess, labels=labels)
+        graph.report = _written(opened, graph, how, target, work)
+    return graph
+
+
+def _written(
+    model: OpenedModel, graph: Graph, how: VerifyOptions, target: OutputFiles, work: Work
+) -> Rewriting:
+    """Write a graph once its file was compared with the model, and return what was found."""
+    proof = replace(how.proof(model), is_same=model.reference is model.frozen)
+
+    def check(path: Path | None) -> Verification:
+        work("run the file", 0)
+        value = proof.checked(graph, path)
+        live = live_model(model)
+        if path is None or live is None or not value.verified:
+            return value
+        feeds, strict = _live_feeds(graph, how), not how.allow_unverified
+        return checked_against_live(value, live, graph, path, feeds, strict)
+
+    size, result = target.write(graph, check)
+    return Rewriting(model, model.nodes, verification=result, bytes=size, nodes_out=len(graph))
+
+
+def _live_feeds(graph: Graph, how: VerifyOptions) -> list[Feed]:
+    """Return feeds of two batch sizes for a live model, of the user's data where there are any."""
+    if how.data is None:
+        return live_feeds(graph, how.input_range, how.shapes)
+    samples = open_samples(how.data, graph, how.preprocess, labels=how.labels)
+    sizes = (samples.batch,) if samples.batch else (4, 2)
+    first = [samples.feeds(size)[0] for size in sizes]
+    return [[feed[tensor] for tensor in graph.inputs] for feed in first]
+
+
+def _told(graph: Graph, preprocess: PreprocessLike | None, labels: LabelsLike | None) -> About:
+    """Return what is known of a graph, with what the user says. GraphError: it does not fit."""
+    known = about(graph)
+    if preprocess is not None:
+        declared = declared_for(graph, preprocess).among(graph)
+        known = replace(known, preprocessing=document(declared))
+    if isinstance(labels, str | os.PathLike):
+        labels = read_labels(os.fspath(labels))
+    return known if labels is None else replace(known, labels=tuple(labels))
