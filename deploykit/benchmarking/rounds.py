@@ -79,10 +79,9 @@ class Play:
             used += (time.monotonic() - began) / shares
             if looks and used >= looks[0]:
                 looks.pop(0)
-                every = self._seating.courses
-                left = self._undecided([item.measurement() for item in every])
-                courses = [item for n, item in enumerate(every) if n in left and item in courses]
-                if len(courses) < min(2, len(every)):  # nobody is left to compare it with
+                left = self._undecided([course.measurement() for course in courses])
+                courses = [course for n, course in enumerate(courses) if n in left]
+                if not courses:
                     return
 
     def for_calls(self, runs: int, rounds: int, watch: Watch) -> None:

@@ -19,6 +19,7 @@ from deploykit.benchmarking.measurement import Job, Measurement, ScenarioResult,
 from deploykit.benchmarking.run_config import BenchmarkOptions, RunConfig
 from deploykit.benchmarking.scenarios.load import Played, Stage
 from deploykit.benchmarking.statistics import steady_from
+from deploykit.system.process_usage import cpu_seconds
 from deploykit.transforms.common.errors import CrashError, Error, LimitError
 from deploykit.transforms.engines.engines import OPENVINO, TENSORFLOW, TITLES
 from deploykit.transforms.runtime.child_process import Worker, limits
@@ -326,12 +327,7 @@ class Seating:
 
     def own_seconds(self) -> float:
         """Return the CPU time that all processes have used."""
-        total = 0.0
-        for process in self.processes:
-            with contextlib.suppress(psutil.Error):
-                times = psutil.Process(process.worker.pid).cpu_times()
-                total += times.user + times.system
-        return total
+        return sum(cpu_seconds(process.worker.pid) for process in self.processes)
 
     def _start(self, course: Course) -> Process:
         worker = started(course.contestant.job)

@@ -11,7 +11,7 @@ import numpy as np
 from deploykit.exporting.named_model import NamedModel
 from deploykit.importers.metadata_file import about
 from deploykit.pipelines.int8 import onednn_graph
-from deploykit.serving.protocol.signatures import Tensor, tensor_of
+from deploykit.serving.protocol.signatures import Tensor, tensors_of
 from deploykit.transforms.common.documents import Hidden, Written, written
 from deploykit.transforms.common.errors import Error, GraphError, UnverifiedError, VerificationError
 from deploykit.transforms.engines.engine_folder import MOST_ANSWERS
@@ -50,7 +50,6 @@ from deploykit.verification.verify import verify
 
 logger = logging.getLogger("deploykit")
 
-CHOICES = (TENSORFLOW, OPENVINO, AUTO)
 _MOST = 8  # samples that are compared
 
 
@@ -128,7 +127,7 @@ def engine_part(
     """Compare the engine that is asked for with TensorFlow, and return what it computes.
 
     Args:
-        asked: the engine, or `auto`; None: that in which the graph was found right.
+        requested: the engine, or `auto`; None: that in which the graph was found right.
         callee: the model, as the engine reads it.
         signatures: those of the version.
         samples: arrays by the aliases of the model's inputs; default: made-up ones.
@@ -138,8 +137,6 @@ def engine_part(
     GraphError: the engine that is asked for cannot be had here, or refuses the graph.
     VerificationError: it departs from TensorFlow.
     """
-    if requested is not None and requested not in CHOICES:
-        raise GraphError("not-one-of", what="the engine", known=CHOICES, got=requested)
     use = about(callee.graph).engine
     expected = requested or (AUTO if use is not None and use.engine == OPENVINO else TENSORFLOW)
     if expected == TENSORFLOW:
@@ -184,7 +181,7 @@ def _compared(
     """Return what OpenVINO computes. Raises why it computes nothing, or another thing."""
     left, used = dict[str, str](), dict[str, EngineSignature]()
     for name, signature in sorted(signatures.items()):
-        sides = [_tensors(side) for side in (signature.inputs, signature.outputs)]
+        sides = [tensors_of(side) for side in (signature.inputs, signature.outputs)]
         if why := _why_not(callee.graph, *sides):
             left[name] = why
         else:
@@ -328,10 +325,6 @@ def _part(graph: Graph, signatures: Sequence[EngineSignature]) -> Graph:
     part.inputs, part.outputs = sides
     part.prune()
     return part
-
-
-def _tensors(infos: Mapping[str, Any]) -> dict[str, Tensor]:
-    return {alias: tensor_of(info) for alias, info in sorted(infos.items())}
 
 
 def _ours(tensor: Tensor) -> EngineTensor:

@@ -118,8 +118,8 @@ class Budget:
         spare = (self.left - self.for_trials) / 2
         if self.to_calibrate(self.calibrating, passes) <= spare:
             return self.calibrating
-        item = 2 * OBSERVED * self.sample
-        most = int((spare - 2 * self.start) / item) if item else self.calibrating
+        item = OBSERVED * self.sample
+        most = int((spare / passes - self.start) / item) if item else self.calibrating
         return min(max(most, least), self.calibrating)
 
     def ranking_until(self) -> float:
@@ -217,6 +217,7 @@ def task_of(
     split = samples.split()
     timed_with = split.held_out.at_least(how.batch or 1)
     batches(graph, how.batch, data=timed_with)  # can it be run?
+    here = machine()
     belongs_to = {
         "graph": digest(graph.serialized()),
         "data": digest(pieces(samples.arrays)),
@@ -224,7 +225,8 @@ def task_of(
         "preparation": PREPARATION,
         "keep_float": tuple(how.keep_float),
         "environment": environment(),
-        **{name: machine()[name] for name in ("cpu", "flags")},
+        "cpu": here["cpu"],
+        "flags": here["flags"],
     }
     retained = State(state, "quantizing", belongs_to)
     notes = [split.note] if split.note else []

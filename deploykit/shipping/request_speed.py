@@ -4,7 +4,6 @@ Both versions have the same default signature, so images are decoded and classes
 a user of the server gains is this, and not what the model alone gains.
 """
 
-import contextlib
 import math
 import tempfile
 from collections.abc import Mapping
@@ -28,6 +27,7 @@ from deploykit.serving.client.endpoint import DEFAULT_CONNECTION
 from deploykit.serving.client.load_generator import LoadStep
 from deploykit.shipping.served_instance import ServedInstance
 from deploykit.shipping.shipment import FROZEN, Shipment
+from deploykit.system.process_usage import cpu_seconds
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.engines.engines import TENSORFLOW
@@ -106,12 +106,8 @@ def _measured(first: Generators, second: Generators, seconds: float) -> dict[str
 
 def _cpu_seconds() -> float:
     """Return the CPU time of this process and its children, the servers and the client."""
-    this, total = psutil.Process(), 0.0
-    for process in (this, *this.children(recursive=True)):
-        with contextlib.suppress(psutil.Error):
-            times = process.cpu_times()
-            total += times.user + times.system
-    return total
+    this = psutil.Process()
+    return sum(cpu_seconds(item.pid) for item in (this, *this.children(recursive=True)))
 
 
 def summed_up(rounds: list[tuple[float, float]], busy: str) -> dict[str, Any]:

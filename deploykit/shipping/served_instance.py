@@ -13,7 +13,7 @@ from typing import Any
 
 from deploykit.api.shipped import UNFINISHED
 from deploykit.transforms.common.errors import LimitError, VerificationError
-from deploykit.transforms.runtime.child_process import limits
+from deploykit.transforms.runtime.child_process import limits, python_path
 
 _ENDING = 10.0  # seconds that the server may take to end
 
@@ -34,7 +34,7 @@ class ServedInstance:
             stderr=self._said,
             text=True,
             env={**os.environ, UNFINISHED: "1",
-                 "PYTHONPATH": _with_own(os.environ.get("PYTHONPATH", ""))},
+                 "PYTHONPATH": python_path()},
         )  # fmt: skip
         self.document: dict[str, Any] = {}
 
@@ -89,8 +89,3 @@ class ServedInstance:
         said = self._said.read().decode(errors="replace").strip().splitlines()
         why = said[-1].removeprefix("deploykit: ") if said else "it said nothing"
         raise VerificationError("shipped-not-servable", source=self._folder, reason=why)
-
-
-def _with_own(path: str) -> str:
-    """Return where modules are looked for, and before that where this deploykit lies."""
-    return os.pathsep.join(item for item in (str(Path(__file__).parents[2]), path) if item)

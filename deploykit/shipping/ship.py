@@ -216,10 +216,13 @@ def _plan(
     runs: set[str] = set()
     for number, stage in enumerate(STAGES):
         key = keys[stage.name] = _key(shipment, stage, inputs, keys)
-        result = retained.found(stage.name, key, inputs)
         if why := stage.left_out(shipment):
             plan.append(PlannedStage(stage.name, LEFT_OUT, 0.0, why))
-        elif number < anew and not runs & {*stage.needs} and result is not None:
+        elif (
+            number < anew
+            and not runs & {*stage.needs}
+            and (result := retained.found(stage.name, key, inputs)) is not None
+        ):
             keys[stage.name] = full_key(key, result.outcome.used, inputs)
             plan.append(PlannedStage(stage.name, KEPT, 0.0))
         else:

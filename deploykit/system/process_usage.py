@@ -48,7 +48,7 @@ class OwnLook:
     def now(cls, helpers: Sequence[int] = ()) -> "OwnLook":
         """Look at this process and its helpers, which are given by their numbers."""
         every = (os.getpid(), *helpers)
-        cpu = time.process_time() + sum(map(_cpu_of, helpers))
+        cpu = time.process_time() + sum(map(cpu_seconds, helpers))
         return cls(cpu, _waits(every), _io(every))
 
     def since(self, earlier: "OwnLook") -> OwnUse:
@@ -87,7 +87,7 @@ def forget(files: Iterable[str]) -> None:
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _cpu_of(process: int) -> float:
+def cpu_seconds(process: int) -> float:
     """Return the seconds of CPU of another process; 0 where it is gone."""
     with contextlib.suppress(psutil.Error):
         times = psutil.Process(process).cpu_times()

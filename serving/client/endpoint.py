@@ -11,6 +11,7 @@ import grpc
 
 from deploykit.serving.protocol.errors import OK, SERVED_HERE
 from deploykit.serving.protocol.open_inference import INFERENCE_SERVICE
+from deploykit.serving.protocol.protos import MODEL_SERVICE, PREDICTION_SERVICE
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.common.flag import Flag
 from deploykit.transforms.untrusted.files import MOST_TEXT, read_bytes
@@ -52,9 +53,6 @@ class Connection:
 DEFAULT_CONNECTION = Connection()
 
 
-PREDICTION = "tensorflow.serving.PredictionService"
-MODEL = "tensorflow.serving.ModelService"
-
 MODEL_INFER = f"/{INFERENCE_SERVICE}/ModelInfer"
 
 _UNBOUNDED = -1
@@ -82,7 +80,7 @@ class Endpoint:
     address: str
     """`host:port` or `unix:path`."""
     connection: Connection
-    method: str = f"/{PREDICTION}/Predict"
+    method: str = f"/{PREDICTION_SERVICE}/Predict"
     """What a load calls."""
 
     def channel(self, own_connection: bool = False) -> grpc.Channel:
@@ -183,7 +181,7 @@ def _retrying(retries: int) -> dict[str, Any]:
     gRPC does it within the deadline, with growing random pauses, and less where it fails often.
     """
     methods = ("Predict", "Classify", "Regress", "MultiInference", "GetModelMetadata")
-    names = [{"service": PREDICTION, "method": method} for method in methods]
+    names = [{"service": PREDICTION_SERVICE, "method": method} for method in methods]
     policy = {
         "maxAttempts": 1 + min(retries, 4),  # gRPC takes no more
         "initialBackoff": "0.2s",
@@ -196,7 +194,7 @@ def _retrying(retries: int) -> dict[str, Any]:
             {
                 "name": [
                     *names,
-                    {"service": MODEL, "method": "GetModelStatus"},
+                    {"service": MODEL_SERVICE, "method": "GetModelStatus"},
                     {"service": INFERENCE_SERVICE},
                 ],
                 "retryPolicy": policy,

@@ -27,10 +27,7 @@ def rows_of(signature: Signature, feeds: Mapping[str, Array]) -> int | None:
 
 def may_share(signature: Signature) -> bool:
     """Say whether calls of a signature may share a batch: the first size of all tensors is open."""
-    return all(
-        tensor.shape is None or (tensor.shape and tensor.shape[0] < 0)
-        for tensor in (*signature.inputs.values(), *signature.outputs.values())
-    )
+    return all(map(is_open, (*signature.inputs.values(), *signature.outputs.values())))
 
 
 def with_defaults(signature: Signature, inputs: Mapping[str, Array]) -> dict[str, Array]:

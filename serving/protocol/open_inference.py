@@ -10,9 +10,9 @@ import numpy as np
 
 from deploykit.serving.protocol.codec import varint, varints
 from deploykit.serving.protocol.errors import ServingError, refused
+from deploykit.serving.protocol.protos import methods_of
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.protocol.versions import check_name, check_names
-from deploykit.transforms.ir.protos import private_messages
 from deploykit.transforms.ir.tensors import (
     MAX_DECLARED_BYTES,
     MAX_RANK,
@@ -170,8 +170,6 @@ def _strings(name: str, shape: Sequence[int], count: int, content: memoryview) -
 
 
 INFERENCE_SERVICE = "inference.GRPCInferenceService"
-METHODS = ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata",
-           "ModelInfer")  # fmt: skip
 SERVER_NAME, PLATFORM = "deploykit", "tensorflow_savedmodel"
 BINARY = "binary_tensor_data"
 """The extension of servers that take and give binary data over HTTP."""
@@ -181,10 +179,10 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 SIGNATURE_NAME = "signature_name"
 """The parameter that chooses a signature."""
 
-_messages: dict[str, Any] = private_messages(
-    "inference",
-    [f"{name}{kind}" for name in METHODS for kind in ("Request", "Response")],
-)
+METHODS = methods_of(INFERENCE_SERVICE)
+_messages: dict[str, Any] = {
+    message.DESCRIPTOR.name: message for messages in METHODS.values() for message in messages
+}
 ModelInferRequest: Any = _messages["ModelInferRequest"]
 ModelInferResponse: Any = _messages["ModelInferResponse"]
 

@@ -77,7 +77,9 @@ def read_meta_graph(folder: Path) -> MetaGraphDef:
 def signatures_of(meta: MetaGraphDef) -> dict[str, Signature]:
     """Return the signatures by name; those that only loaders use are left out."""
     return {
-        name: Signature(proto.method_name, _tensors(proto.inputs), _tensors(proto.outputs), proto)
+        name: Signature(
+            proto.method_name, tensors_of(proto.inputs), tensors_of(proto.outputs), proto
+        )
         for name, proto in sorted(meta.signature_def.items())
         if not name.startswith(HIDDEN)
     }
@@ -110,7 +112,8 @@ def unavailable_in(signatures: Mapping[str, Signature]) -> dict[str, str]:
     return {name: item.unavailable for name, item in signatures.items() if item.unavailable}
 
 
-def _tensors(infos: Mapping[str, TensorInfo]) -> dict[str, Tensor]:
+def tensors_of(infos: Mapping[str, TensorInfo]) -> dict[str, Tensor]:
+    """Return what TensorInfos say, by their aliases in alphabetical order."""
     return {alias: tensor_of(info) for alias, info in sorted(infos.items())}
 
 

@@ -15,7 +15,8 @@ from deploykit.transforms.runtime import memory as free_memory
 from deploykit.transforms.runtime import process_limits
 
 _CREATING = 3  # parts of a message that asks for something new: what, of what, and limits
-_START = "deploykit.transforms.runtime.tensorflow_start"
+START = "deploykit.transforms.runtime.tensorflow_start"
+"""The module with what TensorFlow needs to start, which is of no use to the parent."""
 
 
 def serve(questions: int, answers: int) -> None:
@@ -70,5 +71,5 @@ if __name__ == "__main__":
     _questions, _answers, _parent = map(int, sys.argv[1:])
     process_limits.end_with_parent(_parent)
     with contextlib.suppress(Exception):  # of a broken TensorFlow, of which the work will tell
-        importlib.import_module(_START).expect_sessions()
+        importlib.import_module(START).expect_sessions()
     serve(_questions, _answers)

@@ -27,7 +27,7 @@ from deploykit.transforms.common.errors import (
     LimitError,
     says_no_memory,
 )
-from deploykit.transforms.runtime import process_limits
+from deploykit.transforms.runtime import child_main, process_limits
 
 
 @dataclass
@@ -80,8 +80,6 @@ limits = ResourceLimits()
 _STACK = re.compile(r"\*\*\* |@ +0x")
 _STAMP = re.compile(r"^[IWEF]\d{4} \S+ +\d+ ")  # severity, time and thread of a line of the log
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
-_MAIN = "deploykit.transforms.runtime.child_main"
-_START = "deploykit.transforms.runtime.tensorflow_start"  # of no use to the parent
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}  # whichever the user shows: a GPU is asked for
 
 
@@ -114,20 +112,17 @@ def reused_children() -> Iterator[None]:
     depends on earlier work. A block within another one ends the children that it added. Each
     thread has blocks of its own.
     """
-    outer = _idle.get()
-    before = [*(outer or ())]
-    inner = [*before]
+    outer = _idle.get() or []
+    inner = [*outer]
     token = _idle.set(inner)
     try:
         yield
     finally:
         _idle.reset(token)
-        retained = [child for child in inner if any(child is other for other in before)]
-        if outer is not None:
-            outer[:] = retained
         for child in inner:
-            if not any(child is other for other in retained):
+            if child not in outer:
                 child.end()
+        outer[:] = [child for child in inner if child in outer]
 
 
 @contextlib.contextmanager
@@ -141,11 +136,11 @@ def started_ahead() -> Iterator[None]:
         assert children is not None
         children.append(child)
         started = replace(limits, memory=process_limits.default_cap())
-        child.send((f"{_START}:start_tensorflow", (), started))
+        child.send((f"{child_main.START}:start_tensorflow", (), started))
         yield
 
 
-@dataclass
+@dataclass(eq=False)
 class _Child:
     """A process that creates objects and answers questions on them, one after the other."""
 
@@ -172,7 +167,7 @@ class _Child:
         numbers = map(str, (*ends, os.getpid()))
         process = process_limits.start(
             lambda: subprocess.Popen(
-                [sys.executable, "-P", "-m", _MAIN, *numbers],
+                [sys.executable, "-P", "-m", child_main.__name__, *numbers],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr if limits.show_log else subprocess.DEVNULL,
@@ -211,12 +206,9 @@ class _Child:
         """Say whether it lives and has dropped what it held."""
         if self.is_dropping:
             self.is_dropping = False
-            patience = min(_TEARDOWN, limits.seconds)
-            if not select.select([self.answers], [], [], patience)[0]:
-                return False
             try:
-                pickle.load(self.answers)
-            except (EOFError, pickle.UnpicklingError):
+                self.answer(min(_TEARDOWN, limits.seconds))
+            except (TimeoutError, EOFError):
                 return False
         return not select.select([self.answers], [], [], 0)[0]  # unasked, it only says its end
 
@@ -225,6 +217,15 @@ class _Child:
         with contextlib.suppress(BrokenPipeError):
             pickle.dump(message, self.questions, protocol=5)  # large arrays are not copied
             self.questions.flush()
+
+    def answer(self, seconds: float) -> Any:
+        """Return its next answer. TimeoutError: there is none in time. EOFError: it died."""
+        if not select.select([self.answers], [], [], seconds)[0]:
+            raise TimeoutError
+        try:
+            return pickle.load(self.answers)
+        except pickle.UnpicklingError:
+            raise EOFError from None
 
     def end(self) -> None:
         """End it at once; it holds nothing that could be lost."""
@@ -319,12 +320,12 @@ class Worker:
         self._is_ready = False
         with process_limits.waiting():
             self._child.send(message)
-            if not select.select([self._child.answers], [], [], limits.seconds)[0]:
-                self._child.process.kill()
-                raise LimitError("child-timeout", runs=self._runs, seconds=limits.seconds)
             try:
-                kind, value = pickle.load(self._child.answers)
-            except (EOFError, pickle.UnpicklingError):
+                kind, value = self._child.answer(limits.seconds)
+            except TimeoutError:
+                self._child.process.kill()
+                raise LimitError("child-timeout", runs=self._runs, seconds=limits.seconds) from None
+            except EOFError:
                 raise self._death() from None
         if kind == "error":
             raise value

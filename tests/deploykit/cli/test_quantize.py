@@ -303,7 +303,7 @@ def test_wrong_usage(deploykit, net, data, clock, monkeypatch):
     np.savez("nan.npz", x=x * np.nan)
     (net.parent / "broken.npz").write_bytes(b"no archive")
     before = sorted(net.parent.iterdir())
-    assert_golden(*refusals(deploykit, ("quantize", net), WRONG, net.parent))
+    assert_golden(*refusals(deploykit, ("quantize", net), WRONG, net.parent, feeds=True))
     assert sorted(net.parent.iterdir()) == before
 
 

@@ -35,7 +35,7 @@ def succeeded(ask, count: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("rate", "count"), [(100, 60), pytest.param(200, 400, marks=pytest.mark.slow)]
+    ("rate", "count"), [(100, 100), pytest.param(200, 400, marks=pytest.mark.slow)]
 )
 def test_a_flood_of_calls_that_never_send_their_request(served, rate, count):
     end, calls = threading.Event(), []
@@ -58,7 +58,7 @@ def test_a_flood_of_calls_that_never_send_their_request(served, rate, count):
         finally:
             end.set()
             thread.join()
-    assert good >= count - max(1, count // 100)
+    assert good >= 0.99 * count
 
 
 @pytest.mark.slow
