@@ -193,7 +193,7 @@ def test_wrong_usage_is_said_before_anything_runs(model, tmp_path, deploykit, mo
     (tmp_path / "NARROW").mkdir()
     (tmp_path / "NARROW" / "a.csv").write_text("1,2,3\n")
     made_up.write_csv(tmp_path / "DIR")
-    assert_golden(*refusals(deploykit, ("benchmark", model), WRONG, tmp_path))
+    assert_golden(*refusals(deploykit, ("benchmark", model), WRONG, tmp_path, feeds=True))
 
 
 def test_arrays_of_another_type_are_refused(model, tmp_path, deploykit):
