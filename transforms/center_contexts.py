@@ -181,9 +181,9 @@ def _center(graph: Graph, context: _Context, middle: Array) -> None:
     tensor = _bias(graph, context.bias)
     const = graph.constant(tensor)
     assert const is not None
-    used = np.zeros(const.value.size)
-    used[context.channels] = middle
-    value = const.value.astype(np.float64) - used.reshape(const.value.shape)
+    shift = np.zeros(const.value.size)
+    shift[context.channels] = middle
+    value = const.value.astype(np.float64) - shift.reshape(const.value.shape)
     product = context.product
     change = through(graph, product, middle)
     new = graph.constant_beside(const, value.astype(np.float32), f"{context.bias.name}/centered")

@@ -116,8 +116,8 @@ def _chain(
             graph.skip(layer, f"'{last.name}' is read by {len(readers)} nodes")
             break
         step = readers[0]
-        retained = "it is fed" if graph.is_input(step.name) else only_port_0(graph, step)
-        result = retained or read_step(constants, layer, channels, step, last.name, scalars)
+        reason = "it is fed" if graph.is_input(step.name) else only_port_0(graph, step)
+        result = reason or read_step(constants, layer, channels, step, last.name, scalars)
         if isinstance(result, str):
             graph.skip(layer, f"'{step.name}' is not folded: {result}")
             break

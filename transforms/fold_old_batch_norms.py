@@ -50,9 +50,9 @@ def _parts(graph: Graph, constants: Constants, join: Node, norm: Node) -> list[_
 
     A join moves values and mixes no channels, so that a batch norm may as well come before it.
     """
-    retained = "it is fed" if graph.is_input(norm.name) else only_port_0(graph, norm)
-    if retained:
-        return retained
+    reason = "it is fed" if graph.is_input(norm.name) else only_port_0(graph, norm)
+    if reason:
+        return reason
     if not graph.feeds_only(join, norm) or graph.consumers(join.name) != [norm]:
         return f"'{join.name}' is used elsewhere too"
     if join.op == "BatchToSpaceND":

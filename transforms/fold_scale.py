@@ -60,9 +60,9 @@ def _fold_before(graph: Graph) -> None:
     ]
     shapes = static_shapes(graph, {chain.source for chain in chains if chain.has_vector})
     for chain in chains:
-        expected = _channels(chain.layer, chain.weights.shape)
-        if chain.has_vector and not _has_channels(chain.layer, shapes[chain.source], expected):
-            graph.skip(chain.layer, f"'{chain.source}' is not known to have {expected} channels")
+        channels = _channels(chain.layer, chain.weights.shape)
+        if chain.has_vector and not _has_channels(chain.layer, shapes[chain.source], channels):
+            graph.skip(chain.layer, f"'{chain.source}' is not known to have {channels} channels")
             continue
         reason = _fold(graph, chain)
         if reason:

@@ -173,12 +173,12 @@ def _coded_well(
     )
     if coded.decibels < MIN_DECIBELS:
         stays = per_channel or not np.isfinite(coded.error).all()
-        retained = f"8 bits keep only {coded.decibels:.1f} dB of channel {coded.channel}"
+        reason = f"8 bits keep only {coded.decibels:.1f} dB of channel {coded.channel}"
         if weights.ndim > 1:
             end = "it stays float" if stays else "per_channel=true keeps more"
-            logger.warning("node '%s': %s (%s)", node.name, retained, end)
+            logger.warning("node '%s': %s (%s)", node.name, reason, end)
         if stays:
-            graph.skip(node, retained)
+            graph.skip(node, reason)
             return None
     return coded
 

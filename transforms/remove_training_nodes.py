@@ -26,8 +26,8 @@ def remove_training_nodes(graph: Graph) -> None:
     before. What waits for an Assert or a Print waits for what that waited for.
     """
     for match, nodes in dropouts(graph):
-        retained, scale = keep_probability(match)
-        if not abs(scale * retained - 1) < _CLOSE:
+        probability, scale = keep_probability(match)
+        if not abs(scale * probability - 1) < _CLOSE:
             graph.skip(match.root, "it drops values, but does not keep their mean")
             continue
         pass_value_on(graph, match, nodes)

@@ -62,29 +62,29 @@ def _obstacles(graph: Graph, chains: Mapping[str, Chain], same_shape: SameShape)
     readers can. Nodes that neither are the last of a chain nor pass offsets on are not there.
     """
     layers = {chain.nodes[0].name for chain in chains.values()}
-    names: dict[str, str] = {}
+    obstacles: dict[str, str] = {}
 
     def can_take(reader: Node, tensor: str) -> bool:
         if reader.name in layers:
             return reader.data_inputs[0] == tensor and _can_undo(graph, reader)
         # the bias in front of a layer's sum takes off what the summand has more
-        return reader.name in chains or names.get(reader.name) == ""
+        return reader.name in chains or obstacles.get(reader.name) == ""
 
     for name in reversed(graph.order()):
         node = graph[name]
         if name not in chains and not passes_on(node, same_shape):
             continue
         if graph.is_output(name):
-            names[name] = "it is an output of the graph"
+            obstacles[name] = "it is an output of the graph"
         elif graph.is_input(name):
-            names[name] = "it is fed"
+            obstacles[name] = "it is fed"
         elif not graph.readers(name):
-            names[name] = "nobody reads it"
+            obstacles[name] = "nobody reads it"
         else:
             readers = [r for r in graph.readers(name) if not can_take(r, name)]
             shown = [f"'{reader.name}' ({reader.op})" for reader in readers]
-            names[name] = f"{shown[0]} cannot take an offset back" if shown else ""
-    return names
+            obstacles[name] = f"{shown[0]} cannot take an offset back" if shown else ""
+    return obstacles
 
 
 def _can_undo(graph: Graph, layer: Node) -> bool:

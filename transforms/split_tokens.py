@@ -280,8 +280,8 @@ class _Splitting:
         gone = {int(axis) % len(shape) for axis in axes.value.ravel()}
         if split.axis in gone:
             return None
-        retained = node.attr("keep_dims", False)
-        fewer = 0 if retained else sum(axis < split.axis for axis in gone)
+        keeps_dims = node.attr("keep_dims", False)
+        fewer = 0 if keeps_dims else sum(axis < split.axis for axis in gone)
         return _Plan(_Split(split.axis - fewer, split.mixed), (0,))
 
     def transposed(self, node: Node) -> _Plan | None:

@@ -160,8 +160,8 @@ def expected_columns(
     if classes < 0:
         return {}
     best = (min(top, classes),)
-    reported = {TOP_CLASSES: Feature("int64", best), TOP_SCORES: Feature("float32", best)}
-    return reported | ({TOP_LABELS: Feature("string", best)} if labelled else {})
+    features = {TOP_CLASSES: Feature("int64", best), TOP_SCORES: Feature("float32", best)}
+    return features | ({TOP_LABELS: Feature("string", best)} if labelled else {})
 
 
 def column_names(model: OpenedModel) -> dict[str, str]:
@@ -173,8 +173,8 @@ def column_names(model: OpenedModel) -> dict[str, str]:
     graph = model.frozen
     signatures = about(graph).signatures
     callers: dict[str, str] = {}
-    for signature in sorted(signatures, key=lambda name: name != _DEFAULT):
-        for alias, tensor in signatures[signature].outputs.items():
+    for key in sorted(signatures, key=lambda key: key != _DEFAULT):
+        for alias, tensor in signatures[key].outputs.items():
             callers.setdefault(normal(tensor), alias)
     names: dict[str, str] = {}
     for tensor in dict.fromkeys(map(normal, graph.outputs)):

@@ -25,13 +25,13 @@ def check_devices(requested: Iterable[str]) -> Sequence[str]:
     All GPUs that TensorFlow sees are returned, none where none is asked for. GraphError: one that
     is asked for is not there.
     """
-    expected = [item for item in requested if item != "cpu"]
-    if not expected:
+    gpu_names = [item for item in requested if item != "cpu"]
+    if not gpu_names:
         return []
     seen = visible_gpus()
     if not seen:
-        raise GraphError("device-refused", device=expected[0], reason=gpu_refusal())
-    for item in expected:
+        raise GraphError("device-refused", device=gpu_names[0], reason=gpu_refusal())
+    for item in gpu_names:
         devices_for(item, seen)
     return seen
 

@@ -84,28 +84,30 @@ def _made_up(
 ) -> tuple[tuple[Array, ...], ...]:
     given = asked_for(graph, shapes)
     chosen = made_up_shapes(graph, shapes)  # as a comparison chooses them
-    types, expected = [], []
+    types, sizes_of = [], []
     for name in graph.inputs:
         type_, declared, reason = type_and_shape(graph, name)
         if reason or not can_be_made_up(type_):
             reason = reason or f"input '{name}' is of type {type_}"
             raise GraphError("synthetic-input-impossible", reason=reason)
         types.append(type_)
-        expected.append(_sizes(chosen[name], declared, given.get(name), batch))
+        sizes_of.append(_sizes(chosen[name], declared, given.get(name), batch))
     _check_batch(graph, batch)
-    at_once = next((sizes[0] for sizes in expected if sizes and sizes[0] > 0), 1)
-    expected = [(at_once, *sizes[1:]) if sizes and sizes[0] < 0 else sizes for sizes in expected]
-    entry = [math.prod(s) * numpy_type(t).itemsize for t, s in zip(types, expected, strict=True)]
-    if SYNTHETIC_BATCHES * sum(entry) > MAX_BYTES:
+    at_once = next((sizes[0] for sizes in sizes_of if sizes and sizes[0] > 0), 1)
+    sizes_of = [(at_once, *sizes[1:]) if sizes and sizes[0] < 0 else sizes for sizes in sizes_of]
+    byte_counts = [
+        math.prod(s) * numpy_type(t).itemsize for t, s in zip(types, sizes_of, strict=True)
+    ]
+    if SYNTHETIC_BATCHES * sum(byte_counts) > MAX_BYTES:
         raise GraphError(
             "synthetic-inputs-too-large",
             count=SYNTHETIC_BATCHES,
-            size=SYNTHETIC_BATCHES * sum(entry) >> 20,
+            size=SYNTHETIC_BATCHES * sum(byte_counts) >> 20,
             most=MAX_BYTES >> 20,
         )
-    values = MadeUp(graph, dict(zip(graph.inputs, expected, strict=True)), input_range, seed)
+    values = MadeUp(graph, dict(zip(graph.inputs, sizes_of, strict=True)), input_range, seed)
     first, *others = (
-        [values.of(*item) for item in zip(graph.inputs, types, expected, strict=True)]
+        [values.of(*item) for item in zip(graph.inputs, types, sizes_of, strict=True)]
         for _ in range(SYNTHETIC_BATCHES)
     )
     # One number alone is a switch or a rate rather than a sample: the same in every batch.

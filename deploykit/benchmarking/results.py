@@ -195,10 +195,10 @@ def scaling_efficiency(measurement: Measurement, result: BenchmarkResult) -> flo
 def thread_lines(result: BenchmarkResult) -> Iterator[str]:
     """Say where more threads inside an op are no faster for sure; nothing where it is undecided."""
     for one, more in _pairs(result):
-        match = judge(one, more)
-        if match.wall.high <= 1 + NARROW:  # no more than what counts as no difference
+        verdict = judge(one, more)
+        if verdict.wall.high <= 1 + NARROW:  # no more than what counts as no difference
             (few, _), (many, _) = (threads_of(item) for item in (one, more))
-            ratio = match.wall
+            ratio = verdict.wall
             way = ""
             if more.settings.concurrency == 1:
                 way = (

@@ -199,27 +199,27 @@ class RunConfig(AsHtml):
     @property
     def environment(self) -> dict[str, str | None]:
         """The variables that are set for TensorFlow's process; None removes one."""
-        names: dict[str, str | None] = {}
+        changes: dict[str, str | None] = {}
         for field, variable in _SWITCHES.items():
             if (value := getattr(self, field)) is not None:
-                names[variable] = str(int(value))
+                changes[variable] = str(int(value))
         for field, variable in OPENMP.items():
             if (value := getattr(self, field)) is not None:
-                names[variable] = str(value)
+                changes[variable] = str(value)
         if self.keep_memory is not None:
-            names |= KEEP_MEMORY if self.keep_memory else dict.fromkeys(KEEP_MEMORY)
+            changes |= KEEP_MEMORY if self.keep_memory else dict.fromkeys(KEEP_MEMORY)
         if self.allocator is not None:
-            names |= allocators.variables(self.allocator, os.environ)
+            changes |= allocators.variables(self.allocator, os.environ)
         if self.engine == OPENVINO and allocators.PRELOAD in allocators.held(os.environ):
-            names[allocators.PRELOAD] = None  # it dies of what is in the C library's place
+            changes[allocators.PRELOAD] = None  # it dies of what is in the C library's place
         if self.xla:
             # Of a flag that is given twice, the last one counts.
             given = os.environ.get("TF_XLA_FLAGS", "").split()
-            names["TF_XLA_FLAGS"] = " ".join([*given, *(f for f in _XLA if f not in given)])
-        names |= variables(self.precision, self.device)
+            changes["TF_XLA_FLAGS"] = " ".join([*given, *(f for f in _XLA if f not in given)])
+        changes |= variables(self.precision, self.device)
         if self.device != "cpu":
-            names["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES")
-        return names
+            changes["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return changes
 
     def check_here(self) -> None:
         """Raise GraphError for an engine or an allocator that cannot be had on this machine."""

@@ -135,17 +135,17 @@ class RunConfigGrid:
             from deploykit.benchmarking.results import load_tuned  # NumPy, which help does without
 
             base = load_tuned(base)
-        matches = [
+        configs = [
             replace(base, **single, **dict(zip(given, values, strict=True)))
             for values in itertools.product(*given.values())
         ]
         if any(name in single for name in OPENMP):
-            without = [match.without_openmp for match in matches]
-            matches = [item for pair in zip(without, matches, strict=True) for item in pair]
-        if any(match.device == "all" for match in matches):  # one GPU too, to see how they scale
-            alone = [replace(match, device="gpu:0") for match in matches]
-            matches = [item for pair in zip(alone, matches, strict=True) for item in pair]
-        return matches
+            without = [match.without_openmp for match in configs]
+            configs = [item for pair in zip(without, configs, strict=True) for item in pair]
+        if any(match.device == "all" for match in configs):  # one GPU too, to see how they scale
+            alone = [replace(config, device="gpu:0") for config in configs]
+            configs = [item for pair in zip(alone, configs, strict=True) for item in pair]
+        return configs
 
 
 def beside_resident(settings: Sequence[RunConfig]) -> tuple[RunConfig, ...]:

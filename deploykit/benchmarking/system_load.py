@@ -56,8 +56,8 @@ class Sampler:
             uses.extend(at | use for use in process.use())
             if self._devices:
                 samples = [device.sample(pid) for device in self._devices]
-                for value, sample in zip(gpus, samples, strict=True):
-                    value.append(at | sample)
+                for history, sample in zip(gpus, samples, strict=True):
+                    history.append(at | sample)
                 self._live(f"{name}: {live_line(samples)}")
 
         def work() -> None:

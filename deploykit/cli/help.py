@@ -83,9 +83,9 @@ class Helped(click.Command):
         """Return the options that begin as typed, without old spellings."""
         old = {
             spelling
-            for get_param in self.get_params(ctx)
-            if isinstance(get_param, Headed)
-            for spelling in get_param.hidden_spellings
+            for parameter in self.get_params(ctx)
+            if isinstance(parameter, Headed)
+            for spelling in parameter.hidden_spellings
         }
         result = super().shell_complete(ctx, incomplete)
         return [item for item in result if item.value not in old]

@@ -94,10 +94,10 @@ class Generators:
         The times are seconds of the machine's clock, float64 [calls, 2], by when they were due.
         CrashError: a process of the generator died.
         """
-        used = self._taken(replace(step, keeps_calls=True), advance)
-        calls = np.frombuffer(b"".join(item.calls for item in used)).reshape(-1, 3)
+        measured = self._taken(replace(step, keeps_calls=True), advance)
+        calls = np.frombuffer(b"".join(item.calls for item in measured)).reshape(-1, 3)
         answered = calls[calls[:, 2] == 1, :2]
-        return _load(step, used), answered[np.argsort(answered[:, 0], kind="stable")]
+        return _load(step, measured), answered[np.argsort(answered[:, 0], kind="stable")]
 
     def _taken(self, step: LoadStep, advance: Advance) -> list[Taken]:
         """Return what each process measured of a step."""
@@ -105,10 +105,10 @@ class Generators:
         for worker, share in shares:
             worker.ask("start", share)
         while True:
-            used: list[Taken] = [worker.ask("so_far") for worker, _ in shares]
-            if all(item.over for item in used):
-                return used
-            advance(_live_line(step, used), 0)
+            measured: list[Taken] = [worker.ask("so_far") for worker, _ in shares]
+            if all(item.over for item in measured):
+                return measured
+            advance(_live_line(step, measured), 0)
             time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:

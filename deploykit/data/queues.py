@@ -113,9 +113,9 @@ class _Filler:
         self._close = queue.close()
         self._cancel = queue.close(cancel_pending_enqueues=True)
         take = queue.dequeue_many if pipeline.whole else queue.dequeue_up_to
-        used = take(pipeline.batch)
-        used = used if isinstance(used, list | tuple) else [used]
-        self.tensors = inputs_of(pipeline, dict(zip(names, used, strict=True)))
+        given = take(pipeline.batch)
+        given = given if isinstance(given, list | tuple) else [given]
+        self.tensors = inputs_of(pipeline, dict(zip(names, given, strict=True)))
 
     def started(self, session: Any, coordinator: Any) -> threading.Thread:
         thread = threading.Thread(target=self._fill, args=(session, coordinator), daemon=True)

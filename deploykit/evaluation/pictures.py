@@ -89,8 +89,8 @@ def shrunk(pixels: Array, most: int) -> Array:
     longest = max(*pixels.shape[:2], most)
     height, width = (max(1, round(size * most / longest)) for size in pixels.shape[:2])
     result = pixels.astype(np.float64)
-    for axis, expected in ((0, height), (1, width)):
-        ends = np.arange(expected + 1) * result.shape[axis] // expected
+    for axis, size in ((0, height), (1, width)):
+        ends = np.arange(size + 1) * result.shape[axis] // size
         counts = np.diff(ends).reshape([-1, 1, 1] if axis == 0 else [1, -1, 1])
         result = np.add.reduceat(result, ends[:-1], axis=axis) / counts
     return result.round().astype(np.uint8)

@@ -69,16 +69,16 @@ class Manifests:
 
     def check_inputs(self, inputs: Mapping[str, Tensor]) -> None:
         """Raise GraphError if requests cannot be put together."""
-        expected = "leave out --batching"
+        advice = "leave out --batching"
         if self._tuned_batch and not self.batching:
-            expected = (
+            advice = (
                 f'{self.settings_from} recommends batch {self.settings.batch}: take "batch" out of '
                 "its settings, or open the batch"
             )
         for alias, tensor in inputs.items() if self.batches else ():
             if tensor.shape is not None and (not tensor.shape or tensor.shape[0] >= 0):
                 raise GraphError(
-                    "input-shape-not-batchable", alias=alias, shape=tensor.shape, advice=expected
+                    "input-shape-not-batchable", alias=alias, shape=tensor.shape, advice=advice
                 )
 
     def write(self, base: Path, version: int) -> list[Path]:

@@ -51,10 +51,10 @@ def photo_graph(inputs: Sequence[PhotoInput], most_pixels: int) -> bytes:
     return data
 
 
-def _add(used: PhotoInput, most_pixels: int) -> None:
+def _add(input_: PhotoInput, most_pixels: int) -> None:
     import tensorflow as tf
 
-    steps = used.steps
+    steps = input_.steps
     channels = steps.channels or 3
     decoded = Feature("uint8", (None, None, channels))
     result = result_of(steps, FILE)
@@ -80,7 +80,7 @@ def _add(used: PhotoInput, most_pixels: int) -> None:
         )
 
     ready = tf.cond(tf.size(files) > 0, of_files, of_pixels)
-    tf.identity(tf.ensure_shape(ready, [used.batch, *result.shape]), name=READY)
+    tf.identity(tf.ensure_shape(ready, [input_.batch, *result.shape]), name=READY)
 
 
 def _checked(files: Any) -> Any:

@@ -145,9 +145,9 @@ def _join(callee: NamedModel, inputs: Sequence[PhotoInput], most_pixels: int) ->
     for input_ in inputs:
         tensor = callee.inputs[input_.alias]
         placeholder = graph[split(tensor.name)[0]]
-        used = Node(placeholder.name, "PlaceholderWithDefault", (f"{input_.scope}/{READY}",))
-        used = used.with_attrs(dtype=DType(tensor.dtype), shape=tensor.shape)
-        graph.replace(placeholder, used)
+        replacing = Node(placeholder.name, "PlaceholderWithDefault", (f"{input_.scope}/{READY}",))
+        replacing = replacing.with_attrs(dtype=DType(tensor.dtype), shape=tensor.shape)
+        graph.replace(placeholder, replacing)
         graph.inputs = (*graph.inputs, *(f"{input_.scope}/{name}" for name in (BYTES, PIXELS)))
     graph.sort()
 

@@ -77,8 +77,8 @@ def signatures_for(
         _check_free(signatures, method)
         chosen = _predicted(callee) if method == "regress" else named or _scored(callee)
         inputs = callee.inputs if photos is None else photos.files
-        used = Tensor(f"{parse_in_front(callee.graph, inputs)}:0", DType("string"), (-1,))
-        signatures[method] = signature_def(METHODS[method], {EXAMPLES: used}, chosen)
+        examples = Tensor(f"{parse_in_front(callee.graph, inputs)}:0", DType("string"), (-1,))
+        signatures[method] = signature_def(METHODS[method], {EXAMPLES: examples}, chosen)
     for name, item in signatures.items():
         if not item.outputs:
             raise GraphError("signature-without-outputs", name=name)

@@ -77,8 +77,8 @@ def samples_for(
     declared = declared_for(fed, preprocess).among(fed)
     files = Graph()
     for node in fed:
-        used = node.with_attrs(dtype=DType("string"), shape=node.attr("shape")[:1])
-        files.add(used if node.name in photos.steps else node)
+        texts = node.with_attrs(dtype=DType("string"), shape=node.attr("shape")[:1])
+        files.add(texts if node.name in photos.steps else node)
     files.inputs = fed.inputs
     files.about = replace(fed.about, photos={}, preprocessing=None)
     steps = {

@@ -51,12 +51,12 @@ def look(
     from deploykit.benchmarking.devices import config
     from deploykit.transforms.runtime.session import Session
 
-    expected = config(settings)
-    expected.device_count["CPU"] = cpu_devices
-    expected.allow_soft_placement = soft_placement
+    session_config = config(settings)
+    session_config.device_count["CPU"] = cpu_devices
+    session_config.allow_soft_placement = soft_placement
     seen: dict[str, Any] = {}
     for name, grappler in (("placed", False), ("executed", True)):
-        session = Session(graph_def, grappler, expected)
+        session = Session(graph_def, grappler, session_config)
         seen["devices"] = session.devices
         if settings.device != "cpu" and not any(satisfies(d, "GPU:*") for d in session.devices):
             return seen

@@ -140,7 +140,7 @@ def _from_load_test(
         Order(slots, overtaking=slots > 1 and spread),
         capacity,
         0.0,
-        [_made(alone, slots, vary * capacity) for vary in _VARIES],
+        [_made(alone, slots, factor * capacity) for factor in _VARIES],
         f"the server at {document['address']} ({path})",
     )
     at_random = [

@@ -214,9 +214,9 @@ class Scorer:
         return self._metric({name: values[name] for name in self._outputs}, self._labels)
 
 
-def _sqnr(expected: Array, array: Array) -> float:
+def _sqnr(expected: Array, judged: Array) -> float:
     sums = Sums("")
-    sums.add(expected, array)
+    sums.add(expected, judged)
     return sums.difference().sqnr_db
 
 
@@ -244,12 +244,12 @@ def joined(parts: Sequence[Array]) -> Array:
     return np.concatenate(parts)
 
 
-def same_class(expected: Array, array: Array) -> Score | None:
+def same_class(expected: Array, judged: Array) -> Score | None:
     """Return the share of samples with the same highest score, where there are classes.
 
     Scores among which are NaN have none.
     """
-    item = agreeing(expected, array)
+    item = agreeing(expected, judged)
     if item is None or not len(item):
         return None
     same = int(item.sum())

@@ -123,8 +123,8 @@ def _work(
             other.close()
     os.close(numbers[1])  # so that reading ends there
     with contextlib.suppress(BrokenPipeError):
-        while used := os.read(numbers[0], _NUMBER):
-            number = int.from_bytes(used, sys.byteorder)
+        while content := os.read(numbers[0], _NUMBER):
+            number = int.from_bytes(content, sys.byteorder)
             try:
                 inlet.send((number, "value", function(items[number])))
             except (Error, MemoryError) as error:

@@ -31,7 +31,7 @@ _REMOVED = frozenset((FOLDER, TUNED, LABELS, PREPROCESS))
 
 
 @contextlib.contextmanager
-def own_folder(folder: Path, retained: Callable[[Path], int], *sources: str) -> Iterator[Path]:
+def own_folder(folder: Path, count_done: Callable[[Path], int], *sources: str) -> Iterator[Path]:
     """Yield the folder to build in, and hold the shipment against other runs meanwhile.
 
     That is the folder itself, unless it holds a finished shipment: then it is one next to it, which
@@ -39,7 +39,7 @@ def own_folder(folder: Path, retained: Callable[[Path], int], *sources: str) -> 
 
     Args:
         folder: the folder of the shipment; it is made if there is none.
-        kept: returns how many stages need not run again in a folder.
+        count_done: returns how many stages need not run again in a folder.
         sources: what is read.
 
     FileError: it cannot be written, holds something else, or another run is at work in it.
@@ -47,7 +47,7 @@ def own_folder(folder: Path, retained: Callable[[Path], int], *sources: str) -> 
     recover(folder)
     check(folder, *sources)
     with _held(folder):
-        build = _build_folder(folder, retained)
+        build = _build_folder(folder, count_done)
         if build == folder:
             yield folder
             return

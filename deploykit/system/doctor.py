@@ -166,12 +166,12 @@ def xla_tools(
     if cuda:
         roots.append(_SYSTEM / f"cuda-{'.'.join(cuda.split('.')[:2])}")
     roots.append(_SYSTEM / "cuda")
-    names: dict[str, str | None] = {}
+    paths: dict[str, str | None] = {}
     for tool, place in _PLACES.items():
         there = [root / place for root in roots if (root / place).is_file()]
-        names[tool] = str(there[0]) if there else None
-    names[PTXAS] = names[PTXAS] or shutil.which("ptxas", path=variables.get("PATH"))
-    return names
+        paths[tool] = str(there[0]) if there else None
+    paths[PTXAS] = paths[PTXAS] or shutil.which("ptxas", path=variables.get("PATH"))
+    return paths
 
 
 def _in_child(function: str, *arguments: Any) -> Any:

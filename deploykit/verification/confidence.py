@@ -71,7 +71,7 @@ def interval_of_mean(values: Array) -> tuple[float, float] | None:
     return float(wide.mean()) - half, float(wide.mean()) + half
 
 
-def lower_bound_db(expected: Array, array: Array, samples: int) -> float | None:
+def lower_bound_db(expected: Array, judged: Array, samples: int) -> float | None:
     """Return the lower end of the 95 % confidence interval of the signal-to-noise ratio, in dB.
 
     None where it does not follow: there is one sample, or the first axis is not that of the
@@ -84,10 +84,10 @@ def lower_bound_db(expected: Array, array: Array, samples: int) -> float | None:
     """
     if samples < 2 or not expected.ndim or len(expected) != samples:
         return None
-    return bound_of_powers(*sample_powers(expected, array))
+    return bound_of_powers(*sample_powers(expected, judged))
 
 
-def sample_powers(expected: Array, array: Array) -> tuple[Array, Array]:
+def sample_powers(expected: Array, judged: Array) -> tuple[Array, Array]:
     """Return the power of the signal and of the noise of each sample: two float64 [samples].
 
     Args:
@@ -96,7 +96,7 @@ def sample_powers(expected: Array, array: Array) -> tuple[Array, Array]:
             places, the noise of the sample is infinite.
     """
     signal, noise = np.zeros(len(expected)), np.zeros(len(expected))
-    for place, (right, given) in enumerate(zip(expected, array, strict=True)):
+    for place, (right, given) in enumerate(zip(expected, judged, strict=True)):
         right, given = (np.asarray(item, np.float64).reshape(-1) for item in (right, given))
         finite = np.isfinite(right)
         signal[place] = np.square(right[finite]).sum()

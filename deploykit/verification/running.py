@@ -210,13 +210,13 @@ class _Truth:
     def __init__(self, labels: Array | None) -> None:
         self._labels, self._right, self._count = labels, np.zeros(2, np.int64), 0
 
-    def add(self, expected: Array, array: Array, count: int) -> None:
+    def add(self, expected: Array, judged: Array, count: int) -> None:
         if self._labels is not None:
             truth = self._labels[self._count : self._count + count]
             classes = expected.shape[-1] if np.ndim(expected) == 2 else 0
             numbers = class_numbers(truth, count, classes)
             truth = truth if numbers is None else numbers
-            self._right += [np.sum(np.argmax(x, -1) == truth) for x in (expected, array)]
+            self._right += [np.sum(np.argmax(x, -1) == truth) for x in (expected, judged)]
         self._count += count
 
     @property

@@ -99,7 +99,7 @@ class Client:
         )
         answer = self._endpoint.call(self._methods["Classify"], request)
         return [
-            [(class_name.label, class_name.score) for class_name in example.classes]
+            [(class_.label, class_.score) for class_ in example.classes]
             for example in answer.result.classifications
         ]
 

@@ -179,7 +179,7 @@ class Slots:
             if count < 2 or time.monotonic() - self._met < ALONE_SECONDS:
                 return None
             self._taken += count
-        value, future = [], None
+        results, future = [], None
         try:
             works = split(count)
         except BaseException:
@@ -189,8 +189,8 @@ class Slots:
         wait(futures)
         try:
             for future in futures:
-                value.append(future.result())
-            return value
+                results.append(future.result())
+            return results
         finally:
             del future, futures
 

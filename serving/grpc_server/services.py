@@ -180,9 +180,9 @@ def examples_of(given: protos.Input) -> list[bytes]:
     return [example.SerializeToString() for example in given.example_list.examples]
 
 
-def _classes(value: Sequence[Sequence[Class]]) -> protos.ClassificationResult:
+def _classes(examples: Sequence[Sequence[Class]]) -> protos.ClassificationResult:
     result = protos.ClassificationResult()
-    for example in value:
+    for example in examples:
         item = result.classifications.add()
         for label, score in example:
             item.classes.add(label=label, score=score)

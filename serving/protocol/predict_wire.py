@@ -113,21 +113,21 @@ def _pair(request: bytes, start: int, end: int) -> tuple[str, int, int]:
 
 
 def _tensor(request: bytes, view: memoryview, start: int, end: int) -> Sent:
-    numbers: dict[int, tuple[int, int]] = {}
+    spans: dict[int, tuple[int, int]] = {}
     strings: list[tuple[int, int]] = []
     for tag, first, last in _fields(request, start, end):
         if tag == _STRINGS:
             strings.append((first, last))
-        elif tag in numbers:
+        elif tag in spans:
             raise _UncommonError
-        numbers[tag] = first, last
-    dtype, _ = numbers.pop(_DTYPE, (0, 0))
-    numbers.pop(_VERSION, None)
-    first, last = numbers.pop(_SHAPE, (0, 0))
-    if last - first > _MOST_KEPT or len(numbers) > 1:
+        spans[tag] = first, last
+    dtype, _ = spans.pop(_DTYPE, (0, 0))
+    spans.pop(_VERSION, None)
+    first, last = spans.pop(_SHAPE, (0, 0))
+    if last - first > _MOST_KEPT or len(spans) > 1:
         raise _UncommonError
     shape = _sizes(request[first:last])
-    for tag, (first, last) in numbers.items():
+    for tag, (first, last) in spans.items():
         if tag == _CONTENT:
             return Sent(dtype, shape, view[first:last], _no_values)
         if tag != _tag_of(dtype):

@@ -49,7 +49,7 @@ class JsonReader:
         self,
         method: str,
         body: Buffer,
-        used: Inputs | ServingError,
+        inputs: Inputs | ServingError,
         seconds: float | None = None,
     ) -> Document:
         """Return what `json_requests.read` does, and raise what it raises.
@@ -57,13 +57,13 @@ class JsonReader:
         ServingError as well: no process is free in so many seconds, or it died of the document.
         """
         if not self.is_large(body):
-            return read(method, body, used)
+            return read(method, body, inputs)
         try:
             process = self._idle.get(timeout=seconds)
         except queue.Empty:
             raise ServingError("DEADLINE_EXCEEDED", "deadline-before-read") from None
         try:
-            result = process.read(method, body, used)
+            result = process.read(method, body, inputs)
         except Error:
             process.close()
             raise ServingError("RESOURCE_EXHAUSTED", "json-reader-died") from None
@@ -104,9 +104,9 @@ class _ReadingProcess:
         if worker is not None:
             worker.close()
 
-    def _ask(self, method: str, body: Buffer, used: Inputs | ServingError) -> Any:
+    def _ask(self, method: str, body: Buffer, inputs: Inputs | ServingError) -> Any:
         assert self._worker is not None
-        result = self._worker.ask("read", method, pickle.PickleBuffer(body), used)
+        result = self._worker.ask("read", method, pickle.PickleBuffer(body), inputs)
         if len(body) > _KEPT:
             self._worker.ask("rest")
         return result
@@ -118,10 +118,10 @@ class LargeDocuments:
     def __init__(self) -> None:
         os.nice(_NICER)
 
-    def read(self, method: str, body: bytes, used: Inputs | ServingError) -> Any:
+    def read(self, method: str, body: bytes, inputs: Inputs | ServingError) -> Any:
         """Return a document, or the ServingError that it ends with."""
         try:
-            return _packed(read(method, body, used))
+            return _packed(read(method, body, inputs))
         except Exception as error:
             return reported(error)
 

@@ -106,7 +106,7 @@ class Document:
 
 
 def read(
-    method: str, body: bytes | bytearray | memoryview, used: Inputs | ServingError
+    method: str, body: bytes | bytearray | memoryview, declared: Inputs | ServingError
 ) -> Document:
     """Return what the body of a call of a method asks, of a model whose signatures take this.
 
@@ -119,12 +119,12 @@ def read(
     signature = signature_name(document)
     if method != "predict":
         return Document(signature, examples=read_examples(document))
-    if isinstance(used, ServingError):
-        raise used
+    if isinstance(declared, ServingError):
+        raise declared
     name = signature or DEFAULT
-    if name not in used:
+    if name not in declared:
         raise refused("json-signature-missing", name=name)
-    inputs, rows = read_inputs(document, used[name])
+    inputs, rows = read_inputs(document, declared[name])
     return Document(signature, inputs, rows)
 
 

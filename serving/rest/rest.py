@@ -236,10 +236,10 @@ class Rest:
             body = _body(request, self._settings.limits)
             if method == "infer":
                 body, content = split_body(body, request.headers)
-            used = self._taken(target) if method == "predict" else {}
+            inputs = self._taken(target) if method == "predict" else {}
             if not self._reader.is_large(body):
-                return with_content(self._reader.read(method, body, used), content)
-        document = self._reader.read(method, body, used, caller.seconds_left())
+                return with_content(self._reader.read(method, body, inputs), content)
+        document = self._reader.read(method, body, inputs, caller.seconds_left())
         return with_content(document, content)
 
     def _taken(self, target: Target) -> Inputs | ServingError:

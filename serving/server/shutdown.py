@@ -45,17 +45,17 @@ def _do_nothing(_: int, __: FrameType | None) -> None:
 
 
 def _obey(pipe: int) -> None:
-    while reported := os.read(pipe, 1):
-        if reported[0] == _REOPENING:
+    while received := os.read(pipe, 1):
+        if received[0] == _REOPENING:
             for reopen in list(_reopened):
                 reopen()
-        if reported[0] in _ENDING:
+        if received[0] in _ENDING:
             if _came.is_set():
-                os._exit(128 + reported[0])
+                os._exit(128 + received[0])
             time.sleep(_ONE_SECONDS)
             if select.select([pipe], [], [], 0)[0]:
                 os.read(pipe, 1 << 16)
-            _numbers.append(reported[0])
+            _numbers.append(received[0])
             _came.set()
 
 

@@ -225,8 +225,8 @@ class AsHtml(Documented):
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook; what cannot be drawn shows as `repr` does."""
-        name: str = _drawing().html_of(self)
-        return name
+        html: str = _drawing().html_of(self)
+        return html
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the same as text, where it stands alone; a result may hold a million latencies."""

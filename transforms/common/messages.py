@@ -47,8 +47,8 @@ CATALOGUE = Path(__file__).with_name("messages.json")
 @functools.cache
 def catalogue() -> dict[str, str]:
     """Return the templates by code; they are read when the first error is shown."""
-    names: dict[str, str] = json.loads(CATALOGUE.read_bytes())
-    return names
+    messages: dict[str, str] = json.loads(CATALOGUE.read_bytes())
+    return messages
 
 
 def template(code: object) -> str | None:

@@ -128,17 +128,17 @@ def _worst(name: str, answered: Sequence[Answered]) -> str:
     return f"at batch {item.batch}, {pair}"
 
 
-def _pair(expected: Array, array: Array, chosen: Array) -> str:
+def _pair(expected: Array, judged: Array, chosen: Array) -> str:
     """Return the first of the chosen values, in words."""
     place = tuple(int(item) for item in np.argwhere(chosen)[0])
     where = f" at {list(place)}" if place else ""
-    return f"expected {_said(expected[place])}{where}, got {_said(array[place])}"
+    return f"expected {_said(expected[place])}{where}, got {_said(judged[place])}"
 
 
-def _apart(expected: Array, array: Array) -> Array:
-    expected, array = _wide(expected), _wide(array)
+def _apart(expected: Array, judged: Array) -> Array:
+    expected, judged = _wide(expected), _wide(judged)
     with np.errstate(invalid="ignore"):
-        far = np.abs(expected - array)
+        far = np.abs(expected - judged)
     return np.where(np.isfinite(expected), far, -1.0)
 
 

@@ -326,19 +326,19 @@ def round_channels(weights: Array, moments: Array, levels: Array) -> Array:
     return result
 
 
-def _descended(weights: Array, damped: Array, array: Array, lattice: Lattice) -> Array:
+def _descended(weights: Array, damped: Array, multiples: Array, lattice: Lattice) -> Array:
     """Return multiples after each input was given its best one while the others stay."""
-    gradient = damped @ (array - weights)
-    for start in range(0, len(array), _BLOCK):
-        end = min(start + _BLOCK, len(array))
-        before, inside = array[start:end].copy(), gradient[start:end].copy()
+    gradient = damped @ (multiples - weights)
+    for start in range(0, len(multiples), _BLOCK):
+        end = min(start + _BLOCK, len(multiples))
+        before, inside = multiples[start:end].copy(), gradient[start:end].copy()
         for row in range(start, end):
-            best = array[row] - inside[row - start] / damped[row, row]
-            change = lattice.nearest(row, best, array) - array[row]
-            array[row] += change
+            best = multiples[row] - inside[row - start] / damped[row, row]
+            change = lattice.nearest(row, best, multiples) - multiples[row]
+            multiples[row] += change
             inside += np.outer(damped[start:end, row], change)
-        gradient += damped[:, start:end] @ (array[start:end] - before)
-    return array
+        gradient += damped[:, start:end] @ (multiples[start:end] - before)
+    return multiples
 
 
 def _damped(moments: Array) -> Array:

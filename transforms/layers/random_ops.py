@@ -113,7 +113,7 @@ def keep_probability(match: Match) -> tuple[float, float]:
         value = np.asarray(match[name].value if name in match.nodes else default, np.float64)
         return float(value.reshape(())) if value.size == 1 else np.nan
 
-    retained = constant("kept", 1 - constant("rate", 0.0))
+    keep_probability = constant("kept", 1 - constant("rate", 0.0))
     scale = constant("scale", 1 / (constant("divisor", 1.0) or np.nan))
     is_uniform = (constant("low", 0.0), constant("width", 1.0)) == (0.0, 1.0)
-    return (retained if is_uniform and constant("zero", 0.0) == 0.0 else np.nan), scale
+    return (keep_probability if is_uniform and constant("zero", 0.0) == 0.0 else np.nan), scale

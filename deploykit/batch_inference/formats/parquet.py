@@ -26,8 +26,8 @@ def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
     fields, arrays = [], []
     for name, array in columns.items():
         values = _column(pa, name, array)
-        reported = None if array.ndim == 1 else {SHAPE: json.dumps(array.shape[1:])}
-        fields.append(pa.field(name, values.type, nullable=False, metadata=reported))
+        metadata = None if array.ndim == 1 else {SHAPE: json.dumps(array.shape[1:])}
+        fields.append(pa.field(name, values.type, nullable=False, metadata=metadata))
         arrays.append(values)
     table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
     texts = [_path(name, array) for name, array in columns.items() if array.dtype == object]

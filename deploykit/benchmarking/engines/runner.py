@@ -98,12 +98,12 @@ class Runner(ABC):
             return list(self._call(*arrays))
 
     def _in_flight(self, count: int, seconds: float, runs: int | None) -> list[tuple[int, int]]:
-        numbers: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+        calls_of: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         errors: list[BaseException] = []
 
         def work(number: int) -> None:
             try:
-                numbers[number] = _loop(self._call, self.batches, seconds, runs)
+                calls_of[number] = _loop(self._call, self.batches, seconds, runs)
             except BaseException as error:
                 errors.append(error)
 
@@ -114,7 +114,7 @@ class Runner(ABC):
             thread.join()
         if errors:
             raise errors[0]
-        return sorted(call for number in numbers for call in number)
+        return sorted(call for number in calls_of for call in number)
 
 
 def _loop(

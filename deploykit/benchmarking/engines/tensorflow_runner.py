@@ -107,9 +107,7 @@ class TensorFlowRunner(Runner):
 
     def _check(self, devices: Sequence[str]) -> None:
         """See that the devices are there: soft placement would take another without a word."""
-        names = [
-            list_device.name.partition("/device:")[2] for list_device in self.session.list_devices()
-        ]
+        names = [device.name.partition("/device:")[2] for device in self.session.list_devices()]
         there = [f"/{name}" for name in names if not name.startswith("XLA_")]
         for device in devices:
             if device not in there:

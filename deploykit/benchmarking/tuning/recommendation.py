@@ -250,11 +250,11 @@ def check_served(
 
 def to_set(settings: RunConfig, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables to set beside those that are set: of no setting that these hold."""
-    names: dict[str, str] = {}
+    added: dict[str, str] = {}
     for part in _parts(settings):
         if not _held(part, variables) and not _lacking(part):
-            names |= {name: value for name, value in part.environment.items() if value is not None}
-    return names
+            added |= {name: value for name, value in part.environment.items() if value is not None}
+    return added
 
 
 def unlike(settings: RunConfig, variables: Mapping[str, str]) -> Iterator[str]:

@@ -60,19 +60,19 @@ _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 def held(variables: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return the settings that the user's environment holds already, with the variables' names."""
-    expected = {
+    settings_of = {
         "onednn": RunConfig(onednn=True),
         "caller_thread": RunConfig(caller_thread=True),
         "keep_memory": RunConfig(keep_memory=True),
     }
     results = {
         name: tuple(item for item in settings.environment if item in variables)
-        for name, settings in expected.items()
+        for name, settings in settings_of.items()
     }
     if allocators.is_tuned(variables):
         results["keep_memory"] += (allocators.TUNABLES,)
     results["allocator"] = allocators.held(variables)
-    results["threads"] = tuple(thread for thread in _THREADS if thread in variables)
+    results["threads"] = tuple(variable for variable in _THREADS if variable in variables)
     return {name: names for name, names in results.items() if names}
 
 
@@ -101,7 +101,7 @@ def coordinates(
     if "threads" in retained:
         lean = []
         streams = [{"concurrency": stream["concurrency"]} for stream in streams]
-    names: list[tuple[str, Coordinate]] = [
+    named: list[tuple[str, Coordinate]] = [
         ("engine", _engines(engines)),
         ("onednn", [{"onednn": not onednn}, {"onednn": None}]),
         ("executor", [{"executor": "caller"}, *lean, {"executor": None}]),
@@ -111,7 +111,7 @@ def coordinates(
         ("batch", [{"batch": size} for size in sizes]),
         ("threads", [{"threads": item} for item in (usual, *alone)]),
     ]
-    return [changes for name, changes in names if changes and name not in retained]
+    return [changes for name, changes in named if changes and name not in retained]
 
 
 def _engines(names: Sequence[str]) -> Coordinate:

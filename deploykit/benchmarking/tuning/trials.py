@@ -106,14 +106,14 @@ class Trials:
         items, usual_items = (
             samples_in(self._job(item).batches[0]) for item in (settings, self._default)
         )
-        numbers: list[int] = []
+        latencies_ns: list[int] = []
         total, faster, more = 0, [], []
         end = time.monotonic() + ENOUGH_SECONDS
         for _ in range(TURNS):
             usual, usual_time = self._turn(self._reference)
             calls, used = self._turn(worker) if worker is not self._reference else (
                 usual, usual_time)  # fmt: skip
-            numbers += calls
+            latencies_ns += calls
             total += used
             faster.append(statistics.median(usual) / statistics.median(calls))
             more.append(items * len(calls) / used / (usual_items * len(usual) / usual_time))
@@ -121,9 +121,9 @@ class Trials:
             if is_slower or time.monotonic() > end:
                 break
         return Figures(
-            p50_ms=statistics.median(numbers) / 1e6,
-            p99_ms=_p99(numbers) / 1e6,
-            items_per_second=items * len(numbers) / (total / 1e9),
+            p50_ms=statistics.median(latencies_ns) / 1e6,
+            p99_ms=_p99(latencies_ns) / 1e6,
+            items_per_second=items * len(latencies_ns) / (total / 1e9),
             faster=tuple(faster),
             more=tuple(more),
         )

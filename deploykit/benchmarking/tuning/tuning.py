@@ -206,24 +206,24 @@ def _bound(graph: Graph, sha256: str, feeding: BenchmarkInputs) -> dict[str, Any
     }
 
 
-def _batches(feeds: Any, expected: Sequence[int]) -> list[int | None]:
+def _batches(feeds: Any, requested: Sequence[int]) -> list[int | None]:
     """Return the batches to try, the smallest first; None: as many as the inputs demand."""
 
     def samples(size: int | None) -> int:
         return samples_in(feeds(size)[0])
 
-    if expected:
-        for size in expected:
+    if requested:
+        for size in requested:
             if samples(size) != size:
                 raise GraphError("batch-cannot-be-tried", size=size, samples=samples(size))
-        return [*sorted(expected)]
+        return [*sorted(requested)]
     smallest = samples(None)
-    numbers: list[int | None] = []
+    batches: list[int | None] = []
     for size in (smallest, *(batch for batch in BATCHES if batch > smallest)):
         with contextlib.suppress(GraphError):
             if samples(size) == size:
-                numbers.append(size)
-    return numbers if len(numbers) > 1 else [None]
+                batches.append(size)
+    return batches if len(batches) > 1 else [None]
 
 
 def _resumed(state: State) -> tuple[SettingsTrial, ...]:

@@ -153,7 +153,7 @@ class Standing:
             )
             for theirs in other.kept
         ]
-        return min(beside, key=lambda match: match.wall.value)
+        return min(beside, key=lambda verdict: verdict.wall.value)
 
 
 def faster(

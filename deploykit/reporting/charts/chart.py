@@ -124,13 +124,9 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width / _INCH, height / _INCH), layout="constrained")
 
 
-def benchmark_of(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> BenchmarkResult:
+def benchmark_of(results: BenchmarkResult | Mapping[str, Any]) -> BenchmarkResult:
     """Return a result of `benchmark`, or that of its document. GraphError: it is neither."""
-    return (
-        benchmark_result
-        if isinstance(benchmark_result, BenchmarkResult)
-        else result_of(benchmark_result, "the document")
-    )
+    return results if isinstance(results, BenchmarkResult) else result_of(results, "the document")
 
 
 def limits(values: Iterable[float], zero: bool = False, log: bool = True) -> tuple[float, float]:

@@ -181,9 +181,9 @@ def _draw_warm_up(axes: "Axes", row: int, measurement: Measurement, colour: str)
 
     axes.hlines(row + ROW_END, *axes.get_xlim(), color=MUTED, linewidth=0.6)
     axes.hlines(up(p50), *axes.get_xlim(), color=INK, linewidth=0.8, linestyle=(0, (3, 2)))
-    retained = _outline(calls)
-    axes.plot(times[retained], up(calls[retained]), color=colour, linewidth=1.2,
-              marker="o" if len(retained) == 1 else "", markersize=4)  # fmt: skip
+    indices = _outline(calls)
+    axes.plot(times[indices], up(calls[indices]), color=colour, linewidth=1.2,
+              marker="o" if len(indices) == 1 else "", markersize=4)  # fmt: skip
     if first > 0:
         axes.plot(0, up(first), color=colour, marker="D", markersize=5)
 

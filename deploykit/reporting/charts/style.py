@@ -143,8 +143,8 @@ def shortened(text: str, size: float, width: float) -> str:
         return f"{text[: (letters + 1) // 2]}…{text[len(text) - letters // 2 :]}"
 
     fits = range(1, len(text))
-    retained = bisect_right(fits, width, key=lambda n: text_width(without_middle(n), size))
-    return without_middle(retained)
+    letters_left = bisect_right(fits, width, key=lambda n: text_width(without_middle(n), size))
+    return without_middle(letters_left)
 
 
 def distinct(names: Sequence[str], size: float, width: float) -> list[str]:

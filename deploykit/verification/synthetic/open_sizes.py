@@ -199,8 +199,8 @@ class OpenSizes:
     def _product(self, node: Node) -> None:
         shapes = [self._shape(tensor) for tensor in node.data_inputs[:2]]
         ranks = [None if s is None else len(s) for s in shapes]
-        expected = 2 if node.op == "MatMul" else ranks[0] or ranks[1] or 2
-        a, b = (self._shape(tensor, expected) for tensor in node.data_inputs[:2])
+        rank = 2 if node.op == "MatMul" else ranks[0] or ranks[1] or 2
+        a, b = (self._shape(tensor, rank) for tensor in node.data_inputs[:2])
         if not a or not b:
             return
         turned = [

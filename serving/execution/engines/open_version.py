@@ -47,9 +47,7 @@ def open_version(folder: Path, name: str, version: int, loading: Loading) -> Ser
     engines: dict[str, Engine] = {}
     if (result := _openvino(folder, signatures, loading)) is not None:
         engines |= {name: result for name in result.signatures if name in signatures}
-    left = {
-        signature: signatures[signature] for signature in signatures if signature not in engines
-    }
+    left = {name: signatures[name] for name in signatures if name not in engines}
     if left and engines and not is_installed(TENSORFLOW):
         words = "%s: TensorFlow is not installed, so signatures that need it are refused: %s"
         logger.warning(words, folder, ", ".join(left))
