@@ -5,6 +5,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import date
 from pathlib import Path
 
 from rich import box
@@ -115,6 +116,18 @@ def show(name: str, figures: Sequence[Figure]) -> None:
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({"machine": seen, "figures": found}, indent=2) + "\n")
     print(f"raw figures: {path}")
+
+
+def measured_on() -> str:
+    """Return a line for a page: the CPU, the load of the machine and the versions."""
+    here = machine()
+    flags = set(here["flags"])
+    vnni = "AVX512 VNNI" if "avx512_vnni" in flags else "AVX2" if "avx2" in flags else "no AVX2"
+    return (
+        f"Measured on {date.today()}: {here['cpu']} ({vnni}), {here['cpus']} CPUs, load average "
+        f"{here['load'][0]}, Python {here['versions']['python']}, "
+        f"TensorFlow {here['versions']['tensorflow']}."
+    )
 
 
 def _shown(value: float) -> str:

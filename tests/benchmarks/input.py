@@ -19,7 +19,7 @@ from deploykit.data.tfdata_service import serving
 from deploykit.importers.graph_files import load_graph
 from deploykit.transforms.runtime.child_process import call
 from tests.benchmarks.feeding import AHEAD, ROUNDS, Experiment
-from tests.benchmarks.figures import RESULTS, Figure
+from tests.benchmarks.figures import RESULTS, Figure, measured_on
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import frozen_keras_net, made_by
 from tests.deploykit.data.made_up import steps_for
@@ -192,7 +192,7 @@ EXPERIMENTS = (sum_sign, text_rating, images)
 
 def figures() -> list[Figure]:
     """Measure all experiments, and write the page."""
-    found, page = [], [_TOP]
+    found, page = [], [_TOP.format(measured_on=measured_on())]
     for each in (each for make in EXPERIMENTS for each in make()):
         more, section = each.measured()
         found += more
@@ -207,4 +207,6 @@ Written by `python -m tests.benchmarks input`. Every style had a process of its 
 every round; figures are medians of 5 rounds. "Accelerator" is a wait of 20 ms in place of the
 model, which takes no CPU; "busy" is for which part of the time it is waited for. The articles'
 figures are theirs: time of training saved against feed_dict, and use of their GPU.
+
+{measured_on}
 """
